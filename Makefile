@@ -1,0 +1,52 @@
+# make help lists the targets. The virtual environment is made when a target first needs it.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TFM := $(BIN)/tfm
+# test processes that run at once; each uses one thread
+JOBS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than Python 3.11; set PYTHON=… to a newer one" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed  ## train a small translator on a generated corpus and use it
+	$(BIN)/python -m transformer_cli.demo_corpus data/demo
+	$(TFM) train configs/demo.yaml
+	$(TFM) translate checkpoints/demo "Am 3. Mai kaufte Anna siebenundvierzig rote Äpfel." "Wo ist das blaue Buch?"
+
+test: $(VENV)/.installed-dev  ## the tests, with branch coverage and its floor
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term
+
+test-slow: $(VENV)/.installed-dev  ## the slow tests, and those for a GPU where there is one
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "slow or gpu"
+
+lint: $(VENV)/.installed-dev  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+
+bench: $(VENV)/.installed-dev  ## every benchmark in benchmarks/, one after the other
+	@set -e; for file in benchmarks/bench_*.py; do \
+		[ -e "$$file" ] || { echo "no benchmarks/bench_*.py yet"; break; }; \
+		echo "== $$file"; $(BIN)/python "$$file"; done
+
+clean:  ## remove what tools made; the virtual environment, data and checkpoints stay
+	rm -rf build dist *.egg-info .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache

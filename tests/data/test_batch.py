@@ -1,0 +1,44 @@
+"""Padded tensors: specials where they belong, padding nowhere else, and the same after any journey."""
+
+import pickle
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_cli.data.batch import Batch
+from transformer_cli.text.vocabulary import BOS, EOS, PAD
+
+ids = st.lists(st.integers(4, 65_535), max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(pairs=st.lists(st.tuples(ids, ids), min_size=1, max_size=8))
+def test_rows_are_the_pairs_with_specials(pairs: list[tuple[list[int], list[int]]]) -> None:
+    batch = Batch.from_ids([(np.array(source, dtype=np.uint16), target) for source, target in pairs])
+    for row, (source, target) in enumerate(pairs):
+        expected = {
+            "source": [*source, EOS],
+            "target_input": [BOS, *target],
+            "target_output": [*target, EOS],
+        }
+        for name, tokens in expected.items():
+            tensor = getattr(batch, name)
+            assert tensor.dtype == torch.int64
+            assert tensor[row, : len(tokens)].tolist() == tokens
+            assert (tensor[row, len(tokens) :] == PAD).all()
+        assert batch.source_mask[row, 0, 0].tolist() == [i <= len(source) for i in range(batch.source.shape[1])]
+    assert batch.source.shape[1] == max(len(source) for source, _ in pairs) + 1
+    assert batch.target_input.shape == batch.target_output.shape
+    assert batch.target_output.shape[1] == max(len(target) for _, target in pairs) + 1
+    assert batch.target_tokens == int((batch.target_output != PAD).sum())
+
+
+def test_a_batch_survives_other_processes_and_devices() -> None:
+    batch = Batch.from_ids([([5, 6], [7]), ([8], [9, 10, 11])])
+    for other in (pickle.loads(pickle.dumps(batch)), batch.to("cpu")):  # noqa: S301  (as torch's loader does)
+        assert other.target_tokens == batch.target_tokens
+        for name in ("source", "source_mask", "target_input", "target_output"):
+            assert torch.equal(getattr(other, name), getattr(batch, name))
+    assert batch.to("meta").source.device.type == "meta"

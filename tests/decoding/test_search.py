@@ -1,0 +1,238 @@
+"""Greedy and beam search against brute force and a plain reference, on a toy whose every word depends on all before."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_cli.decoding.beam import beam_search
+from transformer_cli.decoding.greedy import greedy_search
+from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
+
+VOCABULARY = 7
+WORDS = (UNK, 4, 5, 6)
+
+
+@dataclass(frozen=True)
+class Histories:
+    """The toy's cache: for each row its sentence and its tokens so far."""
+
+    sentences: Tensor  # (N,)
+    tokens: Tensor  # (N, t)
+
+    def select(self, rows: Tensor) -> "Histories":
+        return Histories(self.sentences[rows], self.tokens[rows])
+
+
+@dataclass
+class Toy:
+    """Log-probabilities by a random table over sentence, position, last word and a sum of all words before."""
+
+    seed: int
+    sentences: int
+    sharpness: float = 2.0
+    rows: list[int] = field(default_factory=list)  # of each step taken
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator().manual_seed(self.seed)
+        shape = (self.sentences, 8, VOCABULARY, 5, VOCABULARY)
+        logits = self.sharpness * torch.randn(shape, generator=generator, dtype=torch.float64)
+        logits[..., [PAD, BOS]] = -torch.inf
+        self.table = logits.log_softmax(dim=-1)
+
+    def start(self) -> Histories:
+        every = torch.arange(self.sentences)
+        return Histories(every, torch.zeros(self.sentences, 0, dtype=torch.long))
+
+    def step(self, tokens: Tensor, cache: Histories) -> tuple[Tensor, Histories]:
+        self.rows.append(len(tokens))
+        history = torch.cat([cache.tokens, tokens[:, None]], dim=1)
+        places = torch.arange(1, history.size(1) + 1)
+        mixed = (history * places).sum(dim=1) % 5
+        return self.table[cache.sentences, history.size(1) % 8, tokens, mixed], Histories(cache.sentences, history)
+
+    def log_probs(self, sentence: int, ids: Sequence[int]) -> list[float]:
+        """What the model gives every token after <s> and these ids."""
+        history = torch.tensor([[BOS, *ids[:-1]]]) if ids else torch.zeros(1, 0, dtype=torch.long)
+        last = torch.tensor([ids[-1] if ids else BOS])
+        values: list[float] = self.step(last, Histories(torch.tensor([sentence]), history))[0][0].tolist()
+        return values
+
+    def forced(self, sentence: int, ids: Sequence[int]) -> float:
+        """Σ log p of ids, `</s>` among them if it is to count."""
+        return sum(self.log_probs(sentence, ids[:place])[token] for place, token in enumerate(ids))
+
+
+def brute_force(toy: Toy, sentence: int, limit: int, options: SearchOptions) -> list[tuple[float, list[int]]]:
+    """Every text there can be: shorter than the limit with `</s>`, or as long as the limit. Best first."""
+    found = []
+    for length in range(1, limit + 1):
+        for words in itertools.product(WORDS, repeat=length):
+            ids = [*words] if length == limit else [*words, EOS]
+            found.append((toy.forced(sentence, ids) / options.penalty(length), [*words]))
+    return sorted(found, key=lambda one: -one[0])
+
+
+def reference_beam(toy: Toy, sentence: int, limit: int, options: SearchOptions, stop: bool) -> list[Hypothesis]:
+    """CTranslate2's rule for one sentence in plain lists; without `stop` it goes on to the limit."""
+    size = options.beam_size
+    beams: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[Hypothesis] = []
+    for length in range(1, limit + 1):
+        candidates = [
+            (total + gain, [*ids, token])
+            for total, ids in beams
+            for token, gain in enumerate(toy.log_probs(sentence, ids))
+            if gain > -math.inf and not (length == 1 and token == EOS)
+        ]
+        candidates = sorted(candidates, key=lambda one: -one[0])[: 2 * size]
+        for total, ids in candidates[:size]:
+            if ids[-1] == EOS:
+                ended.append(Hypothesis(ids[:-1], total / options.penalty(length - 1), total, True))
+            elif length == limit:
+                ended.append(Hypothesis(ids, total / options.penalty(length), total, False))
+        beams = [one for one in candidates if one[1][-1] != EOS][:size]
+        if stop and len(ended) >= size:
+            break
+    return sorted(ended, key=lambda one: -one.score)[: options.n_best]
+
+
+def same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [one.ids for one in found] == [one.ids for one in expected]
+    assert [one.ended for one in found] == [one.ended for one in expected]
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-12)
+    assert [one.log_probability for one in found] == pytest.approx([o.log_probability for o in expected], abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["average", "gnmt"])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+def test_exact_stopping_with_full_width_is_brute_force(kind: str, alpha: float) -> None:
+    limits = [1, 3, 4]
+    toy = Toy(seed=int(alpha * 10), sentences=len(limits))
+    full = len(WORDS) ** max(limits) + len(WORDS) ** (max(limits) - 1)
+    options = SearchOptions(
+        beam_size=full,
+        length_penalty=alpha,
+        length_penalty_kind=kind,
+        stopping="exact",
+        n_best=6,  # type: ignore[arg-type]
+    )
+    found = beam_search(toy.step, toy.start(), limits, options)
+    for sentence, limit in enumerate(limits):
+        best = brute_force(toy, sentence, limit, options)[: options.n_best]
+        assert [one.ids for one in found[sentence]] == [ids for _, ids in best]
+        assert [one.score for one in found[sentence]] == pytest.approx([score for score, _ in best], abs=1e-12)
+
+
+searches = st.fixed_dictionaries(
+    {
+        "beam_size": st.integers(1, 6),
+        "length_penalty": st.sampled_from([0.0, 0.5, 1.0, 1.5]),
+        "length_penalty_kind": st.sampled_from(["average", "gnmt"]),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(searches, st.integers(0, 10_000), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_beam_search_follows_the_rule(values: dict[str, object], seed: int, limits: list[int]) -> None:
+    toy = Toy(seed, len(limits))
+    options = SearchOptions(**values, n_best=values["beam_size"])  # type: ignore[arg-type]
+    found = beam_search(toy.step, toy.start(), limits, options)
+    for sentence, limit in enumerate(limits):
+        same(found[sentence], reference_beam(toy, sentence, limit, options, stop=True))
+
+
+@settings(max_examples=40, deadline=None)
+@given(searches, st.integers(1, 6), st.integers(0, 10_000), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_exact_stopping_loses_nothing(values: dict[str, object], n_best: int, seed: int, limits: list[int]) -> None:
+    toy = Toy(seed, len(limits), sharpness=3.0)
+    size = max(n_best, int(str(values["beam_size"])))
+    options = SearchOptions(**{**values, "beam_size": size}, n_best=n_best, stopping="exact")  # type: ignore[arg-type]
+    found = beam_search(toy.step, toy.start(), limits, options)
+    for sentence, limit in enumerate(limits):
+        same(found[sentence], reference_beam(toy, sentence, limit, options, stop=False))
+
+
+def test_exact_stopping_does_stop() -> None:
+    toy = Toy(seed=3, sentences=1, sharpness=0.1)
+    toy.table[..., EOS] += 5.0  # ending is by far the likeliest
+    beam_search(toy.step, toy.start(), [500], SearchOptions(beam_size=3, length_penalty=0.2, stopping="exact"))
+    assert len(toy.rows) < 100
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 12), min_size=1, max_size=6))
+def test_beam_one_is_greedy(seed: int, limits: list[int]) -> None:
+    toy = Toy(seed, len(limits))
+    options = SearchOptions(beam_size=1)
+    beams = beam_search(toy.step, toy.start(), limits, options)
+    for greedy, beam in zip(greedy_search(toy.step, toy.start(), limits, options), beams, strict=True):
+        same([greedy], beam)
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_hypotheses_score_as_when_forced(method: str) -> None:
+    limits = [4, 12, 7, 9]
+    toy = Toy(seed=5, sentences=len(limits))
+    options = SearchOptions(beam_size=4, n_best=4, length_penalty=0.7)
+    if method == "beam":
+        found = beam_search(toy.step, toy.start(), limits, options)
+    else:
+        found = [[one] for one in greedy_search(toy.step, toy.start(), limits, options)]
+    assert any(one.ended for hypotheses in found for one in hypotheses)
+    for sentence, hypotheses in enumerate(found):
+        for one in hypotheses:
+            total = toy.forced(sentence, [*one.ids, EOS] if one.ended else one.ids)
+            assert one.log_probability == pytest.approx(total, abs=1e-12)
+            assert one.score == pytest.approx(total / len(one.ids) ** 0.7, abs=1e-12)
+            assert 1 <= len(one.ids) <= limits[sentence]
+            assert one.ended or len(one.ids) == limits[sentence]
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_finished_sentences_leave_and_change_nothing(size: int) -> None:
+    limits = [2, 9, 5, 1, 12]
+    toy = Toy(seed=8, sentences=len(limits))
+    options = SearchOptions(beam_size=size, n_best=size)
+
+    def search(cache: Histories, limits: list[int]) -> list[list[Hypothesis]]:
+        if size > 1:
+            return beam_search(toy.step, cache, limits, options)
+        return [[one] for one in greedy_search(toy.step, cache, limits, options)]
+
+    together = search(toy.start(), limits)
+    rows = toy.rows[:]
+    assert rows[0] == len(limits)
+    assert rows[1:] == sorted(rows[1:], reverse=True)
+    assert rows[-1] < rows[1], "none left"
+    for sentence, limit in enumerate(limits):
+        same(search(toy.start().select(torch.tensor([sentence])), [limit])[0], together[sentence])
+
+
+def test_log_probabilities_of_half_precision_are_summed_in_float32() -> None:
+    toy = Toy(seed=2, sentences=2)
+    toy.table = toy.table.to(torch.bfloat16)
+    options = SearchOptions(beam_size=2)
+    for found in (
+        [one[0] for one in beam_search(toy.step, toy.start(), [200, 200], options)],
+        greedy_search(toy.step, toy.start(), [200, 200], options),
+    ):
+        for sentence, one in enumerate(found):
+            total = toy.forced(sentence, [*one.ids, EOS] if one.ended else one.ids)
+            assert one.log_probability == pytest.approx(total, rel=1e-5)
+
+
+def test_a_model_that_gives_no_numbers_still_ends() -> None:
+    toy = Toy(seed=2, sentences=2)
+    toy.table[:] = torch.nan
+    for stopping in ("first", "exact"):
+        options = SearchOptions(beam_size=2, stopping=stopping)  # type: ignore[arg-type]
+        assert all(beam_search(toy.step, toy.start(), [5, 7], options))

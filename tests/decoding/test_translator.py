@@ -1,0 +1,371 @@
+"""From text to text: lines stay lines, in order, whatever is in them; long ones are cut; unknown words are copied."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_cli import Translator as ExportedTranslator
+from transformer_cli import checkpoint
+from transformer_cli.config import Config
+from transformer_cli.decoding import translator as module
+from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import UserError
+from transformer_cli.model.build import build_model
+from transformer_cli.run_folder import RunFolder
+from transformer_cli.text.build import build_codecs
+from transformer_cli.text.codec import Codecs
+from transformer_cli.text.vocabulary import UNK
+
+TEXT = [
+    "a b c",
+    "one two three four five",
+    'Yes. No! Why? One two. ( three ) four… "five" six.',
+    "¿ é ß 漢 字 😀 ? </s>",
+]
+
+
+class Echo:
+    """An engine that gives back what it gets, ids reversed in alignments, and remembers the batches."""
+
+    max_target_length = None
+
+    def __init__(self, max_source_length: int | None = None) -> None:
+        self.max_source_length = max_source_length
+        self.batches: list[list[list[int]]] = []
+
+    def search(
+        self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[tuple[int, ...]] | None = None
+    ) -> list[list[Hypothesis]]:
+        assert sources
+        assert all(sources), "no model call for an empty line"
+        self.batches.append([list(source) for source in sources])
+        return [
+            [Hypothesis(list(source), -float(rank), -float(len(source)), True) for rank in range(options.n_best)]
+            for source in sources
+        ]
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[-1.0] * len(target) + [-0.5] for target in targets]
+
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[len(target) - 1 - place for place in range(len(target))] for target in targets]
+
+
+def make_config(tokenizer: str = "whitespace", max_length: int = 8, **sections: dict[str, Any]) -> Config:
+    files = {"source": "a", "target": "b"}
+    values: dict[str, Any] = {
+        "data": {
+            "source_language": "de", "target_language": "en", "train": files, "valid": files, "max_length": max_length
+        },
+        "vocabulary": {"tokenizer": tokenizer, "size": 320},
+        "model": {"encoder_layers": 1, "decoder_layers": 2, "d_model": 12, "heads": 2, "d_ff": 16, "dropout": 0.0},
+        "decoding": {"beam_size": 2, "max_length_ratio": 0.5, "max_length_extra": 0, "batch_tokens": 64},
+    }  # fmt: skip
+    for name, section in sections.items():
+        values[name] = {**values[name], **section}
+    return Config.model_validate(values)
+
+
+MakeCodecs = Callable[[Config], Codecs]
+
+
+@pytest.fixture(scope="session")
+def make_codecs() -> MakeCodecs:
+    """Codecs trained on a few lines; those of a config are made once."""
+    made: dict[str, Codecs] = {}
+
+    def make(config: Config) -> Codecs:
+        key = config.vocabulary.model_dump_json()
+        if key not in made:
+            made[key], _ = build_codecs(config, lambda: [(text, text) for text in TEXT])
+        return made[key]
+
+    return make
+
+
+def echo(make_codecs: MakeCodecs, config: Config, max_source_length: int | None = None) -> tuple[Translator, Echo]:
+    engine = Echo(max_source_length)
+    return Translator(engine, make_codecs(config), config), engine
+
+
+def real(make_codecs: MakeCodecs, config: Config) -> Translator:
+    torch.manual_seed(6)
+    codecs = make_codecs(config)
+    model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return Translator(TorchEngine(model), codecs, config)
+
+
+# --- lines --------------------------------------------------------------------------------------------------------
+
+arbitrary_lines = st.lists(
+    st.text(st.characters(codec="utf-8"), max_size=40)
+    | st.sampled_from(["", " ", "\t\u2028", "</s>", "<pad> a", "\x00", "a\r", "\x85", "\ufeff", "<unk>", *TEXT]),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "character", "sentencepiece"])
+@settings(max_examples=60, deadline=None)
+@given(lines=arbitrary_lines, window=st.integers(1, 5))
+def test_as_many_lines_out_as_in(make_codecs: MakeCodecs, tokenizer: str, lines: list[str], window: int) -> None:
+    translator, _ = echo(make_codecs, make_config(tokenizer, max_length=400, decoding={"copy_unknown": False}))
+    texts = translator.translate(lines)
+    assert len(texts) == len(lines)
+    assert [one.text for one in translator.translate_lines(iter(lines), window=window)] == texts
+    codec = translator.codecs.source
+    for line, text in zip(lines, texts, strict=True):
+        assert text.splitlines() in ([text], []), "what goes out is one line"
+        if UNK not in codec.encode(line):
+            assert text.split() == line.split()
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
+@settings(max_examples=10, deadline=None)
+@given(lines=arbitrary_lines)
+def test_a_real_model_keeps_lines_too(make_codecs: MakeCodecs, tokenizer: str, lines: list[str]) -> None:
+    translator = real(make_codecs, make_config(tokenizer))
+    found = translator.translate_batch(lines)
+    assert len(found) == len(lines)
+    for line, one in zip(lines, found, strict=True):
+        assert len(one.text.splitlines()) <= 1
+        assert len(one.tokens) == len(one.alignment or [])
+        assert all(0 <= place < len(one.source_tokens) for place in one.alignment or [])
+        if tokenizer == "whitespace":
+            assert "<unk>" not in one.text or "<unk>" in line
+        if not line.strip():
+            assert (one.text, one.tokens, one.alignment, one.source_tokens) == ("", [], [], [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(beam_size=3, n_best=2),
+        SearchOptions(method="sample", n_best=2, seed=5),
+        SearchOptions(method="greedy"),
+    ],
+)
+def test_windows_and_batches_change_nothing(make_codecs: MakeCodecs, options: SearchOptions) -> None:
+    lines = ["a b", "one two three", "", "c", "four five one two three a b c a b c", "c", "b a", "  ", "c a b five"]
+    config = make_config()
+    expected = real(make_codecs, config).translate_batch(lines, options)
+    assert [one.text for one in expected if one.tokens] != [], "the test wants text"
+    for window, batch_tokens in itertools.product([1, 2, 4, 100], [1, 9, 1000]):
+        changed = make_config(decoding={"batch_tokens": batch_tokens})
+        found = list(real(make_codecs, changed).translate_lines(lines, options, window, alignments=True))
+        for one, other in zip(found, expected, strict=True):
+            assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
+            assert [h.alignment for h in one.hypotheses] == [h.alignment for h in other.hypotheses]
+            assert [h.score for h in one.hypotheses] == pytest.approx([h.score for h in other.hypotheses], abs=1e-10)
+
+
+def test_sampling_draws_anew_for_each_line_and_each_seed(make_codecs: MakeCodecs) -> None:
+    translator = real(make_codecs, make_config())
+    lines = ["one two three four"] * 6
+    first, again, other = (
+        [one.text for one in translator.translate_batch(lines, SearchOptions(method="sample", seed=seed))]
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+    assert len(set(first)) > 1
+
+
+def test_a_stream_is_answered_line_by_line(make_codecs: MakeCodecs) -> None:
+    translator, _ = echo(make_codecs, make_config())
+    read: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in ("a b", "", "c", "b"):
+            read.append(line)
+            yield line
+
+    for number, one in enumerate(translator.translate_lines(lines(), window=1), start=1):
+        assert len(read) == number
+        assert one.text == read[-1]
+    assert number == 4
+
+
+def test_a_window_of_very_long_lines_is_smaller(make_codecs: MakeCodecs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_CHARACTERS", 10)
+    translator, engine = echo(make_codecs, make_config())
+    lines = ["a a a a a a", "b", "c", "b b b b b b", "c"]
+    assert [one.text for one in translator.translate_lines(lines)] == lines
+    assert len(engine.batches) == 3
+
+
+def test_batches_hold_lines_of_like_length_within_the_budget(make_codecs: MakeCodecs) -> None:
+    translator, engine = echo(make_codecs, make_config(max_length=30))
+    translator.translate(["a " * length for length in (3, 29, 1, 12, 7, 30, 30, 2, 2, 2, 11)])
+    flat = [len(source) for batch in engine.batches for source in batch]
+    assert flat == sorted(flat, reverse=True)
+    for batch in engine.batches:
+        assert len(batch) * (max(map(len, batch)) + 1) <= 64
+    assert len(engine.batches) < 6
+
+
+# --- long lines ---------------------------------------------------------------------------------------------------
+
+
+def test_long_lines_are_cut_at_sentence_ends_and_joined(make_codecs: MakeCodecs) -> None:
+    translator, engine = echo(make_codecs, make_config(max_length=5, decoding={"batch_tokens": 6}))
+    line = 'Yes. one two. No! three four five… one "two." three four a.b c. Why?'
+    assert translator.translate(["a b", line, "c"]) == ["a b", line, "c"]
+    pieces = ["Yes. one two. No!", "three four five…", 'one "two."', "three four a.b c. Why?"]
+    expected = [translator.codecs.source.encode(text) for text in ["a b", *pieces, "c"]]
+    found = [source for batch in engine.batches for source in batch]
+    assert sorted(found) == sorted(expected)
+    assert translator.notes == ["1 line was longer than 5 tokens: cut into pieces, translated and joined"]
+    translator.translate([line])
+    assert translator.notes == ["2 lines were longer than 5 tokens: cut into pieces, translated and joined"]
+
+
+def test_a_sentence_that_is_too_long_is_cut_at_tokens(make_codecs: MakeCodecs) -> None:
+    translator, engine = echo(make_codecs, make_config(max_length=5))
+    line = "a b c one two three four five a b c"
+    found = translator.translate_batch([line], SearchOptions(n_best=3))[0]
+    assert [len(source) for batch in engine.batches for source in batch] == [4, 4, 3]
+    assert found.text == line
+    assert found.source_tokens == found.tokens == line.split()
+    assert found.alignment == [3, 2, 1, 0, 7, 6, 5, 4, 10, 9, 8]
+    assert [one.log_probability for one in found.hypotheses] == [-11.0] * 3
+    assert found.score == pytest.approx(-1.0), "the joined translation's own, by its own length"
+
+
+def test_the_models_positions_bound_pieces_too(make_codecs: MakeCodecs) -> None:
+    translator, engine = echo(make_codecs, make_config(max_length=5), max_source_length=3)
+    assert translator.translate(["a b c one two"]) == ["a b c one two"]
+    assert max(len(source) for batch in engine.batches for source in batch) == 3
+
+
+def test_lines_within_the_limit_give_no_note(make_codecs: MakeCodecs) -> None:
+    translator, _ = echo(make_codecs, make_config(max_length=5))
+    translator.translate(["a b c one two", ""])
+    assert translator.notes == []
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
+@pytest.mark.parametrize("unit", ["x", ".", ". ", "a ", "one two. ", "漢。", '!)"', " \u2028"])
+def test_a_line_of_100_000_characters(make_codecs: MakeCodecs, tokenizer: str, unit: str) -> None:
+    translator, engine = echo(make_codecs, make_config(tokenizer, max_length=50, decoding={"batch_tokens": 4096}))
+    line = (unit * 100_000)[:100_000]
+    text = translator.translate([line])[0]
+    assert max((len(source) for batch in engine.batches for source in batch), default=0) <= 50
+    assert text.replace(" ", "") == "".join(line.split())
+
+
+def test_pieces_of_a_language_without_spaces_are_joined_without() -> None:
+    from transformer_cli.decoding.pieces import join
+
+    assert join(["一。", "", "二"], "zh") == join(["一。", "二"], "zh-TW") == "一。二"
+    assert join(["one.", "", "two"], "en") == "one. two"
+
+
+# --- unknown words ------------------------------------------------------------------------------------------------
+
+
+class Unknown(Echo):
+    """Says `<unk>` where the source does, and `<unk>` for the token 'a'."""
+
+    def search(
+        self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[tuple[int, ...]] | None = None
+    ) -> list[list[Hypothesis]]:
+        return [[Hypothesis([UNK] * len(source), -1.0, -1.0, True)] for source in sources]
+
+
+@pytest.mark.parametrize("alignments", [True, False])
+def test_an_unknown_word_copies_the_source_word_that_attention_points_at(
+    make_codecs: MakeCodecs, alignments: bool
+) -> None:
+    config = make_config("spacy", max_length=3)
+    translator = Translator(Unknown(), make_codecs(config), config)
+    # Joiners go with the words, escapes are undone, and pieces know their own words.
+    found = translator.translate_batch(["x", "quux (a", "u v w x y z"], alignments=alignments)
+    assert [one.text for one in found] == ["x", "a( quux", "w v u z y x"]
+    assert [one.alignment for one in found] == ([[0], [2, 1, 0], [2, 1, 0, 5, 4, 3]] if alignments else [None] * 3)
+    assert found[0].tokens == ["<unk>"], "tokens are what the model said"
+
+
+def test_copying_can_be_turned_off(make_codecs: MakeCodecs) -> None:
+    config = make_config(decoding={"copy_unknown": False})
+    translator = Translator(Unknown(), make_codecs(config), config)
+    assert translator.translate(["x y"]) == ["<unk> <unk>"]
+
+
+def test_only_hypotheses_with_unknown_words_are_aligned(make_codecs: MakeCodecs) -> None:
+    translator, engine = echo(make_codecs, make_config())
+    aligned: list[int] = []
+    align = engine.align
+    engine.align = lambda sources, targets: aligned.append(len(sources)) or align(sources, targets)  # type: ignore
+    assert translator.translate(["a b", "zz", "c", "one two"]) == ["a b", "zz", "c", "one two"]
+    assert aligned == [1]
+    translator.translate(["a b", "c"])
+    assert aligned == [1]
+
+
+# --- scores and loading -------------------------------------------------------------------------------------------
+
+
+def test_scores_of_search_are_found_again(make_codecs: MakeCodecs) -> None:
+    translator = real(make_codecs, make_config(max_length=30))
+    sources = ["one two three", "a b", "c a b five six seven eight", "a"]
+    for found, source in zip(translator.translate_batch(sources), sources, strict=True):
+        best = found.hypotheses[0]
+        if UNK in translator.codecs.target.encode(best.text):
+            continue
+        scored = translator.score([source], [best.text])[0]
+        assert scored.tokens == [*best.tokens, "</s>"]
+        assert scored.log_probability == pytest.approx(sum(scored.log_probabilities))
+        if best.ended:
+            assert scored.score == pytest.approx(best.score, abs=1e-10)
+
+
+def test_pairs_are_scored_in_order_whatever_the_batches(make_codecs: MakeCodecs) -> None:
+    sources = ["one two three", "a", "", "c a b five six seven eight", "two"]
+    targets = ["one", "", "a b c", "five two", "three four five one two three"]
+    expected = real(make_codecs, make_config()).score(sources, targets)
+    assert [len(one.tokens) for one in expected] == [len(target.split()) + 1 for target in targets]
+    for batch_tokens in (1, 10):
+        found = real(make_codecs, make_config(decoding={"batch_tokens": batch_tokens})).score(sources, targets)
+        for one, other in zip(found, expected, strict=True):
+            assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-10)
+    for one, target in zip(expected, targets, strict=True):
+        assert one.score == pytest.approx(one.log_probability / max(1, len(target.split())))
+
+
+def test_pairs_beyond_the_position_table_are_refused_by_number(make_codecs: MakeCodecs) -> None:
+    model = {"positions": "learned", "max_positions": 9}
+    translator = real(make_codecs, make_config(model=model))
+    with pytest.raises(UserError, match="target 2: 9 tokens"):
+        translator.score(["a", "a"], ["a", "a " * 9])
+    with pytest.raises(UserError, match="source 1: 10 tokens"):
+        translator.score(["a " * 10], ["a"])
+    assert len(translator.translate(["a " * 40])[0].split()) > 0
+
+
+def test_a_saved_model_translates_alike(make_codecs: MakeCodecs, tmp_path: Path) -> None:
+    config = make_config()
+    translator = real(make_codecs, config)
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    assert isinstance(translator.engine, TorchEngine)
+    model = translator.engine.model
+    folder = run.publish("step-00000001", lambda path: checkpoint.save_model(path, model, config, translator.codecs))
+    loaded = ExportedTranslator.load(folder, device="cpu")
+    lines = ["one two", "a b zz"]
+    assert loaded.translate(lines) == translator.translate(lines)
+
+
+def test_no_model_is_refused_without_waiting_for_torch(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere"):
+        Translator.load(tmp_path / "nowhere")

@@ -1,0 +1,112 @@
+"""Decoding step by step, in chunks, and with rows picked, repeated and dropped is decoding the whole."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transformer_cli.model.cache import DecoderCache
+from transformer_cli.model.masks import padding_mask
+from transformer_cli.model.transformer import Transformer
+
+Build = Callable[..., Transformer]
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [10, 11, 12, 3, 0]])
+MASK = padding_mask(SOURCE)
+OPTIONS = pytest.mark.parametrize(
+    "options",
+    [{}, {"norm": "pre"}, {"positions": "learned"}, {"head_dim": 5, "norm": "pre", "attention_bias": False}],
+    ids=str,
+)
+
+
+def close(ours: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
+
+
+@OPTIONS
+@settings(max_examples=15, deadline=None)
+@given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5), need_weights=st.booleans())
+def test_chunks_of_any_size_are_the_whole(
+    build: Build, options: dict[str, object], sizes: list[int], need_weights: bool
+) -> None:
+    model = build(**options)
+    target = torch.randint(1, 19, (3, sum(sizes)))
+    memory = model.encode(SOURCE, MASK)
+    whole = model.decode(target, memory, MASK, need_weights=True)
+
+    cache, done = model.start_cache(memory), 0
+    for size in sizes:
+        end = done + size
+        output = model.decode(target[:, done:end], None, MASK, cache, need_weights)
+        cache = output.cache
+        close(output.hidden, whole.hidden[:, done:end])
+        assert cache.length == end
+        if need_weights:
+            for ours, expected in zip(output.self_attention, whole.self_attention, strict=True):
+                close(ours, expected[:, :, done:end, :end])
+            for ours, expected in zip(output.cross_attention, whole.cross_attention, strict=True):
+                close(ours, expected[:, :, done:end])
+        done = end
+    for layer, expected_layer in zip(cache.decoded, whole.cache.decoded, strict=True):
+        assert layer is not None
+        assert expected_layer is not None
+        close(layer.keys, expected_layer.keys)
+        close(layer.values, expected_layer.values)
+
+
+@OPTIONS
+@pytest.mark.parametrize("size", [1, 2])
+def test_after_rows_are_picked_repeated_and_dropped(build: Build, options: dict[str, object], size: int) -> None:
+    model = build(**options)
+    memory = model.encode(SOURCE, MASK)
+    origin = torch.tensor([0, 0, 1, 1, 2, 2])  # the sentence of each row
+    cache, mask = model.start_cache(memory).select(origin), MASK[origin]
+    prefix = torch.empty(6, 0, dtype=torch.long)
+    for rows in ([1, 1, 3, 2, 5, 4], [0, 1, 2, 2, 5, 5], [4, 4, 0, 1], [3, 1, 0, 0, 2], [2]):
+        new = torch.randint(1, 19, (len(prefix), size))
+        prefix = torch.cat([prefix, new], dim=1)
+        output = model.decode(new, None, mask, cache)
+        whole = model.decode(prefix, memory[origin], MASK[origin])
+        close(output.hidden, whole.hidden[:, -size:])
+        chosen = torch.tensor(rows)
+        cache, mask, prefix, origin = output.cache.select(chosen), mask[chosen], prefix[chosen], origin[chosen]
+        assert cache.length == prefix.size(1)
+    assert len(prefix) == 1
+
+
+def test_the_cache_handed_in_is_left_as_it_was(build: Build) -> None:
+    model = build()
+    memory = model.encode(SOURCE, MASK)
+    cache = model.decode(torch.tensor([[2], [2], [2]]), memory, MASK).cache
+    new = torch.tensor([[7], [8], [9]])
+    first = model.decode(new, None, MASK, cache)
+    second = model.decode(new, None, MASK, cache)
+    assert torch.equal(first.hidden, second.hidden)
+    assert (cache.length, first.cache.length) == (1, 2)
+
+
+def test_the_memory_is_projected_once(build: Build) -> None:
+    model = build()
+    projected: list[int] = []
+    for layer in model.decoder.layers:
+        layer.get_submodule("cross_attention.key_value").register_forward_hook(lambda *_: projected.append(1))
+    cache = model.start_cache(model.encode(SOURCE, MASK))
+    for _ in range(3):
+        cache = model.decode(torch.tensor([[2], [2], [2]]), None, MASK, cache).cache
+    assert len(projected) == len(model.decoder.layers)
+
+
+def test_decoding_needs_a_memory_or_a_cache(build: Build) -> None:
+    with pytest.raises(AssertionError, match="memory or a cache"):
+        build().decode(torch.tensor([[2]]), None, MASK)
+
+
+def test_select_keeps_a_fresh_cache_fresh(build: Build) -> None:
+    model = build()
+    cache: DecoderCache = model.start_cache(model.encode(SOURCE, MASK)).select(torch.tensor([2, 0]))
+    assert cache.decoded == (None, None, None)
+    assert cache.length == 0
+    assert all(layer.keys.size(0) == layer.values.size(0) == 2 for layer in cache.memory)

@@ -1,0 +1,265 @@
+"""Weights and training state, to and from a checkpoint folder; averaging. For training and all that uses a model.
+
+Tensors are safetensors, everything else JSON; nothing that is read can run code. `run_folder` makes the folders.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from transformer_cli.config import Config, dump_config, load_config
+from transformer_cli.errors import UserError
+from transformer_cli.model.build import build_model
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.publishing import manifest_names, publish, read_bytes, verify
+from transformer_cli.run_folder import CONFIG, WEIGHTS, RunFolder, find_model
+from transformer_cli.text.codec import Codecs
+
+STATE_TENSORS = "training.safetensors"
+STATE_VALUES = "training.json"
+MAX_HEADER_BYTES = 50_000_000  # of a safetensors file; a tensor takes about 100
+
+# safetensors' names for torch's types: what weights and training state are made of.
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What resuming needs beside the weights: tensors (optimiser, random generators) and plain JSON values."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]  # keys are strings, at every depth
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready for use, with the checkpoint folder that it came from."""
+
+    config: Config
+    codecs: Codecs
+    model: Transformer
+    folder: Path
+
+
+# --- saving -------------------------------------------------------------------------------------------------------
+
+
+def save_model(folder: Path, model: nn.Module, config: Config, codecs: Codecs) -> None:
+    """Write config.yaml, vocab/ and model.safetensors into the folder; the manifest is `run_folder.publish`'s.
+
+    Each weight keeps its type; tied ones are stored once. The same weights give the same bytes. Raises `OSError`.
+    """
+    (folder / CONFIG).write_text(dump_config(config), encoding="utf-8")
+    codecs.save(folder)
+    _write_tensors(folder / WEIGHTS, _stored_once(model))
+
+
+def save_training_state(folder: Path, state: TrainingState) -> None:
+    """Write training.safetensors and training.json into the folder. Raises `OSError`."""
+    _write_tensors(folder / STATE_TENSORS, state.tensors)
+    (folder / STATE_VALUES).write_text(json.dumps(state.values, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _stored_once(model: nn.Module) -> dict[str, Tensor]:
+    """The model's tensors by name; of tied ones only the first name."""
+    tensors: dict[str, Tensor] = {}
+    seen = set()
+    for name, tensor in model.state_dict().items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if place not in seen or not tensor.numel():
+            tensors[name] = tensor
+        seen.add(place)
+    return tensors
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    # Tensors that overlap in memory without being tied (a view of a larger one) are copied: the format has no views.
+    plain = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        plain[name] = tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+    try:
+        save_file(plain, path, metadata={"format": "pt"})
+    except SafetensorError as error:  # it hides a full disk in a message
+        code = re.search(r"os error ([0-9]+)", str(error))
+        number = int(code[1]) if code else 5
+        raise OSError(number, os.strerror(number), str(path)) from error
+    path.chmod(path.parent.stat().st_mode & 0o666)  # save_file's own files can be read by nobody else
+
+
+# --- loading ------------------------------------------------------------------------------------------------------
+
+
+def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedModel:
+    """The model of a run folder (its best checkpoint) or a checkpoint folder, in evaluation mode on the device.
+
+    Every file is held against its hash before it is read. Leaves torch's random generator alone. Raises `UserError`.
+    """
+    folder = find_model(path)
+    config, codecs = _load_text_side(folder)
+    with torch.random.fork_rng(devices=[]):
+        model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
+    load_weights(folder, model, verified=True)
+    return LoadedModel(config, codecs, model.to(device).eval(), folder)
+
+
+def load_weights(folder: Path, model: nn.Module, *, verified: bool = False) -> None:
+    """Copy model.safetensors into the model. Its floats take the type that they have in the file.
+
+    Raises `UserError` where a tensor is missing, unknown, or of another shape or type, by name.
+    """
+    path = folder / WEIGHTS
+    if not verified:
+        verify(folder, [WEIGHTS])
+    layout = _read_layout(path)
+    own = _stored_once(model)
+    for name in own:
+        if name not in layout:
+            raise UserError(f"{path}: has no tensor {name}, which the model in {CONFIG} needs; copy the folder again")
+    for name in layout:
+        if name not in own:
+            raise UserError(f"{path}: has a tensor {name} that the model in {CONFIG} does not; copy the folder again")
+    floats = {dtype for dtype, _ in layout.values() if dtype.is_floating_point}
+    float_type = floats.pop() if len(floats) == 1 else torch.float32
+    for name, tensor in own.items():
+        dtype, shape = layout[name]
+        expected = float_type if tensor.is_floating_point() else tensor.dtype
+        if shape != tensor.shape:
+            raise UserError(
+                f"{path}: tensor {name} is {_shape(shape)}, but {CONFIG} and vocab/ make it {_shape(tensor.shape)}; "
+                "copy the folder again"
+            )
+        if dtype != expected:
+            raise UserError(f"{path}: tensor {name} is of type {dtype}, not {expected}; copy the folder again")
+    model.to(float_type)
+    with torch.no_grad():
+        tensors = _stored_once(model)
+        with safe_open(path, framework="pt") as content:
+            for name in layout:
+                tensors[name].copy_(content.get_tensor(name))
+
+
+def load_training_state(folder: Path) -> TrainingState:
+    """What `save_training_state` wrote; `UserError` where it is not there or damaged."""
+    names = manifest_names(folder)
+    if STATE_TENSORS not in names or not (folder / STATE_TENSORS).exists():
+        raise UserError(f"{folder}: holds a model, but no training state to resume from; begin anew with --fresh")
+    verify(folder, [STATE_TENSORS, STATE_VALUES])
+    layout = _read_layout(folder / STATE_TENSORS)
+    try:
+        values = json.loads(read_bytes(folder / STATE_VALUES))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{folder / STATE_VALUES}: is damaged ({error}); copy it again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{folder / STATE_VALUES}: is damaged (not an object); copy it again")
+    with safe_open(folder / STATE_TENSORS, framework="pt") as content:
+        # Copies, so that they lie in memory as fresh tensors do, and not in the file.
+        return TrainingState({name: content.get_tensor(name).clone() for name in layout}, values)
+
+
+def _load_text_side(folder: Path) -> tuple[Config, Codecs]:
+    names = [name for name in manifest_names(folder) if not name.startswith("training.")]
+    verify(folder, {CONFIG, WEIGHTS, *names})
+    config = load_config(folder / CONFIG)
+    codecs = Codecs.load(folder, config)
+    unverified = set(codecs.files) - set(names)
+    if unverified:
+        raise UserError(f"{folder}: its manifest does not name {min(unverified)}; copy the folder again")
+    return config, codecs
+
+
+def _read_layout(path: Path) -> dict[str, tuple[torch.dtype, torch.Size]]:
+    """Type and shape of each tensor, from the header alone; `UserError` where the file is no safetensors file."""
+    layout = {}
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(MAX_HEADER_BYTES, os.fstat(file.fileno()).st_size - 8):
+                raise ValueError(f"a header of {length:,} bytes")
+        with safe_open(path, framework="pt") as content:
+            for name in content.keys():  # noqa: SIM118  (no mapping)
+                part = content.get_slice(name)
+                if part.get_dtype() not in DTYPES:
+                    raise ValueError(f"tensor {name} is of type {part.get_dtype()}")
+                layout[name] = (DTYPES[part.get_dtype()], torch.Size(part.get_shape()))
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:150]
+        raise UserError(f"{path}: is no safetensors file that can be read ({reason}); copy it again") from None
+    return layout
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "a single number"
+
+
+# --- averaging ----------------------------------------------------------------------------------------------------
+
+
+def average(folders: Sequence[str | Path], out: Path) -> None:
+    """Publish as `out` the model whose weights are the means of several checkpoints' (Vaswani et al. 2017, §6.1).
+
+    Raises `UserError`, before anything is written, where `out` exists or the models are not of one kind.
+    """
+    if os.path.lexists(out):
+        raise UserError(f"{out}: exists already; name a new folder with --out")
+    mean = _mean_model([find_model(folder) for folder in folders])
+    RunFolder(out.parent).create()
+    publish(out, lambda folder: save_model(folder, mean.model, mean.config, mean.codecs))
+
+
+def write_average(folders: Sequence[Path], folder: Path) -> None:
+    """`average`, into a folder that is being published: for training's own average at the end."""
+    mean = _mean_model(folders)
+    save_model(folder, mean.model, mean.config, mean.codecs)
+
+
+def _mean_model(folders: Sequence[Path]) -> LoadedModel:
+    if not folders:
+        raise UserError("no checkpoint to average; name at least one")
+    first = load_model(folders[0])
+    layout = _read_layout(folders[0] / WEIGHTS)
+    for folder in folders[1:]:
+        config, codecs = _load_text_side(folder)
+        if config.model != first.config.model or _languages(config) != _languages(first.config):
+            raise UserError(
+                f"{folder}: is another kind of model than {folders[0]} ({CONFIG} differs); average one run's"
+            )
+        if codecs.fingerprint != first.codecs.fingerprint:
+            raise UserError(f"{folder}: has another vocabulary than {folders[0]}; average checkpoints of one run")
+        if _read_layout(folder / WEIGHTS) != layout:
+            raise UserError(f"{folder / WEIGHTS}: has other tensors than {folders[0] / WEIGHTS}; copy it again")
+    tensors = _stored_once(first.model)
+    with torch.no_grad(), ExitStack() as stack:
+        files = [stack.enter_context(safe_open(folder / WEIGHTS, framework="pt")) for folder in folders]
+        for name, (dtype, _) in layout.items():  # one at a time: memory holds one model, however many are averaged
+            if dtype.is_floating_point:
+                total = torch.zeros(tensors[name].shape, dtype=torch.float64)
+                for file in files:
+                    total += file.get_tensor(name)
+                tensors[name].copy_(total / len(files))
+    return first
+
+
+def _languages(config: Config) -> tuple[str, str]:
+    return config.data.source_language, config.data.target_language

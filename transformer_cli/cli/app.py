@@ -1,0 +1,148 @@
+"""The command `tfm`: its commands, and the one place where an error becomes a line on stderr and an exit code.
+
+Called by the script entry `tfm` and by `python -m transformer_cli`. Nothing heavy is imported here, so that every
+`--help` answers at once; each command imports what it needs in its body.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+import typer.main
+
+from transformer_cli import __version__
+from transformer_cli.cli import average, build_vocab, evaluate, score, train, translate
+from transformer_cli.cli.output import silence_stdout
+from transformer_cli.errors import UserError
+
+app = typer.Typer(
+    name="tfm",
+    add_completion=False,  # its options load pydantic before every --help
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tfm {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def tfm(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Train, judge and use your own translator: the Transformer of "Attention Is All You Need", from raw text to raw
+    text.
+
+    \b
+    MODEL   a run folder (its best checkpoint is used) or one checkpoint folder
+    CONFIG  a YAML file; --set SECTION.KEY=VALUE changes any of its values
+
+    Results go to stdout or the named file, everything else to stderr. Exit code 0: done; 2: the input is at fault,
+    and one line says what to do; 1: anything else. TFM_DEBUG=1 shows tracebacks.
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+app.command("build-vocab")(build_vocab.build_vocab)
+app.command("train")(train.train)
+app.command("translate")(translate.translate)
+app.command("evaluate")(evaluate.evaluate)
+app.command("score")(score.score)
+app.command("average")(average.average)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code: 0 done, 2 the user's input, 1 anything else, 130/143 signals.
+
+    arguments: without the program's name; None takes those of the process.
+    """
+    command = typer.main.get_command(app)
+    with _sigterm_as_exit(), warnings.catch_warnings():
+        if arguments is None and not sys.warnoptions:
+            warnings.simplefilter("ignore")  # of libraries; a user cannot act on them
+        try:
+            result = command.main(args=arguments, prog_name="tfm", standalone_mode=False)
+            sys.stdout.flush()
+            return result if isinstance(result, int) else 0
+        except SystemExit as leaving:
+            return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        except BaseException as error:
+            given = sys.argv[1:] if arguments is None else arguments
+            code, message = _explain(error, given)
+            if os.environ.get("TFM_DEBUG", "0") not in ("", "0"):
+                traceback.print_exc()
+            if isinstance(error, OSError):
+                silence_stdout()
+            with contextlib.suppress(OSError):
+                print("error: " + " ".join(message.splitlines()), file=sys.stderr, flush=True)
+            return code
+
+
+def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
+    """Exit code and message of an error; `arguments` are those of the command line."""
+    if isinstance(error, UserError):
+        return 2, str(error)
+    if isinstance(error, typer.TyperException):
+        return 2, _explain_usage(error, arguments)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return 1, f"{where}{error.strerror}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return 1, "out of memory; take smaller batches (--batch-tokens, training.batch_tokens) or a smaller model"
+    kind = type(error).__name__
+    return 1, f"internal: {kind}: {error} (TFM_DEBUG=1 shows where; please report it)"
+
+
+def _explain_usage(error: Any, arguments: Sequence[str]) -> str:
+    """What is wrong with the command line, and which help to read. Takes the command-line library's own exceptions."""
+    message = error.format_message().rstrip(".")
+    parameter = getattr(error, "param", None)
+    low, high = getattr(parameter, "min", None), getattr(parameter, "max", None)
+    if low is not None or high is not None:
+        allowed = f"at least {low}" if high is None else f"{low} to {high}"
+        message += f"; allowed: {allowed}"
+    message = message.replace("Value error, ", "").replace("Input should be", "it should be")
+    context = getattr(error, "ctx", None)
+    named = [
+        argument for argument in arguments[:1] if argument in {command.name for command in app.registered_commands}
+    ]
+    path = context.command_path if context is not None else " ".join(["tfm", *named])
+    return f"{message[:1].lower()}{message[1:]}; see '{path} --help'"
+
+
+@contextlib.contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """SIGTERM unwinds like Ctrl-C does, so that temporary files go away; a forked worker just ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    process = os.getpid()
+
+    def leave(number: int, _frame: object) -> None:
+        if os.getpid() == process:
+            raise SystemExit(128 + number)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)

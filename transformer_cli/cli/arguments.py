@@ -1,0 +1,78 @@
+"""Arguments and options that several commands share: one wording, one bound, one default."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from transformer_cli.errors import UserError
+
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A run folder (its best checkpoint is used) or one checkpoint folder.")
+]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML config file.")]
+RunOut = Annotated[
+    Path | None, typer.Option("--out", metavar="RUN", help="The run folder.  [default: checkpoints/<config name>]")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a config value, such as training.max_steps=1000; the value is YAML, and a mapping replaces the"
+        " whole mapping. Repeatable.",
+    ),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="DEVICE", help="auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
+Beam = Annotated[
+    int | None,
+    typer.Option("--beam", min=1, max=1000, metavar="N", help="Beam search with N hypotheses.  [default: the model's]"),
+]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Greedy search: the most probable token at every step.")]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--length-penalty",
+        min=0.0,
+        max=10.0,
+        metavar="A",
+        help="Exponent of the length by which beam search divides log-probabilities.  [default: the model's]",
+    ),
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        min=1,
+        metavar="N",
+        help="Source tokens translated at a time, padding included.  [default: the model's]",
+    ),
+]
+
+
+def run_folder_path(config: Path, out: Path | None) -> Path:
+    """RUN: as given, else `checkpoints/<config name>`."""
+    return out if out is not None else Path("checkpoints") / config.name.removesuffix(config.suffix)
+
+
+def check_search(*, beam: int | None, greedy: bool, sample: bool = False, **sampling: object) -> None:
+    """Raise `UserError` where options exclude each other. sampling: by name, None where not given."""
+    given = [name for name, on in (("--beam", beam is not None), ("--greedy", greedy), ("--sample", sample)) if on]
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(given)} exclude each other: choose one way to search")
+    for name, value in sampling.items():
+        if value is not None and not sample:
+            raise UserError(f"--{name.replace('_', '-')}: belongs to --sample; give that too, or leave it out")
+
+
+def search_changes(*, beam: int | None, greedy: bool, sample: bool = False, **others: object) -> dict[str, Any]:
+    """What the options change in a model's own `SearchOptions`; None in `others` changes nothing."""
+    changes = {name: value for name, value in others.items() if value is not None}
+    if beam is not None:
+        changes["beam_size"] = beam
+    if greedy or sample:
+        changes["method"] = "greedy" if greedy else "sample"
+    return changes

@@ -1,0 +1,58 @@
+"""`tfm average`: one model from the mean of several checkpoints' weights."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_cli.cli.arguments import Quiet
+from transformer_cli.cli.output import note
+from transformer_cli.errors import UserError
+
+
+def average(
+    checkpoints: Annotated[
+        list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoint folders; or one run folder with --last.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The new model folder; it must not exist.")],
+    last: Annotated[
+        int | None, typer.Option("--last", min=1, metavar="N", help="Average the last N checkpoints of a run.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Average the weights of checkpoints into a new model.
+
+    \b
+    tfm average checkpoints/run/step-00009000 checkpoints/run/step-00010000 \\
+        --out checkpoints/averaged
+    tfm average checkpoints/run --last 5 --out checkpoints/averaged
+    """
+    from transformer_cli.run_folder import RunFolder
+
+    folders = choose_checkpoints(checkpoints, last)
+    RunFolder(out).check_writable()
+
+    from transformer_cli import checkpoint
+
+    checkpoint.average(folders, out)
+    if not quiet:
+        note(f"averaged {', '.join(folder.name for folder in folders)} into {out}")
+
+
+def choose_checkpoints(paths: Sequence[Path], last: int | None) -> list[Path]:
+    """The checkpoint folders that the arguments mean; raises `UserError` where a run has fewer than `last`."""
+    from transformer_cli.run_folder import RunFolder
+
+    if last is None:
+        if len(paths) < 2:
+            raise UserError(f"{paths[0]}: one checkpoint has no average; name several, or a run folder with --last N")
+        return list(paths)
+    if len(paths) > 1:
+        raise UserError("--last: takes one run folder; name that alone, or the checkpoints without --last")
+    run = RunFolder(paths[0])
+    steps = sorted(run.index().steps)
+    if len(steps) < last:
+        kept = f"{len(steps)} checkpoint{'s' * (len(steps) != 1)}"
+        raise UserError(f"{paths[0]}: has {kept}, not {last}; lower --last, or train with a larger keep_last")
+    return [run.step_folder(step) for step in steps[-last:]]

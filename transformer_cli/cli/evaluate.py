@@ -1,0 +1,105 @@
+"""`tfm evaluate`: BLEU, chrF and TER of a model on a test set."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_cli.cli.arguments import (
+    BatchTokens,
+    Beam,
+    Device,
+    Greedy,
+    LengthPenalty,
+    Model,
+    Quiet,
+    check_search,
+    search_changes,
+)
+from transformer_cli.cli.loading import load_translator
+from transformer_cli.cli.output import align, check_output, note, open_results
+from transformer_cli.cli.progress import Progress
+
+
+def evaluate(
+    model: Model,
+    source: Annotated[
+        Path, typer.Option("--source", metavar="FILE", help="Source sentences, a line each (plain or .gz).")
+    ],
+    reference: Annotated[
+        list[Path],
+        typer.Option(
+            "--reference", metavar="FILE", help="Their translations, aligned. Repeatable: several references."
+        ),
+    ],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="METRIC", help="bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"
+        ),
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    output_file: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the translations here.")
+    ] = None,
+    beam: Beam = None,
+    greedy: Greedy = False,
+    length_penalty: LengthPenalty = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Translate a test set and score the result with sacreBLEU.
+
+    Prints a line for each metric: its name, the score, and the signature that makes it comparable. Texts are raw,
+    cased and detokenised; BLEU's tokeniser follows the target language (zh, ja-mecab, ko-mecab, else 13a).
+
+    \b
+    tfm evaluate checkpoints/multi30k_de_en --source test.de \\
+        --reference test.en --beam 5 --output test.hypothesis.en
+    """
+    from transformer_cli.evaluation import evaluate as evaluation_of
+    from transformer_cli.evaluation.metrics import check_metrics
+
+    metrics = list(dict.fromkeys(metric or ("bleu", "chrf", "ter")))
+    check_metrics(metrics)
+    check_search(beam=beam, greedy=greedy)
+    check_output(output_file)
+    test_set = evaluation_of.read_test_set(source, reference)
+    translator, options = load_translator(
+        model,
+        device,
+        batch_tokens=batch_tokens,
+        changes=search_changes(beam=beam, greedy=greedy, length_penalty=length_penalty),
+    )
+    with Progress("translated", total=len(test_set.sources), quiet=quiet) as progress:
+        evaluation = evaluation_of.evaluate(
+            translator,
+            test_set.sources,
+            test_set.references,
+            metrics=metrics,
+            options=options,
+            report=progress.reached,
+        )
+    for warning in [*test_set.notes, *translator.notes]:
+        note(f"warning: {warning}")
+    if output_file is not None:
+        with open_results(output_file) as write:
+            for translation in evaluation.translations:
+                write(translation)
+    if json_output:
+        results = {
+            "model": str(model),
+            "sentences": len(test_set.sources),
+            "references": len(test_set.references),
+            "seconds": round(evaluation.seconds, 3),
+            "scores": [
+                {"metric": score.metric, "name": score.name, "score": score.score, "signature": score.signature}
+                for score in evaluation.scores
+            ],
+        }
+        print(json.dumps(results, indent=2))
+    else:
+        rows = [(score.name, f"{score.score:.2f}", score.signature) for score in evaluation.scores]
+        print("\n".join(align(rows)))

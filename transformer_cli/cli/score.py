@@ -1,0 +1,110 @@
+"""`tfm score`: how likely a model finds given translations (forced decoding)."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer_cli.cli.arguments import BatchTokens, Device, LengthPenalty, Model, Quiet, search_changes
+from transformer_cli.cli.loading import load_translator
+from transformer_cli.cli.output import Write, check_output, note, open_results
+from transformer_cli.cli.progress import Progress
+from transformer_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_cli.decoding.options import SearchOptions
+    from transformer_cli.decoding.translator import Scored, Translator
+
+WINDOW = 2048  # pairs scored between two reports of progress
+
+
+def score(
+    model: Model,
+    source: Annotated[
+        Path, typer.Option("--source", metavar="FILE", help="Source sentences, a line each (plain or .gz).")
+    ],
+    target: Annotated[Path, typer.Option("--target", metavar="FILE", help="Their translations, aligned line by line.")],
+    tokens: Annotated[bool, typer.Option("--tokens", help="Print each target token's log-probability too.")] = False,
+    output_file: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; whole, or not at all.")
+    ] = None,
+    length_penalty: LengthPenalty = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Score given translations: the log-probability of each target line.
+
+    N lines in give N lines out, in order; columns, separated by tabs:
+
+    \b
+    1  natural log-probability of the target given the source: the sum over
+       its tokens and the end of the sentence
+    2  the same, divided by the number of target tokens to the power of the
+       length penalty; what beam search ranks by
+    3  with --tokens: the tokens, separated by spaces, </s> last
+    4  with --tokens: their log-probabilities, separated by spaces
+
+    \b
+    tfm score checkpoints/multi30k_de_en --source test.de --target test.en
+    """
+    from transformer_cli.evaluation.evaluate import read_test_set
+
+    check_output(output_file)
+    test_set = read_test_set(source, [target])
+    sources, (targets,) = test_set.sources, test_set.references
+    changes = search_changes(beam=None, greedy=False, length_penalty=length_penalty)
+    translator, options = load_translator(model, device, batch_tokens=batch_tokens, changes=changes)
+    check_lengths(translator, source, sources, target, targets)
+    with open_results(output_file) as write, Progress("scored", total=len(sources), quiet=quiet) as progress:
+        score_lines(translator, sources, targets, write, options, tokens=tokens, report=progress.reached)
+    for warning in test_set.notes:
+        note(f"warning: {warning}")
+
+
+def check_lengths(
+    translator: "Translator", source: Path, sources: Sequence[str], target: Path, targets: Sequence[str]
+) -> None:
+    """Raise `UserError`, with file and line, where a model with learned positions cannot take a line."""
+    codecs, engine = translator.codecs, translator.engine
+    for path, lines, codec, most in (
+        (source, sources, codecs.source, engine.max_source_length),
+        (target, targets, codecs.target, engine.max_target_length),
+    ):
+        if most is not None:
+            for number, line in enumerate(lines, start=1):
+                if (length := len(codec.encode(line))) > most:
+                    raise UserError(
+                        f"{path}:{number}: {length:,} tokens, but this model's learned positions end at {most:,};"
+                        " shorten it, or leave the pair out"
+                    )
+
+
+def score_lines(
+    translator: "Translator",
+    sources: Sequence[str],
+    targets: Sequence[str],
+    write: Write,
+    options: "SearchOptions",
+    *,
+    tokens: bool = False,
+    report: Callable[[int], None] | None = None,
+) -> None:
+    """Write one line a pair. report: called with the number of pairs done."""
+    for start in range(0, len(sources), WINDOW):
+        end = min(start + WINDOW, len(sources))
+        for scored in translator.score(sources[start:end], targets[start:end], options):
+            write(_row(scored, tokens))
+        if report is not None:
+            report(end)
+
+
+def _row(scored: "Scored", tokens: bool) -> str:
+    from transformer_cli.text.lines import one_line
+
+    columns = [f"{scored.log_probability:.6f}", f"{scored.score:.6f}"]
+    if tokens:
+        columns.append(" ".join("\u2423" if token.isspace() else "".join(token.split()) for token in scored.tokens))
+        columns.append(" ".join(f"{value:.6f}" for value in scored.log_probabilities))
+    return one_line("\t".join(columns))

@@ -1,0 +1,52 @@
+"""`tfm train`: one call of `training.run.train`, and the exit code after a signal."""
+
+from typing import Annotated
+
+import typer
+
+from transformer_cli.cli.arguments import ConfigFile, Device, Overrides, Quiet, RunOut, run_folder_path
+from transformer_cli.errors import UserError
+
+
+def train(
+    config: ConfigFile,
+    out: RunOut = None,
+    overrides: Overrides = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in RUN; an error where there is nothing to continue.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start anew; an existing RUN is renamed aside, never deleted.")
+    ] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Train a translator; continue RUN where it was interrupted.
+
+    Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps, max_epochs,
+    patience, keep_last, keep_best, save_every, workers and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM
+    save the state and leave with 130 and 143.
+
+    \b
+    tfm train configs/multi30k_de_en.yaml
+    tfm train my.yaml --out checkpoints/trial --set training.max_steps=1000
+    """
+    from transformer_cli.config import load_config
+
+    if resume and fresh:
+        raise UserError("--resume and --fresh exclude each other: continue the run, or start anew")
+    settings = load_config(config, overrides or [])
+
+    from transformer_cli.training import run
+
+    try:
+        run.train(
+            settings,
+            run_folder_path(config, out),
+            resume=True if resume else None,
+            fresh=fresh,
+            device=device,
+            quiet=quiet,
+        )
+    except run.Interrupted as interrupted:
+        raise typer.Exit(128 + interrupted.signal_number) from None

@@ -1,0 +1,414 @@
+"""Every config section: one YAML file becomes one frozen, strict tree of pydantic models.
+
+Each field states its unit, bound and default here and nowhere else. `load_config` is the only way in; no torch.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+
+from transformer_cli.errors import UserError
+
+MAX_CONFIG_BYTES = 1_000_000
+MAX_ALIASES = 100
+
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Positive = Annotated[int, Field(ge=1)]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+
+
+class Section(BaseModel):
+    """What all sections share: unknown keys are refused, values never change, infinities are no numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
+
+class TextFiles(Section):
+    """Two text files aligned by line, plain or .gz."""
+
+    source: str
+    target: str
+
+
+class TableFile(Section):
+    """One TSV, CSV, JSONL (each plain or .gz) or Parquet file; the columns default to the language codes."""
+
+    file: str
+    source_column: str | None = None
+    target_column: str | None = None
+
+
+class HubDataset(Section):
+    """A Hugging Face dataset by name or local folder. Columns default to the language codes; a dot reaches into a
+    nested column (`translation.de`)."""
+
+    dataset: str
+    name: str | None = None
+    split: str
+    revision: str | None = None
+    source_column: str | None = None
+    target_column: str | None = None
+
+
+def _source_kind(value: Any) -> str:
+    keys = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Section) else {}
+    return "dataset" if "dataset" in keys else "file" if "file" in keys else "text"
+
+
+DataSource = Annotated[
+    Annotated[TextFiles, Tag("text")] | Annotated[TableFile, Tag("file")] | Annotated[HubDataset, Tag("dataset")],
+    Discriminator(_source_kind),
+]
+
+
+class DataConfig(Section):
+    """Where the sentence pairs come from."""
+
+    source_language: Language
+    target_language: Language
+    train: DataSource
+    valid: DataSource
+    test: DataSource | None = None
+    max_length: Annotated[int, Field(ge=1, le=100_000)] = 256  # tokens of a side, </s> not counted
+    workers: Annotated[int, Field(ge=0, le=256)] = 2  # processes beside the training one; 0: none
+
+
+# --- vocabulary ---------------------------------------------------------------------------------------------------
+
+
+class VocabularyConfig(Section):
+    """How text becomes tokens, and which tokens have an id."""
+
+    tokenizer: Literal["sentencepiece", "spacy", "whitespace", "character"] = "sentencepiece"
+    algorithm: Literal["unigram", "bpe"] = "unigram"  # sentencepiece only
+    size: Annotated[int, Field(ge=8, le=10_000_000)] = 8000  # sentencepiece: the size; others: the largest allowed
+    shared: bool = True  # one vocabulary for both languages
+    min_freq: Positive = 1  # words only: rarer ones become <unk>
+    lowercase: bool = False
+    normalization: Literal["none", "nfc", "nfkc"] = "none"  # Unicode normalisation form
+    symbols: list[str] = []  # never split, such as <2de>
+    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9995  # sentencepiece only
+    byte_fallback: bool = True  # sentencepiece only: an unseen character becomes its UTF-8 bytes, not <unk>
+    sample_lines: Positive = 2_000_000  # sentencepiece only: train on at most so many lines, drawn by training.seed
+
+    @model_validator(mode="after")
+    def _symbols_are_usable(self) -> "VocabularyConfig":
+        for symbol in self.symbols:
+            if not symbol or symbol.split() != [symbol]:
+                raise ValueError(f"symbols: {symbol!r} is empty or holds white space")
+            if symbol in ("<pad>", "<unk>", "<s>", "</s>"):
+                raise ValueError(f"symbols: {symbol!r} is a special of every vocabulary already; leave it out")
+        if len(set(self.symbols)) < len(self.symbols):
+            raise ValueError("symbols: a symbol is named twice")
+        return self
+
+
+# --- model --------------------------------------------------------------------------------------------------------
+
+
+class ModelConfig(Section):
+    """The Transformer's shape (Vaswani et al. 2017, table 3). Vocabulary sizes come from the vocabularies."""
+
+    encoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6
+    decoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6
+    d_model: Annotated[int, Field(ge=2, le=65_536)] = 512
+    heads: Annotated[int, Field(ge=1, le=1024)] = 8
+    head_dim: Annotated[int, Field(ge=1, le=65_536)] | None = None  # null: d_model / heads
+    d_ff: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
+    dropout: Fraction = 0.1  # on each sub-layer's output
+    attention_dropout: Fraction = 0.0  # on attention weights
+    activation_dropout: Fraction = 0.0  # inside the feed-forward layer
+    embedding_dropout: Fraction | None = None  # on embeddings + positions; null: as dropout
+    activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
+    norm: Literal["post", "pre"] = "post"
+    norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024  # rows of the learned table
+    tie_embeddings: Literal["none", "decoder", "all"] = "all"
+    attention_bias: bool = True
+    feed_forward_bias: bool = True
+    generator_bias: bool = False
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "ModelConfig":
+        if self.head_dim is None and self.d_model % self.heads:
+            raise ValueError(
+                f"heads: {self.heads} does not divide d_model = {self.d_model}; change one of them, or set head_dim"
+            )
+        if self.d_model % 2 and self.positions == "sinusoidal":
+            raise ValueError(f"d_model: sinusoidal positions need an even number, got {self.d_model}")
+        return self
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+class TrainingConfig(Section):
+    """How the model is trained. A step is one update of the weights."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    batch_tokens: Positive = 4096  # sentences × the longer of longest source and longest target, padding included
+    accumulation: Positive = 1  # batches an update
+    max_steps: Positive | None = 100_000
+    max_epochs: Positive | None = None
+    optimizer: Literal["adam", "adamw"] = "adam"
+    betas: tuple[Fraction, Fraction] = (0.9, 0.98)
+    epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-9
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0  # adamw only
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
+    warmup_steps: Annotated[int, Field(ge=0)] = 4000
+    factor: Annotated[float, Field(gt=0.0)] = 1.0  # noam only: scales the paper's schedule
+    peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # every schedule but noam
+    label_smoothing: Fraction = 0.1
+    clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest gradient norm; null: no clipping
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    subword_sampling: Fraction = 0.0  # bpe: dropout of merges; unigram: smoothing α of sampling; 0: off
+    validate_every: Positive = 1000  # steps
+    validation_sentences: Positive = 1000  # translated for BLEU and chrF; the loss is taken over all
+    save_every: Positive = 1000  # steps
+    log_every: Positive = 100  # steps
+    keep_last: Positive = 3  # checkpoints
+    keep_best: Positive = 1  # checkpoints
+    best_metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    patience: Positive | None = None  # validations without a new best before stopping; null: never
+    average_last: Annotated[int, Field(ge=2)] | None = None  # at the end, average so many checkpoints; null: none
+    tensorboard: bool = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "TrainingConfig":
+        if self.max_steps is None and self.max_epochs is None:
+            raise ValueError("max_steps: set it or max_epochs, else training never ends")
+        if self.schedule == "noam" and self.peak_learning_rate is not None:
+            raise ValueError("peak_learning_rate: the noam schedule has none; use factor, or another schedule")
+        if self.schedule != "noam" and self.peak_learning_rate is None:
+            raise ValueError(f"peak_learning_rate: schedule {self.schedule} needs it (for example 0.0005)")
+        if self.schedule in ("noam", "inverse_sqrt") and self.warmup_steps == 0:
+            raise ValueError(f"warmup_steps: schedule {self.schedule} needs at least 1")
+        if self.schedule == "cosine" and (self.max_steps is None or self.max_steps <= self.warmup_steps):
+            raise ValueError("max_steps: the cosine schedule ends there; set it above warmup_steps")
+        if self.weight_decay and self.optimizer != "adamw":
+            raise ValueError("weight_decay: only optimizer adamw has it")
+        if self.average_last is not None and self.average_last > self.keep_last:
+            raise ValueError(f"average_last: {self.average_last} checkpoints need keep_last of at least as many")
+        return self
+
+
+# --- decoding -----------------------------------------------------------------------------------------------------
+
+
+class DecodingConfig(Section):
+    """How translations are searched for. A translation has at most ratio × source length + extra tokens."""
+
+    beam_size: Annotated[int, Field(ge=1, le=1000)] = 5  # 1: greedy
+    length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0  # α
+    length_penalty_kind: Literal["average", "gnmt"] = "average"  # |y|^α, or ((5 + |y|) / 6)^α
+    stopping: Literal["first", "exact"] = "first"  # after beam_size endings, or when nothing better can come
+    max_length_ratio: Annotated[float, Field(gt=0.0, le=100.0)] = 2.0
+    max_length_extra: Annotated[int, Field(ge=0, le=10_000)] = 10  # tokens
+    batch_tokens: Positive = 4096  # sentences × longest source, padding included
+    copy_unknown: bool = True  # words only: <unk> becomes the source word that attention points at
+
+
+class Config(Section):
+    """A whole config file."""
+
+    data: DataConfig
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> "Config":
+        longest = self.data.max_length + 1
+        if longest > self.training.batch_tokens:
+            raise ValueError(
+                f"data.max_length: {self.data.max_length} tokens and </s> do not fit into training.batch_tokens = "
+                f"{self.training.batch_tokens}; lower the one or raise the other"
+            )
+        if self.model.positions == "learned" and longest > self.model.max_positions:
+            raise ValueError(
+                f"data.max_length: {self.data.max_length} tokens and </s> exceed model.max_positions = "
+                f"{self.model.max_positions}; lower the one or raise the other"
+            )
+        if self.vocabulary.tokenizer != "sentencepiece" and self.training.subword_sampling:
+            raise ValueError("training.subword_sampling: only vocabulary.tokenizer sentencepiece can sample")
+        if self.model.tie_embeddings == "all" and not self.vocabulary.shared:
+            raise ValueError(
+                "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
+            )
+        return self
+
+
+# --- reading and writing ------------------------------------------------------------------------------------------
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """YAML 1.2's core rules (`no` is text, `1e-4` a number), no duplicate keys, few aliases."""
+
+    aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > MAX_ALIASES:
+                raise yaml.YAMLError(f"more than {MAX_ALIASES} aliases")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key.value, str):
+                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands here twice", problem_mark=key.start_mark)
+            seen.add(key.value if isinstance(key.value, str) else id(key))
+        return super().construct_mapping(node, deep)
+
+
+_CoreLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in [
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
+]:
+    _CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _construct_int(loader: Any, node: Any) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _construct_float(loader: Any, node: Any) -> float:
+    text = loader.construct_scalar(node).lower()
+    return math.nan if text == ".nan" else float(text.replace(".inf", "inf"))
+
+
+_CoreLoader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_CoreLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_CoreLoader)  # noqa: S506  (a SafeLoader with stricter rules)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{where}:{line} is not valid YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{where}: is not valid YAML: {' '.join(str(error).split())[:150]}") from None
+
+
+def _merge(tree: dict[str, Any], override: str) -> None:
+    """Set one `section.key=value` in the tree; a mapping replaces the whole mapping."""
+    key, equals, text = override.partition("=")
+    if not equals or not all(key.split(".")):
+        raise UserError(f"--set {override!r}: write it as section.key=value, for example training.max_steps=1000")
+    value = _parse_yaml(text, f"--set {key}")
+    *parents, last = key.split(".")
+    node = tree
+    for parent in parents:
+        child = node.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise UserError(f"--set {key}: {parent} is a value, not a section")
+        node = child
+    node[last] = value
+
+
+def _known_keys(location: Sequence[str | int]) -> Iterable[str]:
+    """The keys allowed at a place in the tree, for 'did you mean'."""
+    sections: dict[tuple[str | int, ...], type[Section]] = {
+        (): Config,
+        ("data",): DataConfig,
+        ("vocabulary",): VocabularyConfig,
+        ("model",): ModelConfig,
+        ("training",): TrainingConfig,
+        ("decoding",): DecodingConfig,
+    }
+    kinds = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
+    if location and location[-1] in kinds:
+        return kinds[str(location[-1])].model_fields
+    section = sections.get(tuple(location))
+    return section.model_fields if section else ()
+
+
+def _explain(error: ValidationError) -> str:
+    """The first fault of a config: key, what is wrong, what is allowed."""
+    first = error.errors()[0]
+    location = first["loc"]
+    parts = [str(part) for part in location]
+    if len(parts) > 2 and parts[0] == "data":
+        parts = [*parts[:2], *parts[3:]]  # drop the tag of the source's kind
+    key = ".".join(parts)
+    if first["type"] == "extra_forbidden":
+        known = list(_known_keys(location[:-1]))
+        close = difflib.get_close_matches(str(location[-1]), known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+        return f"{key}: unknown key; {hint}"
+    if first["type"] == "missing":
+        return f"{key}: is missing; add it"
+    if first["type"] == "value_error":
+        message = str(first["ctx"]["error"])
+        return f"{key}.{message}" if key else message
+    message = first["msg"].removeprefix("Input ")
+    return f"{key}: {message}, got {str(first['input'])[:60]!r}"
+
+
+def _lists_to_tuples(tree: Any) -> Any:
+    """YAML has no tuples: `betas` is written as a list."""
+    training = tree.get("training") if isinstance(tree, dict) else None
+    if isinstance(training, dict) and isinstance(training.get("betas"), list):
+        return {**tree, "training": {**training, "betas": tuple(training["betas"])}}
+    return tree
+
+
+def parse_config(text: str, where: str, overrides: Sequence[str] = ()) -> Config:
+    """Validate the text of a config file, with `--set` overrides merged in first.
+
+    Raises `UserError` with the file, the key and the allowed range.
+    """
+    tree = _parse_yaml(text, where)
+    if not isinstance(tree, dict):
+        what = "is empty" if tree is None else f"holds a {type(tree).__name__}, not sections"
+        raise UserError(f"{where}: {what}; a config has the sections data, vocabulary, model, training, decoding")
+    for override in overrides:
+        _merge(tree, override)
+    try:
+        return Config.model_validate(_lists_to_tuples(tree))
+    except ValidationError as error:
+        raise UserError(f"{where}: {_explain(error)}") from None
+
+
+def read_config_text(path: str | Path) -> str:
+    """The text of a config file; raises `UserError` where it cannot be read or is no config."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the config: {error.strerror}") from None
+    if len(content) > MAX_CONFIG_BYTES:
+        raise UserError(f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes; that is no config")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a config file and merge `--set` overrides (`section.key=value`, the value in YAML) into it."""
+    return parse_config(read_config_text(path), str(path), overrides)
+
+
+def dump_config(config: Config) -> str:
+    """The resolved config as YAML that `load_config` reads back to an equal config."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,4 @@
+"""From text files to batches: corpora → encoded → batching → batch, loader.
+
+Called by training, evaluation and the command line.
+"""

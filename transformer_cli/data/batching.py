@@ -1,0 +1,126 @@
+"""Which sentence pairs go together: the batches of an epoch, as a pure function of lengths, seed and epoch.
+
+Called by the loader, and by training to say how much padding there is and which batch is the costliest. numpy only.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Lengths = npt.NDArray[np.int32]
+
+_TIE_BITS = 28  # random bits that order pairs of equal lengths; the rest of a 64-bit sort key holds the two lengths
+_GOOD_ENOUGH = 0.98  # share of cells that are tokens from which on no better plan is looked for
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """The batches of one epoch: `plan[i]` is the pairs (their indices) of batch i."""
+
+    order: npt.NDArray[np.int32]  # (N,) every pair once, those of a batch side by side
+    starts: npt.NDArray[np.int64]  # (batches,) where batch i begins in `order`
+    stops: npt.NDArray[np.int64]  # (batches,) where it ends
+    longest_source: Lengths  # (batches,) with </s>
+    longest_target: Lengths  # (batches,) with </s>
+    source_tokens: int  # of the epoch, padding not included
+    target_tokens: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, batch: int) -> npt.NDArray[np.int32]:
+        return self.order[self.starts[batch] : self.stops[batch]]
+
+    def padding(self) -> tuple[float, float]:
+        """The share of padding in all source cells and in all target cells of the epoch."""
+        sentences = self.stops - self.starts
+        source_cells = int((sentences * self.longest_source).sum())
+        target_cells = int((sentences * self.longest_target).sum())
+        return 1 - self.source_tokens / source_cells, 1 - self.target_tokens / target_cells
+
+    def costliest(self) -> int:
+        """The batch that needs the most memory, roughly: its cells, where a target cell also carries logits over the
+        vocabulary and long rows carry attention over each other."""
+        sentences = self.stops - self.starts
+        cells = sentences * (self.longest_source + 2.0 * self.longest_target)
+        rows = np.maximum(self.longest_source, self.longest_target)
+        return int(np.argmax(cells * (1 + rows / 1024)))
+
+
+def plan_epoch(
+    source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, seed: int, epoch: int
+) -> BatchPlan:
+    """Group pairs of like lengths into batches and shuffle the batches.
+
+    Lengths (N,) include `</s>` and are at most `batch_tokens`. A batch holds as many pairs as keep sentences × the
+    longer of its longest source and longest target within `batch_tokens`. Pairs of like lengths are grouped anew in
+    each epoch. Depends on nothing but its arguments: numpy's bit generators give the same bits in every version.
+    """
+    assert len(source_lengths) == len(target_lengths) > 0, "a plan needs pairs"
+    longest = np.maximum(source_lengths, target_lengths).astype(np.int64)  # (N,)
+    assert longest.max() <= batch_tokens, "a pair longer than a whole batch"
+    bits = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
+    source_tokens = int(source_lengths.sum(dtype=np.int64))
+    target_tokens = int(target_lengths.sum(dtype=np.int64))
+
+    fewest_cells = 2**63 - 1
+    for width in range(1, int(target_lengths.max()) + 1):
+        order = _by_length(source_lengths, target_lengths, width, bits)
+        starts = _cut(longest[order], batch_tokens)
+        longest_source = np.maximum.reduceat(source_lengths[order], starts)
+        longest_target = np.maximum.reduceat(target_lengths[order], starts)
+        stops = np.append(starts[1:], len(order))
+        cells = int(((stops - starts) * (longest_source.astype(np.int64) + longest_target)).sum())
+        if cells >= fewest_cells:
+            break  # the width before this one wastes the least
+        shuffle = np.argsort(bits.random_raw(len(starts)), kind="stable")
+        plan = BatchPlan(
+            order=order,
+            starts=starts[shuffle],
+            stops=stops[shuffle],
+            longest_source=longest_source[shuffle],
+            longest_target=longest_target[shuffle],
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+        )
+        fewest_cells = cells
+        if cells * _GOOD_ENOUGH <= source_tokens + target_tokens:
+            break
+    return plan
+
+
+def _by_length(
+    source_lengths: Lengths, target_lengths: Lengths, width: int, bits: np.random.PCG64
+) -> npt.NDArray[np.int32]:
+    """Pairs ordered by target length in steps of `width`, then by source length, then at random.
+
+    Source lengths go up within one step and down within the next (a snake), so that neighbours stay alike where the
+    target length changes. Wider steps pad the target more and the source less, which pays where batches are so large
+    that one holds many target lengths.
+    """
+    step = target_lengths // width
+    rank = (np.cumsum(np.bincount(step) > 0) - 1)[step]  # (N,) among the steps that occur
+    sources = int(source_lengths.max()) + 1
+    snake = np.where(rank % 2 == 0, source_lengths, sources - 1 - source_lengths)
+    lengths = rank * sources + snake
+    assert int(lengths.max()) < 1 << (63 - _TIE_BITS), "lengths too large for the sort key"
+    ties = bits.random_raw(len(lengths)) >> np.uint64(64 - _TIE_BITS)
+    key = (lengths << _TIE_BITS) | ties.astype(np.int64)
+    return np.argsort(key, kind="stable").astype(np.int32)
+
+
+def _cut(longest: npt.NDArray[np.int64], batch_tokens: int) -> npt.NDArray[np.int64]:
+    """Where each batch begins, if every batch is filled as far as `batch_tokens` allows.
+
+    `longest` (N,) is each pair's longer side, in the order of the plan.
+    """
+    starts = []
+    start = 0
+    while start < len(longest):
+        starts.append(start)
+        # no more pairs than this fit, since the first is no longer than the longest of them
+        window = longest[start : start + batch_tokens // int(longest[start])]
+        cells = np.maximum.accumulate(window) * np.arange(1, len(window) + 1)  # grows with each pair
+        start += int(np.searchsorted(cells, batch_tokens, side="right"))
+    return np.array(starts, dtype=np.int64)

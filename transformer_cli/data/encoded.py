@@ -1,0 +1,249 @@
+"""A corpus as token ids in one memory-mapped Arrow file, kept in the user's cache. Called by training and evaluation.
+
+Only the lengths of the sentences live in memory; ids (and texts, for subword sampling) are read from the mapped file.
+"""
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from tqdm import tqdm
+
+from transformer_cli.data.corpora import Corpus
+from transformer_cli.data.encoding import EncodedChunk, Pair, PairEncoder, encode_in_order
+from transformer_cli.errors import UserError
+from transformer_cli.text.codec import Codecs
+
+FORMAT = 1  # raised whenever the same corpus would be encoded into other bytes
+
+_COUNTS = (b"left_out_empty", b"left_out_long")
+
+
+class _Side(NamedTuple):
+    """One side of one record batch: views into the mapped file."""
+
+    offsets: npt.NDArray[np.int32]  # (rows + 1,)
+    ids: npt.NDArray[np.integer[Any]]  # (tokens,)
+    text_offsets: npt.NDArray[np.int32]  # (rows + 1,) in bytes; empty where no text is kept
+    text: npt.NDArray[np.uint8]  # UTF-8
+
+
+class EncodedCorpus:
+    """The pairs of a corpus as token ids, numbered from 0. Picklable: another process maps the same file."""
+
+    def __init__(self, path: str | Path):
+        """Map the file; raises `pa.ArrowInvalid`, `ValueError` or `OSError` where it is not whole."""
+        self.path = Path(path)
+        self._open()
+
+    def _open(self) -> None:
+        self._map = pa.memory_map(str(self.path))
+        reader = pa.ipc.open_file(self._map)
+        self.has_texts = "source_text" in reader.schema.names
+        self._starts: list[int] = []  # the number of each record batch's first pair
+        self._chunks: list[tuple[_Side, _Side]] = []
+        pairs = 0
+        metadata: Any = None
+        for number in range(reader.num_record_batches):
+            rows, metadata = reader.get_batch_with_custom_metadata(number)
+            if rows.num_rows:
+                self._starts.append(pairs)
+                self._chunks.append((_side(rows, "source"), _side(rows, "target")))
+            pairs += rows.num_rows
+        if metadata is None or not all(name in metadata for name in _COUNTS):
+            raise ValueError(f"{self.path} ends without its counts")
+        self.left_out_empty, self.left_out_long = (int(metadata[name]) for name in _COUNTS)
+        self._pairs = pairs
+
+    def __getstate__(self) -> Path:
+        return self.path
+
+    def __setstate__(self, path: Path) -> None:
+        self.path = path
+        self._open()
+
+    def __len__(self) -> int:
+        return self._pairs
+
+    def ids(self, pair: int) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.integer[Any]]]:
+        """Source and target ids of a pair, without specials."""
+        chunk, row = self._find(pair)
+        source, target = chunk
+        return (
+            source.ids[source.offsets[row] : source.offsets[row + 1]],
+            target.ids[target.offsets[row] : target.offsets[row + 1]],
+        )
+
+    def texts(self, pair: int) -> tuple[str, str]:
+        """Source and target text of a pair, where the corpus was encoded with `keep_text`."""
+        assert self.has_texts, "encoded without keep_text"
+        chunk, row = self._find(pair)
+        source, target = (_text(side, row) for side in chunk)
+        return source, target
+
+    @cached_property
+    def source_lengths(self) -> npt.NDArray[np.int32]:
+        """(N,) tokens of each source, `</s>` not counted."""
+        return self._lengths(0)
+
+    @cached_property
+    def target_lengths(self) -> npt.NDArray[np.int32]:
+        """(N,) tokens of each target, `</s>` not counted."""
+        return self._lengths(1)
+
+    def _lengths(self, side: int) -> npt.NDArray[np.int32]:
+        lengths = [np.diff(chunk[side].offsets) for chunk in self._chunks]
+        return np.concatenate([np.zeros(0, dtype=np.int32), *lengths])
+
+    def _find(self, pair: int) -> tuple[tuple[_Side, _Side], int]:
+        if not 0 <= pair < self._pairs:
+            raise IndexError(f"pair {pair} of {self._pairs}")
+        number = bisect_right(self._starts, pair) - 1
+        return self._chunks[number], pair - self._starts[number]
+
+
+def encode_corpus(
+    corpus: Corpus,
+    codecs: Codecs,
+    *,
+    max_length: int,
+    keep_text: bool = False,
+    workers: int = 0,
+    cache_folder: str | Path | None = None,
+    progress: bool = False,
+) -> EncodedCorpus:
+    """Encode a corpus, or take it from the cache where the same text was encoded in the same way before.
+
+    Pairs with a side of white space alone, or of more than `max_length` tokens, are left out and counted. `keep_text`
+    stores the text beside the ids. `workers` processes share the work where there is enough of it. `cache_folder`
+    defaults to `$TFM_CACHE`, else `$XDG_CACHE_HOME/tfm`, else `~/.cache/tfm`. `progress` shows a bar, on a terminal.
+    Raises `UserError` where the corpus is at fault, or no pair is left.
+    """
+    content_hash = corpus.content_hash()
+    folder = _writable_folder(cache_folder)
+    path = folder / f"{_cache_key(content_hash, codecs, max_length, keep_text)}.arrow"
+    encoded = _open_cached(path)
+    if encoded is None:
+        _remove_abandoned(folder)
+        encoder = PairEncoder(codecs, max_length, keep_text)
+        chunks = encode_in_order(encoder, _watched(corpus, content_hash, progress), workers)
+        try:
+            _write_atomically(path, chunks, encoder.schema)
+        except OSError as error:
+            raise UserError(
+                f"{folder}: cannot write the encoded corpus: {error.strerror or error}; "
+                "free some space, or set TFM_CACHE to another folder"
+            ) from None
+        encoded = EncodedCorpus(path)
+    if not len(encoded):
+        raise UserError(
+            f"{corpus.describe()}: no pair is left: {encoded.left_out_empty:,} have an empty side, "
+            f"{encoded.left_out_long:,} have more than {max_length} tokens; raise data.max_length"
+        )
+    return encoded
+
+
+def _cache_key(content_hash: str, codecs: Codecs, max_length: int, keep_text: bool) -> str:
+    """What the encoded file depends on, and nothing else."""
+    parts = [FORMAT, content_hash, codecs.fingerprint, max_length, keep_text]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _open_cached(path: Path) -> EncodedCorpus | None:
+    """The cached file, or None where there is none or it is damaged."""
+    try:
+        return EncodedCorpus(path)
+    except (OSError, ValueError):  # pa.ArrowInvalid is a ValueError
+        return None
+
+
+def _writable_folder(folder: str | Path | None) -> Path:
+    """The cache folder; where nothing can be written there, a temporary one that goes with this process."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    path = Path(folder or os.environ.get("TFM_CACHE") or f"{cache}/tfm").expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except (OSError, RuntimeError):  # RuntimeError: no home folder
+        temporary = tempfile.mkdtemp(prefix="tfm-cache-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return Path(temporary)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what killed processes left half-written a day ago or before."""
+    for path in folder.glob("*.tmp"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > 86_400:
+                path.unlink()
+
+
+def _watched(corpus: Corpus, content_hash: str, progress: bool) -> Iterator[Pair]:
+    """The pairs of a corpus, under a progress bar; refuses a corpus that changes meanwhile, since the cache would then
+    hold one text under another's name."""
+    label = f"encoding {corpus.describe()}"
+    yield from tqdm(corpus.pairs(), desc=label, unit=" pairs", unit_scale=True, disable=None if progress else True)
+    if corpus.content_hash() != content_hash:
+        raise UserError(f"{corpus.describe()}: changed while it was read; run the command again")
+
+
+def _write_atomically(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _write(file, chunks, schema)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _write(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
+    """Write all chunks, then the counts of what was left out, on an empty last record batch."""
+    empty = long = 0
+    with pa.ipc.new_file(file, schema) as writer:
+        for chunk in chunks:
+            writer.write_batch(chunk.rows)
+            empty += chunk.left_out_empty
+            long += chunk.left_out_long
+        counts = dict(zip(_COUNTS, (str(empty), str(long)), strict=True))
+        writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=counts)
+
+
+def _side(rows: pa.RecordBatch, side: str) -> _Side:
+    column = rows.column(f"{side}_ids")
+    _, offsets, _, ids = column.buffers()
+    text_offsets = text = None
+    if f"{side}_text" in rows.schema.names:
+        _, text_offsets, text = rows.column(f"{side}_text").buffers()
+    return _Side(
+        offsets=_view(offsets, np.int32)[: rows.num_rows + 1],  # buffers may be padded
+        ids=_view(ids, column.type.value_type.to_pandas_dtype()),
+        text_offsets=_view(text_offsets, np.int32),
+        text=_view(text, np.uint8),
+    )
+
+
+def _view(buffer: pa.Buffer | None, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A buffer of the mapped file as an array, without copying it."""
+    return np.frombuffer(buffer, dtype=kind) if buffer is not None and buffer.size else np.zeros(0, dtype=kind)
+
+
+def _text(side: _Side, row: int) -> str:
+    return side.text[side.text_offsets[row] : side.text_offsets[row + 1]].tobytes().decode()

@@ -1,0 +1,125 @@
+"""From text pairs to Arrow record batches of ids, by several processes where there is enough to do.
+
+Called by encoded.py. What comes out depends on the pairs and the codecs alone, not on the number of processes.
+"""
+
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from transformer_cli.errors import UserError
+from transformer_cli.text.codec import Codecs
+
+Pair = tuple[str, str]
+
+_CHUNK_PAIRS = 4096
+_CHUNK_CHARACTERS = 2_000_000  # bounds the memory of a chunk whose lines are long
+_INLINE_SECONDS = 1.5  # of work done before other processes are started, which takes them about as long
+
+
+class EncodedChunk(NamedTuple):
+    """Some neighbouring pairs of a corpus."""
+
+    rows: pa.RecordBatch
+    left_out_empty: int
+    left_out_long: int
+
+
+class PairEncoder:
+    """Encodes one chunk of pairs after another; picklable, so that every worker has one."""
+
+    def __init__(self, codecs: Codecs, max_length: int, keep_text: bool):
+        self.codecs, self.max_length, self.keep_text = codecs, max_length, keep_text
+        largest = max(len(codecs.source.vocabulary), len(codecs.target.vocabulary))
+        ids = pa.list_(pa.uint16() if largest <= 1 << 16 else pa.int32())
+        fields = [("source_ids", ids), ("target_ids", ids)]
+        texts = [("source_text", pa.string()), ("target_text", pa.string())] if keep_text else []
+        self.schema = pa.schema(fields + texts)
+
+    def __call__(self, pairs: list[Pair]) -> EncodedChunk:
+        """Leave out pairs with a side of nothing but white space, or of too many tokens; encode the others."""
+        filled = [(source, target) for source, target in pairs if source.strip() and target.strip()]
+        sources = self.codecs.source.encode_batch([source for source, _ in filled])
+        targets = self.codecs.target.encode_batch([target for _, target in filled])
+        lengths = np.array([(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]).reshape(-1, 2)
+        empty = (
+            lengths.min(axis=1, initial=self.max_length) == 0
+        )  # text that the codec drops, such as control characters
+        long = ~empty & (lengths.max(axis=1, initial=0) > self.max_length)
+        kept = np.flatnonzero(~empty & ~long).tolist()
+        columns = [self._ids([sources[row] for row in kept]), self._ids([targets[row] for row in kept])]
+        if self.keep_text:
+            columns += [pa.array([filled[row][side] for row in kept], pa.string()) for side in (0, 1)]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return EncodedChunk(rows, len(pairs) - len(filled) + int(empty.sum()), int(long.sum()))
+
+    def _ids(self, rows: list[list[int]]) -> pa.ListArray:
+        kind = self.schema.field("source_ids").type
+        offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        values = np.fromiter(chain.from_iterable(rows), kind.value_type.to_pandas_dtype(), count=int(offsets[-1]))
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=kind)
+
+
+def encode_in_order(encoder: PairEncoder, pairs: Iterable[Pair], workers: int) -> Iterator[EncodedChunk]:
+    """Encode all pairs, chunk by chunk, in their order; `workers` processes help as soon as it takes long."""
+    chunks = _chunks(pairs)
+    began = time.monotonic()
+    for chunk in chunks:
+        yield encoder(chunk)
+        if workers and time.monotonic() - began > _INLINE_SECONDS:
+            break
+    else:
+        return
+    # spawned, not forked: the caller may run threads, and a fresh process holds nothing of the caller's memory
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(encoder,))
+    waiting: deque[Future[EncodedChunk]] = deque()
+    try:
+        for chunk in chunks:
+            waiting.append(pool.submit(_encode, chunk))
+            if len(waiting) > 2 * workers:  # enough to keep all busy; more would fill the memory
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise UserError(
+            f"one of {workers} encoding processes died, likely for want of memory; lower data.workers (0: none)"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    chunk: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        characters += len(pair[0]) + len(pair[1])
+        if len(chunk) == _CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+_worker_encoder: PairEncoder  # of this worker process
+
+
+def _start_worker(encoder: PairEncoder) -> None:
+    global _worker_encoder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for us
+    _worker_encoder = encoder
+
+
+def _encode(pairs: list[Pair]) -> EncodedChunk:
+    return _worker_encoder(pairs)

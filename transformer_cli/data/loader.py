@@ -1,0 +1,155 @@
+"""Batches in the order of the plan, epoch after epoch, from any position on. Called by training and evaluation.
+
+A `Position` is all there is to remember: from it on, the same batches follow, with any number of worker processes.
+"""
+
+import hashlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from transformer_cli.data.batch import Batch, Ids
+from transformer_cli.data.batching import BatchPlan, plan_epoch
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.text.codec import Codecs
+
+_GRACE = 10.0  # seconds a worker goes on serving after SIGTERM
+
+
+class Position(NamedTuple):
+    """A batch of the endless sequence: the epoch and the batch within its plan, both from 0."""
+
+    epoch: int
+    batch: int
+
+
+START = Position(0, 0)
+
+
+@dataclass(frozen=True)
+class SubwordSampling:
+    """What drawing segmentations anew in each epoch needs (BPE-dropout, unigram sampling)."""
+
+    codecs: Codecs
+    strength: float  # training.subword_sampling
+    seed: int
+    max_length: int  # tokens of a side, without </s>
+
+
+def plan_corpus(corpus: EncodedCorpus, *, batch_tokens: int, seed: int, epoch: int) -> BatchPlan:
+    """The plan of one epoch over a corpus, where every sentence gets its `</s>`."""
+    return plan_epoch(
+        corpus.source_lengths + 1, corpus.target_lengths + 1, batch_tokens=batch_tokens, seed=seed, epoch=epoch
+    )
+
+
+def read_batch(
+    corpus: EncodedCorpus,
+    pairs: npt.NDArray[np.integer],
+    sampling: SubwordSampling | None = None,
+    epoch: int = 0,
+) -> Batch:
+    """The batch of these pairs (indices into the corpus), segmented as they were encoded or drawn anew.
+
+    What is drawn depends on (seed, epoch, pair, side) alone. A drawn segmentation over the length limit gives way to
+    the one the plan knows.
+    """
+    if sampling is None:
+        return Batch.from_ids([corpus.ids(pair) for pair in pairs.tolist()])
+    return Batch.from_ids([_sample(corpus, pair, sampling, epoch) for pair in pairs.tolist()])
+
+
+def load_batches(
+    corpus: EncodedCorpus,
+    *,
+    batch_tokens: int,
+    seed: int,
+    start: Position = START,
+    workers: int = 0,
+    pin: bool = False,
+    sampling: SubwordSampling | None = None,
+) -> Iterator[tuple[Position, Batch]]:
+    """Batches without end, from `start` on; each comes with its own position.
+
+    `start` may stand behind the last batch of an epoch: the next epoch follows. `workers` processes read ahead (0:
+    none); they change neither the batches nor their order. `pin` puts tensors into page-locked memory, for CUDA.
+    torch's global random state is neither read nor changed. Close the iterator (or let go of it) to end the workers.
+    """
+    assert sampling is None or corpus.has_texts, "sampling needs a corpus encoded with keep_text"
+    loader: DataLoader[tuple[Position, Batch]] = DataLoader(
+        _Reader(corpus, sampling),
+        batch_size=None,
+        sampler=_Plans(corpus, batch_tokens, seed, start),
+        num_workers=workers,
+        collate_fn=_unchanged,
+        pin_memory=pin,
+        worker_init_fn=_outlive_signals if workers else None,
+        generator=torch.Generator(),  # else the loader draws a seed from the global generator
+    )
+    yield from loader
+
+
+class _Plans(Sampler[tuple[Position, npt.NDArray[np.int32]]]):
+    """The positions from a start on, without end, with the pairs of each. Runs in the training process."""
+
+    def __init__(self, corpus: EncodedCorpus, batch_tokens: int, seed: int, start: Position):
+        self.corpus, self.batch_tokens, self.seed, self.start = corpus, batch_tokens, seed, start
+
+    def __iter__(self) -> Iterator[tuple[Position, npt.NDArray[np.int32]]]:
+        epoch, first = self.start
+        while True:
+            plan = plan_corpus(self.corpus, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+            assert first <= len(plan), "a position of another plan"
+            for batch in range(first, len(plan)):
+                yield Position(epoch, batch), plan[batch]
+            epoch, first = epoch + 1, 0
+
+
+class _Reader(Dataset[tuple[Position, Batch]]):
+    """From a position and its pairs to the batch. Runs in the workers, where there are any."""
+
+    def __init__(self, corpus: EncodedCorpus, sampling: SubwordSampling | None):
+        self.corpus, self.sampling = corpus, sampling
+
+    def __getitem__(self, item: tuple[Position, npt.NDArray[np.int32]]) -> tuple[Position, Batch]:
+        position, pairs = item
+        return position, read_batch(self.corpus, pairs, self.sampling, position.epoch)
+
+
+def _sample(corpus: EncodedCorpus, pair: int, sampling: SubwordSampling, epoch: int) -> tuple[Ids, Ids]:
+    sides = zip(
+        ("source", "target"),
+        (sampling.codecs.source, sampling.codecs.target),
+        corpus.texts(pair),
+        corpus.ids(pair),
+        strict=True,
+    )
+    drawn: list[Ids] = []
+    for side, codec, text, planned in sides:
+        key = f"{sampling.seed} {epoch} {pair} {side}".encode()
+        ids = codec.sample(text, sampling.strength, int.from_bytes(hashlib.sha256(key).digest()[:8]))
+        drawn.append(ids if 0 < len(ids) <= sampling.max_length else planned)
+    return drawn[0], drawn[1]
+
+
+def _unchanged(item: Any) -> Any:
+    return item
+
+
+def _outlive_signals(worker: int) -> None:
+    """Let a worker serve on after the signals that a terminal or a job scheduler sends to the whole process group, so
+    that the training process can finish its step and save. After SIGTERM it ends by itself a little later."""
+
+    def leave_later(signum: int, frame: Any) -> None:
+        signal.setitimer(signal.ITIMER_REAL, _GRACE)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, lambda signum, frame: os._exit(0))
+    signal.signal(signal.SIGTERM, leave_later)

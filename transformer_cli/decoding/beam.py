@@ -1,0 +1,188 @@
+"""Beam search by CTranslate2's rule: a state, a pure step, and the loop that feeds one from the other.
+
+`TorchEngine` calls it. The model enters as `step(tokens, cache) -> (log_probs, cache)` and nothing else is known of it.
+Shapes: B sentences still searched, K beams, V vocabulary, t tokens so far. Beams are folded into the rows of a step.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from transformer_cli.decoding.greedy import CacheT, Step, forbid_empty, wide
+from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.text.vocabulary import BOS, EOS, PAD
+
+
+class Ended(NamedTuple):
+    """The K best hypotheses of each sentence that ended, or were cut at the limit; best first."""
+
+    tokens: Tensor  # (B, K, t) padded
+    lengths: Tensor  # (B, K) without </s>; 0: no hypothesis here yet
+    log_probability: Tensor  # (B, K)
+    score: Tensor  # (B, K)
+    ended: Tensor  # (B, K) False: cut at the limit
+
+
+class BeamState(NamedTuple):
+    """Where a search stands. At the start all beams are alike, and there is one only: W = 1, later W = K."""
+
+    sentences: Tensor  # (B,) which sentence of the batch each row is
+    limits: Tensor  # (B,) most tokens of a translation, </s> not counted
+    tokens: Tensor  # (B, W, t) live hypotheses
+    log_probability: Tensor  # (B, W) best first; -inf: no hypothesis on this beam
+    ended: Ended
+    ended_count: Tensor  # (B,) all that ever ended
+
+    def keep(self, sentences: Tensor) -> "BeamState":
+        """Only the sentences where `sentences` (B,) is True."""
+        ended = Ended(*(field[sentences] for field in self.ended))
+        own = (self.sentences, self.limits, self.tokens, self.log_probability)
+        return BeamState(*(field[sentences] for field in own), ended, self.ended_count[sentences])
+
+
+class Candidates(NamedTuple):
+    """The 2K likeliest ways to make a hypothesis of a sentence one token longer, best first."""
+
+    tokens: Tensor  # (B, 2K)
+    origins: Tensor  # (B, 2K) the beam that each one continues
+    log_probability: Tensor  # (B, 2K) -inf: there are fewer than 2K
+
+
+def beam_search(
+    step: Step[CacheT], cache: CacheT, limits: Sequence[int], options: SearchOptions, device: torch.device | str = "cpu"
+) -> list[list[Hypothesis]]:
+    """The `n_best` best hypotheses of each sentence, best first; fewer only where the vocabulary holds no more.
+
+    `limits`: a sentence's most tokens, `</s>` not counted. The first step gets one row a sentence; after it, rows
+    are sentences × beams. Sentences that are done leave the batch.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in limits]
+    tokens = torch.full((len(limits),), BOS, device=device)
+    state: BeamState | None = None
+    while True:
+        log_probs, cache = step(tokens, cache)  # (B·W, V)
+        if state is None:
+            log_probs = forbid_empty(log_probs)
+            state = start(limits, options.beam_size, log_probs)
+        state, rows = advance(state, log_probs, options)
+        done = is_done(state, options)
+        if done.any():
+            for sentence, hypotheses in collect(state.keep(done), options.n_best):
+                found[sentence] = hypotheses
+            state, rows = state.keep(~done), rows[~done]
+            if not len(rows):
+                return found
+        cache = cache.select(rows.flatten())
+        tokens = state.tokens[:, :, -1].flatten()
+
+
+def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState:
+    """The state before the first step, with the type and on the device of its log-probabilities."""
+    batch, device, dtype = len(limits), log_probs.device, wide(log_probs.dtype)
+    empty = torch.zeros(batch, beam_size, dtype=torch.long, device=device)
+    nothing = torch.full((batch, beam_size), -torch.inf, dtype=dtype, device=device)
+    return BeamState(
+        sentences=torch.arange(batch, device=device),
+        limits=torch.tensor(limits, device=device),
+        tokens=empty[:, :1, None][:, :, :0],
+        log_probability=torch.zeros(batch, 1, dtype=dtype, device=device),
+        ended=Ended(empty[:, :, None][:, :, :0], empty, nothing, nothing, empty.bool()),
+        ended_count=empty[:, 0],
+    )
+
+
+def advance(state: BeamState, log_probs: Tensor, options: SearchOptions) -> tuple[BeamState, Tensor]:
+    """One step: extend, set aside what ended, go on with what lives.
+
+    `log_probs` (B·W, V). Returns the new state and, for each new beam, the row that it continues, (B, K).
+    """
+    beam_size, (batch, width, length) = options.beam_size, state.tokens.shape
+    candidates = extend(state, log_probs, 2 * beam_size)
+    sequences = torch.cat([_pick(state.tokens, candidates.origins), candidates.tokens[:, :, None]], dim=2)
+    ends = candidates.tokens == EOS  # (B, 2K)
+    # Those ending among the first K are set aside; at the limit the first K are taken as they are.
+    closing = (ends | (state.limits == length + 1)[:, None]) & (candidates.log_probability != -torch.inf)
+    closing[:, beam_size:] = False
+    # At most K of 2K candidates end, one a beam, so that K live ones remain (but in a tiny vocabulary).
+    alive = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam_size]  # (B, K)
+    log_probability = candidates.log_probability.masked_fill(ends, -torch.inf).gather(1, alive)
+    origins = candidates.origins.gather(1, alive)
+    new_state = state._replace(
+        tokens=_pick(sequences, alive),
+        log_probability=log_probability,
+        ended=_set_aside(state.ended, sequences, candidates.log_probability, ends, closing, options),
+        ended_count=state.ended_count + closing.sum(dim=1),
+    )
+    return new_state, origins + torch.arange(batch, device=origins.device)[:, None] * width
+
+
+def extend(state: BeamState, log_probs: Tensor, count: int) -> Candidates:
+    """The `count` likeliest continuations of a sentence, over all its beams and the whole vocabulary."""
+    (batch, width), vocabulary = state.log_probability.shape, log_probs.size(-1)
+    totals = state.log_probability[:, :, None] + log_probs.view(batch, width, vocabulary)  # (B, W, V)
+    best, flat = totals.flatten(1).topk(min(count, width * vocabulary), dim=1)  # (B, ≤ 2K)
+    missing = (0, count - best.size(1))
+    return Candidates(
+        tokens=functional.pad(flat % vocabulary, missing, value=EOS),
+        origins=functional.pad(flat // vocabulary, missing, value=0),
+        log_probability=functional.pad(best, missing, value=-torch.inf),
+    )
+
+
+def is_done(state: BeamState, options: SearchOptions) -> Tensor:
+    """Which sentences are done: at the limit, without a live beam, or by the stopping rule. → (B,)
+
+    `first`: K hypotheses ended. `exact`: the best live one can no longer get among the `n_best` best: its
+    log-probability only falls, and (α ≥ 0) divided by the penalty of the longest text allowed it falls least.
+    """
+    best = state.log_probability[:, 0]
+    done = (state.limits == state.tokens.size(2)) | (best == -torch.inf)
+    if options.stopping == "first":
+        return done | (state.ended_count >= options.beam_size)
+    penalties = [options.penalty(limit) for limit in state.limits.tolist()]
+    bound = best / torch.tensor(penalties, dtype=best.dtype, device=best.device)
+    return done | (state.ended.score[:, options.n_best - 1] >= bound)
+
+
+def collect(state: BeamState, n_best: int) -> list[tuple[int, list[Hypothesis]]]:
+    """What was found for each sentence of a state: its number in the batch and the hypotheses, best first."""
+    kept = Ended(*(field[:, :n_best].tolist() for field in state.ended))
+    return [
+        (
+            sentence,
+            [
+                Hypothesis(tokens[:length], score, log_probability, ended)
+                for tokens, length, log_probability, score, ended in zip(*fields, strict=True)
+                if length
+            ],
+        )
+        for sentence, *fields in zip(state.sentences.tolist(), *kept, strict=True)
+    ]
+
+
+def _set_aside(
+    before: Ended, sequences: Tensor, log_probability: Tensor, ends: Tensor, closing: Tensor, options: SearchOptions
+) -> Ended:
+    """The K best of those that ended before and those ending now, best first; of equal ones the earlier first."""
+    beam_size, length = before.lengths.size(1), sequences.size(2)
+    # All that end in one step have one length, all that are cut off another.
+    score = torch.where(ends, log_probability / options.penalty(length - 1), log_probability / options.penalty(length))
+    score = score.masked_fill(~closing, -torch.inf)
+    lengths = (length - ends.long()).masked_fill(~closing, 0)
+    both = Ended(
+        torch.cat([functional.pad(before.tokens, (0, 1), value=PAD), sequences[:, :beam_size]], dim=1),
+        torch.cat([before.lengths, lengths[:, :beam_size]], dim=1),
+        torch.cat([before.log_probability, log_probability[:, :beam_size]], dim=1),
+        torch.cat([before.score, score[:, :beam_size]], dim=1),
+        torch.cat([before.ended, ends[:, :beam_size]], dim=1),
+    )
+    best = both.score.argsort(dim=1, descending=True, stable=True)[:, :beam_size]  # (B, K)
+    return Ended(_pick(both.tokens, best), *(field.gather(1, best) for field in both[1:]))
+
+
+def _pick(sequences: Tensor, which: Tensor) -> Tensor:
+    """Sequences (B, N, t) numbered by `which` (B, M) → (B, M, t)"""
+    return sequences.gather(1, which[:, :, None].expand(-1, -1, sequences.size(2)))

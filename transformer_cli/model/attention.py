@@ -1,0 +1,67 @@
+"""Multi-head attention (§3.2): the one box that the encoder and the decoder use in three places."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from transformer_cli.model.cache import KeysValues
+
+
+def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(Q Kᵀ / √d_k) (§3.2.1, eq. 1), openly. Query (B, H, T, d), keys (B, H, S, d), mask → (B, H, T, S)"""
+    scores = query @ keys.transpose(-2, -1) / math.sqrt(query.size(-1))  # (B, H, T, S)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1)
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1, …, head_h) Wᴼ with head_i = Attention(Q Wᵢ, K Wᵢ, V Wᵢ) (§3.2.2).
+
+    Keys and values come from one projection (`keys_values`), apart from the queries: a decoder keeps them in its cache.
+    """
+
+    def __init__(self, d_model: int, heads: int, head_dim: int, dropout: float, bias: bool) -> None:
+        super().__init__()
+        self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
+        self.query = nn.Linear(d_model, heads * head_dim, bias=bias)
+        self.key_value = nn.Linear(d_model, 2 * heads * head_dim, bias=bias)
+        self.output = nn.Linear(heads * head_dim, d_model, bias=bias)
+
+    def keys_values(self, states: Tensor) -> KeysValues:
+        """Project states (B, S, D) to keys and values, each (B, H, S, head_dim)."""
+        batch, length, _ = states.shape
+        both = self.key_value(states).view(batch, length, 2, self.heads, self.head_dim)
+        keys, values = both.permute(2, 0, 3, 1, 4)  # each (B, H, S, head_dim)
+        return KeysValues(keys, values)
+
+    def forward(
+        self,
+        states: Tensor,
+        keys_values: KeysValues,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from states (B, T, D) to keys and values (B, H, S, head_dim).
+
+        `mask` broadcasts to (B, H, T, S), True = may attend; `causal` says it for T = S without a mask. Returns the
+        mixed values (B, T, D) and, only if `need_weights`, the weights (B, H, T, S), computed openly.
+        """
+        batch, length, _ = states.shape
+        query = self.query(states).view(batch, length, self.heads, self.head_dim).transpose(1, 2)  # (B, H, T, d)
+        keys, values = keys_values
+        weights = None
+        if need_weights:
+            if causal:
+                mask = torch.ones(length, length, dtype=torch.bool, device=states.device).tril()
+            weights = attention_weights(query, keys, mask)
+            mixed = functional.dropout(weights, self.dropout, self.training) @ values
+        else:
+            dropout = self.dropout if self.training else 0.0
+            mixed = functional.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
+        joined = mixed.transpose(1, 2).reshape(batch, length, self.heads * self.head_dim)  # (B, T, H·d)
+        return self.output(joined), weights

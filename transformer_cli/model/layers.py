@@ -1,0 +1,149 @@
+"""The encoder's and the decoder's layer (§3.1, figure 1): attention and feed-forward, each in a residual sub-layer."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from transformer_cli.config import ModelConfig
+from transformer_cli.model.attention import MultiHeadAttention
+from transformer_cli.model.cache import KeysValues
+from transformer_cli.model.masks import causal_mask
+
+
+class FeedForward(nn.Module):
+    """max(0, x W₁ + b₁) W₂ + b₂ at every position (§3.3, eq. 2); GELU in place of the ReLU as an option."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: str, dropout: float, bias: bool) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff, bias=bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        activations: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
+        self.activation = activations[activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, states: Tensor) -> Tensor:  # (B, T, D) → (B, T, D)
+        result: Tensor = self.outer(self.dropout(self.activation(self.inner(states))))
+        return result
+
+
+class GatedFeedForward(nn.Module):
+    """(activation(x W) ⊙ x V) W₂ (Shazeer 2020, "GLU Variants Improve Transformer"): SwiGLU and GEGLU."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: str, dropout: float, bias: bool) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+        self.inner = nn.Linear(d_model, d_ff, bias=bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        activations: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": functional.silu, "geglu": functional.gelu}
+        self.activation = activations[activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, states: Tensor) -> Tensor:  # (B, T, D) → (B, T, D)
+        result: Tensor = self.outer(self.dropout(self.activation(self.gate(states)) * self.inner(states)))
+        return result
+
+
+def build_feed_forward(config: ModelConfig) -> nn.Module:
+    """The feed-forward layer that the config names."""
+    kind = GatedFeedForward if config.activation in ("swiglu", "geglu") else FeedForward
+    return kind(config.d_model, config.d_ff, config.activation, config.activation_dropout, config.feed_forward_bias)
+
+
+def build_attention(config: ModelConfig) -> MultiHeadAttention:
+    """An attention layer of the config's size."""
+    head_dim = config.head_dim or config.d_model // config.heads
+    return MultiHeadAttention(config.d_model, config.heads, head_dim, config.attention_dropout, config.attention_bias)
+
+
+class Residual(nn.Module):
+    """What surrounds every sub-layer: dropout, the residual connection and the layer norm (§3.1, §5.4).
+
+    Post-norm, the paper's: LayerNorm(x + Dropout(Sublayer(x))). Pre-norm: x + Dropout(Sublayer(LayerNorm(x))).
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+        self.pre = config.norm == "pre"
+
+    def enter(self, states: Tensor) -> Tensor:
+        """What the sub-layer sees. (B, T, D) → (B, T, D)"""
+        return self.norm(states) if self.pre else states
+
+    def leave(self, states: Tensor, change: Tensor) -> Tensor:
+        """The states with the sub-layer's output added. Both (B, T, D) → (B, T, D)"""
+        states = states + self.dropout(change)
+        return states if self.pre else self.norm(states)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = build_attention(config)
+        self.self_attention_residual = Residual(config)
+        self.feed_forward = build_feed_forward(config)
+        self.feed_forward_residual = Residual(config)
+
+    def forward(self, states: Tensor, mask: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        """States (B, S, D), mask (B, 1, 1, S) → states (B, S, D) and, on request, weights (B, H, S, S)."""
+        seen = self.self_attention_residual.enter(states)
+        keys_values = self.self_attention.keys_values(seen)
+        change, weights = self.self_attention(seen, keys_values, mask, need_weights=need_weights)
+        states = self.self_attention_residual.leave(states, change)  # (B, S, D)
+
+        change = self.feed_forward(self.feed_forward_residual.enter(states))
+        return self.feed_forward_residual.leave(states, change), weights
+
+
+class DecoderLayerOutput(NamedTuple):
+    """What a decoder layer hands on."""
+
+    states: Tensor  # (B, T, D)
+    decoded: KeysValues  # of all positions so far
+    self_weights: Tensor | None  # (B, H, T, all so far), on request
+    cross_weights: Tensor | None  # (B, H, T, S), on request
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the memory, then feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = build_attention(config)
+        self.self_attention_residual = Residual(config)
+        self.cross_attention = build_attention(config)
+        self.cross_attention_residual = Residual(config)
+        self.feed_forward = build_feed_forward(config)
+        self.feed_forward_residual = Residual(config)
+
+    def forward(
+        self,
+        states: Tensor,
+        decoded: KeysValues | None,
+        memory: KeysValues,
+        memory_mask: Tensor,
+        need_weights: bool = False,
+    ) -> DecoderLayerOutput:
+        """States (B, T, D) of the new positions; keys and values of those before and of the memory; its mask."""
+        seen = self.self_attention_residual.enter(states)
+        new = self.self_attention.keys_values(seen)
+        decoded = decoded.append(new) if decoded else new
+        queries, keys = seen.size(1), decoded.keys.size(2)
+        mask = causal_mask(queries, keys, seen.device) if 1 < queries < keys else None
+        change, self_weights = self.self_attention(
+            seen, decoded, mask, causal=1 < queries == keys, need_weights=need_weights
+        )
+        states = self.self_attention_residual.leave(states, change)  # (B, T, D)
+
+        seen = self.cross_attention_residual.enter(states)
+        change, cross_weights = self.cross_attention(seen, memory, memory_mask, need_weights=need_weights)
+        states = self.cross_attention_residual.leave(states, change)  # (B, T, D)
+
+        change = self.feed_forward(self.feed_forward_residual.enter(states))
+        states = self.feed_forward_residual.leave(states, change)  # (B, T, D)
+        return DecoderLayerOutput(states, decoded, self_weights, cross_weights)

@@ -1,0 +1,244 @@
+"""`Codec`: one side's text to ids and back; `Codecs`: the two sides of a model, saved with it.
+
+Everything that turns text into ids goes through here: data, decoding, evaluation. `build` makes codecs from text.
+"""
+
+import hashlib
+import json
+import os
+import random
+import unicodedata
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol, Self
+
+from transformer_cli.config import Config, VocabularyConfig
+from transformer_cli.errors import UserError
+from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from transformer_cli.text.words import CharacterTokeniser, WordTokeniser, split_symbols, symbol_pattern
+
+VERSION = 1  # of the rules in this package: what is encoded by other rules is encoded again
+CACHED_WORDS = 1 << 17
+LONGEST_CACHED = 64  # characters
+
+
+class Tokeniser(Protocol):
+    """Cuts a text into words, and each word, by itself, into tokens. See `words` and `subword`."""
+
+    separator: str | None  # the token between two words, if any
+
+    def words(self, text: str) -> list[str]: ...
+    def tokens(self, word: str) -> list[str]: ...
+    def symbol_tokens(self, symbols: Sequence[str]) -> list[str]: ...
+    def join(self, tokens: Sequence[str]) -> str: ...
+
+
+class Preparation:
+    """Lowercasing and Unicode normalisation as configured; the user's symbols stay as they are."""
+
+    def __init__(self, options: VocabularyConfig) -> None:
+        self._lowercase = options.lowercase
+        self._form = options.normalization
+        self._symbols = symbol_pattern(options.symbols)
+        self.changes_nothing = not options.lowercase and options.normalization == "none"
+
+    def __call__(self, text: str) -> str:
+        if self.changes_nothing:
+            return text
+        stretches = split_symbols(text, self._symbols)
+        stretches[::2] = map(self._change, stretches[::2])
+        return "".join(stretches)
+
+    def _change(self, text: str) -> str:
+        if self._form != "none":
+            text = unicodedata.normalize("NFC" if self._form == "nfc" else "NFKC", text)
+        return text.lower() if self._lowercase else text
+
+
+def word_tokeniser(options: VocabularyConfig, language: str) -> Tokeniser:
+    """The configured tokeniser, if it is not sentencepiece; raises `UserError` if spaCy has none for the language."""
+    if options.tokenizer == "character":
+        return CharacterTokeniser(options.symbols)
+    if options.tokenizer == "whitespace":
+        return WordTokeniser(options.symbols)
+    assert options.tokenizer == "spacy", "sentencepiece needs its model"
+    from transformer_cli.text.spacy_tokenizer import SpacySplitter
+
+    return WordTokeniser(options.symbols, SpacySplitter(language))
+
+
+class Codec:
+    """One side's text to ids and back, without `<s>` and `</s>`. Picklable, safe to share between threads."""
+
+    def __init__(self, tokeniser: Tokeniser, vocabulary: Vocabulary, preparation: Preparation) -> None:
+        self.vocabulary = vocabulary
+        self.tokeniser = tokeniser
+        self.is_subword = hasattr(tokeniser, "sample")
+        self._prepare = preparation
+        self._separator = None if tokeniser.separator is None else vocabulary[tokeniser.separator]
+        self._ids_of_words: dict[str, list[int]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_ids_of_words": {}}
+
+    def tokenise(self, text: str) -> list[str]:
+        """The tokens of a text, unknown ones too: words with their joiners, or pieces."""
+        tokens: list[str] = []
+        for word in self.tokeniser.words(self._prepare(text)):
+            if tokens and self.tokeniser.separator is not None:
+                tokens.append(self.tokeniser.separator)
+            tokens += self.tokeniser.tokens(word)
+        return tokens
+
+    def lookup(self, tokens: Iterable[str]) -> list[int]:
+        """The ids of tokens; `lookup(tokenise(text))` is `encode(text)`."""
+        return self.vocabulary.lookup_indices(tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        known = self._ids_of_words
+        ids: list[int] = []
+        for word in self.tokeniser.words(self._prepare(text)):
+            if ids and self._separator is not None:
+                ids.append(self._separator)
+            word_ids = known.get(word)
+            ids += self._encode_word(word) if word_ids is None else word_ids
+        return ids
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of many texts."""
+        encode = self.encode
+        return [encode(text) for text in texts]
+
+    def sample(self, text: str, strength: float, seed: int) -> list[int]:
+        """The ids of a random segmentation into subwords; the same arguments always give the same one.
+
+        `strength` is the probability with which BPE drops a merge, or the α of unigram sampling (the smaller, the
+        flatter); 0 is no sampling.
+        """
+        if not strength:
+            return self.encode(text)
+        from transformer_cli.text.subword import SubwordTokeniser
+
+        assert isinstance(self.tokeniser, SubwordTokeniser), "only subwords can be sampled"
+        rng = random.Random(seed)
+        tokens: list[str] = []
+        for word in self.tokeniser.words(self._prepare(text)):
+            tokens += self.tokeniser.sample(word, strength, rng)
+        return self.lookup(tokens)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The vocabulary's string of each id."""
+        return self.vocabulary.lookup_tokens(ids)
+
+    def decode(self, ids: Iterable[int], unknowns: Sequence[str] | None = None) -> str:
+        """The text of ids. `unknowns` are tokens, one for each `<unk>` in turn; `<pad>`, `<s>`, `</s>` are left out."""
+        tokens = []
+        replacements = iter(unknowns or ())
+        for index in ids:
+            if index == UNK:
+                tokens.append(next(replacements, SPECIALS[UNK]))
+            elif index not in (PAD, BOS, EOS):
+                tokens.append(self.vocabulary.lookup_token(index))
+        return self.tokeniser.join(tokens)
+
+    def _encode_word(self, word: str) -> list[int]:
+        ids = self.vocabulary.lookup_indices(self.tokeniser.tokens(word))
+        if len(word) <= LONGEST_CACHED:
+            if len(self._ids_of_words) >= CACHED_WORDS:
+                self._ids_of_words.clear()
+            self._ids_of_words[word] = ids
+        return ids
+
+
+def vocabulary_files(options: VocabularyConfig) -> list[str]:
+    """The files of a model's codecs, relative to its folder."""
+    sides = ["shared"] if options.shared else ["source", "target"]
+    endings = ["model", "json"] if options.tokenizer == "sentencepiece" else ["json"]
+    return [f"vocab/{side}.{ending}" for side in sides for ending in endings]
+
+
+class Codecs:
+    """The codecs of a model's two sides."""
+
+    def __init__(self, source: Codec, target: Codec, config: Config) -> None:
+        self.source = source
+        self.target = target
+        self._options = config.vocabulary
+        self._languages = (config.data.source_language, config.data.target_language)
+        self.files = vocabulary_files(config.vocabulary)
+        self.fingerprint = self._fingerprint()
+
+    def save(self, folder: str | Path) -> None:
+        """Write `files` into a model's (or run's) folder; each appears whole or not at all."""
+        for name, content in self._contents().items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+
+    @classmethod
+    def load(cls, folder: str | Path, config: Config) -> Self:
+        """Read what `save` wrote there; raises `UserError` at files that are missing or hold anything else."""
+        folder = Path(folder)
+        options = config.vocabulary
+        languages = (config.data.source_language, config.data.target_language)
+        sides = ("shared", "shared") if options.shared else ("source", "target")
+        loaded: dict[tuple[str, str], Codec] = {}
+        for side, language in zip(sides, languages, strict=True):
+            key = (side, language if options.tokenizer == "spacy" else "")
+            if key not in loaded:
+                loaded[key] = _load_codec(folder / "vocab", side, language, options)
+        first, *_, last = [*loaded.values(), *loaded.values()]
+        return cls(first, last, config)
+
+    def _contents(self) -> dict[str, bytes]:
+        contents = {}
+        for name in self.files:
+            codec = self.target if Path(name).stem == "target" else self.source
+            if name.endswith(".model"):
+                from transformer_cli.text.subword import SubwordTokeniser
+
+                assert isinstance(codec.tokeniser, SubwordTokeniser)
+                contents[name] = codec.tokeniser.model
+            else:
+                contents[name] = codec.vocabulary.dumps().encode("utf-8")
+        return contents
+
+    def _fingerprint(self) -> str:
+        """A sha256 that differs wherever any text might be encoded differently."""
+        options = self._options
+        rules = [VERSION, unicodedata.unidata_version, options.tokenizer, options.algorithm, options.lowercase]
+        rules += [options.normalization, options.symbols]
+        if options.tokenizer == "spacy":
+            rules += [version("spacy"), *self._languages]
+        if options.tokenizer == "sentencepiece":
+            rules += [version("sentencepiece")]
+        digest = hashlib.sha256(json.dumps(rules).encode())
+        for name, content in self._contents().items():
+            digest.update(f"{name} {len(content)} ".encode() + content)
+        return digest.hexdigest()
+
+
+def _load_codec(folder: Path, side: str, language: str, options: VocabularyConfig) -> Codec:
+    vocabulary = Vocabulary.load(folder / f"{side}.json")
+    if options.tokenizer == "sentencepiece":
+        from transformer_cli.text.subword import SubwordTokeniser
+
+        path = folder / f"{side}.model"
+        try:
+            tokeniser: Tokeniser = SubwordTokeniser(path.read_bytes(), options.algorithm, options.symbols)
+        except OSError as error:
+            raise UserError(f"{path}: cannot read the subword model: {error.strerror or error}") from None
+        except ValueError as error:
+            raise UserError(f"{path}: is damaged or {error}; build or copy it again") from None
+        if vocabulary.get_itos() != tokeniser.pieces:
+            raise UserError(f"{path}: does not belong to {side}.json beside it; build or copy both again")
+    else:
+        tokeniser = word_tokeniser(options, language)
+    missing = [token for token in tokeniser.symbol_tokens(options.symbols) if token not in vocabulary]
+    if missing:
+        raise UserError(f"{folder / side}.json: lacks the symbol {missing[0]!r} of vocabulary.symbols; build it again")
+    return Codec(tokeniser, vocabulary, Preparation(options))

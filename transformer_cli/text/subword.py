@@ -1,0 +1,221 @@
+"""Subwords by sentencepiece, exact for any text: training, pieces of a word, text of pieces, sampling.
+
+`build` trains a model from word counts, `codec` uses it. A word here is what stands between two spaces (U+0020), and
+no piece reaches over one: so words are segmented alone, and a segmentation depends on nothing around it.
+"""
+
+import io
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import sentencepiece
+
+from transformer_cli.config import VocabularyConfig
+from transformer_cli.errors import UserError
+from transformer_cli.text.sampling import BytePairSampler, UnigramSampler
+from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from transformer_cli.text.words import escape, split_symbols, symbol_pattern, unescape
+
+SPACE = "\u2581"  # what sentencepiece writes for a space
+# A literal U+2581 becomes ESCAPE AS_SPACE, a literal ESCAPE becomes ESCAPE AS_ESCAPE (all three noncharacters).
+ESCAPE, AS_ESCAPE, AS_SPACE = "\ufdd0", "\ufdd1", "\ufdd2"
+THREADS = 8  # sums of floats depend on their number, so it is the same on every machine
+LONGEST_WORD = 4192  # bytes; longer ones (no words of a language) don't take part in training
+
+sentencepiece.SetMinLogLevel(2)
+
+
+def _hide_spaces(text: str) -> str:
+    if SPACE not in text and ESCAPE not in text:
+        return text
+    return text.replace(ESCAPE, ESCAPE + AS_ESCAPE).replace(SPACE, ESCAPE + AS_SPACE)
+
+
+def _show_spaces(text: str) -> str:
+    if ESCAPE not in text:
+        return text
+    return text.replace(ESCAPE + AS_SPACE, SPACE).replace(ESCAPE + AS_ESCAPE, ESCAPE)
+
+
+class SubwordTokeniser:
+    """A sentencepiece model, word by word. Raises `ValueError` if the bytes are no model, or none that can be exact."""
+
+    separator: str | None = None
+
+    def __init__(self, model: bytes, algorithm: Literal["unigram", "bpe"], symbols: Sequence[str] = ()) -> None:
+        self.model = model
+        self._algorithm = algorithm
+        self._user_symbols = list(symbols)
+        self._symbols = symbol_pattern(symbols)
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            loaded = bool(model) and self._processor.LoadFromSerializedProto(model)
+        except RuntimeError:
+            loaded = False
+        if not loaded:
+            raise ValueError("not a sentencepiece model")
+        self.pieces = [str(self._processor.IdToPiece(index)) for index in range(self._processor.GetPieceSize())]
+        if SPACE not in self.pieces or any(SPACE in piece[1:] for piece in self.pieces):
+            raise ValueError("a sentencepiece model whose pieces reach over spaces")
+        self._bytes = {f"<0x{byte:02X}>": byte for byte in range(256)} if "<0x00>" in self.pieces else {}
+        self._byte_pieces = list(self._bytes)
+        self._known = {piece for index, piece in enumerate(self.pieces) if self._is_text(index)}
+        self._sampler = self._make_sampler()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SubwordTokeniser, (self.model, self._algorithm, self._user_symbols)
+
+    def words(self, text: str) -> list[str]:
+        """The text cut at every space: ` a` gives two words, the first empty; no text gives no word."""
+        return text.split(" ") if text else []
+
+    def tokens(self, word: str) -> list[str]:
+        """The pieces of one word, the first beginning with U+2581 for the space before it."""
+        tokens: list[str] = []
+        for place, stretch in enumerate(split_symbols(word, self._symbols)):
+            if place % 2:
+                tokens.append(_hide_spaces(stretch))
+            elif place == 0:
+                tokens += self._first_pieces(_hide_spaces(stretch))
+            elif stretch:
+                tokens += self._spell(self._sampler.best(_hide_spaces(stretch)))
+        return tokens
+
+    def sample(self, word: str, strength: float, rng: random.Random) -> list[str]:
+        """As `tokens`, but a random segmentation; see the samplers for `strength`."""
+        tokens: list[str] = []
+        for place, stretch in enumerate(split_symbols(word, self._symbols)):
+            if place % 2:
+                tokens.append(_hide_spaces(stretch))
+            elif stretch or place == 0:
+                text = _hide_spaces(stretch) if place else SPACE + _hide_spaces(stretch)
+                tokens += self._spell(self._sampler.draw(text, strength, rng))
+        return tokens
+
+    def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
+        """The pieces that symbols become."""
+        return [_hide_spaces(symbol) for symbol in symbols]
+
+    def is_byte(self, token: str) -> bool:
+        """Whether a token is a byte of a character that has no piece."""
+        return token in self._bytes
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """The text of pieces; bytes that are no UTF-8 become U+FFFD."""
+        parts: list[str] = []
+        pending = bytearray()
+        for token in tokens:
+            if token in self._bytes:
+                pending.append(self._bytes[token])
+                continue
+            if pending:
+                parts.append(pending.decode("utf-8", errors="replace"))
+                pending.clear()
+            parts.append((token if token in self._known else unescape(token)).replace(SPACE, " "))
+        parts.append(pending.decode("utf-8", errors="replace"))
+        return _show_spaces("".join(parts).removeprefix(" "))
+
+    def _first_pieces(self, text: str) -> list[str]:
+        if not text:
+            return [SPACE]
+        pieces: list[str] = self._processor.EncodeAsPieces(text)
+        if self._bytes:
+            return pieces
+        return [piece if piece in self._known else escape(piece) for piece in pieces]
+
+    def _spell(self, parts: Sequence[str]) -> list[str]:
+        """The tokens of a segmentation: unknown characters as bytes; without those, runs of them as one unknown."""
+        tokens: list[str] = []
+        unknown = ""
+        for part in parts:
+            if part in self._known:
+                if unknown:
+                    tokens.append(escape(unknown))
+                    unknown = ""
+                tokens.append(part)
+            elif self._bytes:
+                tokens += [self._byte_pieces[byte] for byte in part.encode("utf-8")]
+            else:
+                unknown += part
+        return [*tokens, escape(unknown)] if unknown else tokens
+
+    def _is_text(self, index: int) -> bool:
+        processor = self._processor
+        return not (processor.IsControl(index) or processor.IsUnknown(index) or processor.IsByte(index))
+
+    def _make_sampler(self) -> UnigramSampler | BytePairSampler:
+        symbols = set(self.symbol_tokens(self._user_symbols))
+        scores = {
+            piece: self._processor.GetScore(index)
+            for index, piece in enumerate(self.pieces)
+            if piece in self._known and piece not in symbols
+        }
+        return UnigramSampler(scores) if self._algorithm == "unigram" else BytePairSampler(scores)
+
+
+def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig, where: str) -> bytes:
+    """Train a sentencepiece model on words (as `SubwordTokeniser.words` cuts them) with their counts.
+
+    `where` names the text in messages. Raises `UserError` if the text is empty or `options.size` does not suit it,
+    with the largest or smallest possible size.
+    """
+    model = io.BytesIO()
+    byte_pieces = {f"<0x{byte:02X}>" for byte in range(256)} if options.byte_fallback else set()
+    for symbol in options.symbols:
+        if symbol in byte_pieces:
+            raise UserError(f"vocabulary.symbols: {symbol!r} is a byte's name already; leave it out")
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=_training_lines(counts),
+            model_writer=model,
+            input_format="tsv",
+            model_type=options.algorithm,
+            vocab_size=options.size,
+            character_coverage=options.character_coverage,
+            byte_fallback=options.byte_fallback,
+            user_defined_symbols=[_hide_spaces(symbol) for symbol in options.symbols],
+            required_chars=SPACE,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            max_sentence_length=LONGEST_WORD,
+            num_threads=THREADS,
+            minloglevel=2,
+            **dict(zip(("pad_id", "unk_id", "bos_id", "eos_id"), (PAD, UNK, BOS, EOS), strict=True)),
+            **dict(zip(("pad_piece", "unk_piece", "bos_piece", "eos_piece"), SPECIALS, strict=True)),
+        )
+    except RuntimeError as error:
+        raise UserError(_explain(str(error), options, where)) from None
+    return model.getvalue()
+
+
+def _training_lines(counts: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Words and counts as the trainer reads them.
+
+    Its seed pieces are the commonest substrings of these lines, whatever count stands beside them. So that common
+    words weigh more there than rare ones, a word seen n times stands on log2(n) + 1 lines, which share its count.
+    """
+    for word, count in counts:
+        for stretch in re.split("[\t\n\0]", _hide_spaces(word)):  # what the trainer's format cannot hold
+            if stretch:
+                lines = count.bit_length()
+                yield from [f"{stretch}\t1"] * (lines - 1)
+                yield f"{stretch}\t{count - lines + 1}"
+
+
+def _explain(error: str, options: VocabularyConfig, where: str) -> str:
+    """Sentencepiece's complaint in the user's terms."""
+    if match := re.search(r"set it to a value <= (\d+)", error):
+        return (
+            f"vocabulary.size: {options.size} is too large for {where}; its largest possible size with "
+            f"{options.algorithm} is {match[1]}"
+        )
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
+        return (
+            f"vocabulary.size: {options.size} is too small for the characters of {where}; set it to more than "
+            f"{match[1]}, or lower vocabulary.character_coverage"
+        )
+    if "sentences_.empty()" in error:
+        return f"{where}: holds no text to build a vocabulary from"
+    return f"vocabulary: sentencepiece cannot train on {where}: {' '.join(error.split())[:200]}"

@@ -1,0 +1,74 @@
+"""May this config go on with that run? Which keys may change between sessions, and which may not.
+
+`training.run` asks before it touches anything.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from transformer_cli.config import Config
+from transformer_cli.errors import UserError
+from transformer_cli.run_folder import RunFolder
+from transformer_cli.training.state import Progress
+
+# What decides when to stop, what to keep and how fast to read, never what the next update is.
+MAY_CHANGE = (
+    "training.max_steps",
+    "training.max_epochs",
+    "training.patience",
+    "training.keep_last",
+    "training.keep_best",
+    "training.save_every",
+    "data.workers",
+    "decoding",
+)
+
+# All that a vocabulary depends on: a run that has only that may change everything else.
+VOCABULARY_KEYS = ("vocabulary", "data.source_language", "data.target_language", "data.train")
+
+
+def check_continuation(run: RunFolder, old: Config, new: Config, has_checkpoint: bool) -> list[str]:
+    """What changed, as lines to show; raises `UserError` naming the first key that may not change."""
+    notes = []
+    for key, before, after in _differences(old.model_dump(mode="json"), new.model_dump(mode="json")):
+        fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
+        if key == "training.max_steps" and new.training.schedule == "cosine" and has_checkpoint:
+            fixed = True  # the cosine schedule's shape depends on it
+        if fixed:
+            reason = "the run was trained" if has_checkpoint else "its vocabulary was built"
+            raise UserError(
+                f"{run.path}: {reason} with {key} = {_show(before)}, the config now says {_show(after)}; set it back, "
+                "choose another folder with --out, or begin anew with --fresh"
+            )
+        notes.append(f"{key} changed from {_show(before)} to {_show(after)}")
+    return notes
+
+
+def finished_because(config: Config, progress: Progress) -> str | None:
+    """Why training is over, None while it goes on: a pure function of the config and the progress."""
+    training = config.training
+    if training.max_steps is not None and progress.step >= training.max_steps:
+        return f"max_steps = {training.max_steps:,} reached"
+    if training.max_epochs is not None and progress.position.epoch >= training.max_epochs:
+        return f"max_epochs = {training.max_epochs:,} reached"
+    if training.patience is not None and progress.validations_without_best >= training.patience:
+        return f"no new best {training.best_metric} in {training.patience:,} validations (patience)"
+    return None
+
+
+def _within(key: str, prefixes: tuple[str, ...]) -> bool:
+    return any(key == prefix or key.startswith(prefix + ".") for prefix in prefixes)
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Dotted key, old and new value of every leaf that differs."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif old != new:
+        yield path, old, new
+
+
+def _show(value: Any) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= 60 else text[:59] + "…"

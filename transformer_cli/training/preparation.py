@@ -1,0 +1,93 @@
+"""What training works on, made ready: vocabularies, encoded corpora, the plan; and the lines that describe it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from transformer_cli.config import Config
+from transformer_cli.data.batching import BatchPlan
+from transformer_cli.data.corpora import Corpus, open_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.loader import Position, plan_corpus
+from transformer_cli.model.build import count_parameters
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.run_folder import RunFolder
+from transformer_cli.text.build import build_codecs
+from transformer_cli.text.codec import Codecs
+from transformer_cli.training.schedules import learning_rate
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that a run reads."""
+
+    codecs: Codecs
+    train: EncodedCorpus
+    valid: EncodedCorpus
+    plan: BatchPlan  # of the first epoch; every epoch has as many batches
+    updates_an_epoch: int
+    notes: list[str]  # what was dropped or sampled on the way, for the user to see
+
+    def start_of(self, position: Position) -> Position:
+        """The same place, with the end of an epoch written as the start of the next."""
+        return Position(position.epoch + 1, 0) if position.batch >= len(self.plan) else position
+
+
+def prepare_material(config: Config, run: RunFolder | None, progress: bool) -> Material:
+    """Load the run's vocabularies, or build them where there are none (`run` None: none), and encode the corpora.
+
+    Writes nothing but the cache. Raises `UserError` for whatever is wrong with the data.
+    """
+    languages = config.data.source_language, config.data.target_language
+    train, valid = (open_corpus(source, *languages) for source in (config.data.train, config.data.valid))
+    notes: list[str] = []
+    if run is not None and run.vocab_path.exists():
+        codecs = Codecs.load(run.path, config)
+    else:
+        codecs, notes = build_codecs(config, train.pairs, progress=progress)
+    training = config.training
+
+    def encode(corpus: Corpus, keep_text: bool) -> EncodedCorpus:
+        return encode_corpus(
+            corpus,
+            codecs,
+            max_length=config.data.max_length,
+            keep_text=keep_text,
+            workers=config.data.workers,
+            progress=progress,
+        )
+
+    encoded_valid = encode(valid, keep_text=True)
+    encoded_train = encode(train, keep_text=bool(training.subword_sampling))
+    plan = plan_corpus(encoded_train, batch_tokens=training.batch_tokens, seed=training.seed, epoch=0)
+    updates = -(-len(plan) // training.accumulation)
+    return Material(codecs, encoded_train, encoded_valid, plan, updates, [*train.notes, *valid.notes, *notes])
+
+
+def describe_training(config: Config, material: Material, model: Transformer) -> Iterator[str]:
+    """A few lines on what will be done: data, vocabulary, model, batches, training."""
+    shape, training, words = config.model, config.training, config.vocabulary
+    yield f"data         {_count_pairs(material.train)}"
+    yield f"validation   {_count_pairs(material.valid)}"
+    kind = f"{words.algorithm} subwords" if words.tokenizer == "sentencepiece" else f"{words.tokenizer} tokens"
+    source, target = len(material.codecs.source.vocabulary), len(material.codecs.target.vocabulary)
+    sizes = f"{target:,} {kind}, shared" if words.shared else f"{source:,} source and {target:,} target {kind}"
+    yield f"vocabulary   {sizes}"
+    yield (
+        f"model        {count_parameters(model):,} parameters: {shape.encoder_layers}+{shape.decoder_layers} layers, "
+        f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
+    )
+    padding = "{:.1%} of source and {:.1%} of target cells".format(*material.plan.padding())
+    yield f"batches      {len(material.plan):,} an epoch, of at most {training.batch_tokens:,} tokens; padding {padding}"
+    limits = [f"{training.max_steps:,} steps" if training.max_steps else "", f"{training.max_epochs or 0:,} epochs"]
+    limit = " or ".join(text for text in limits if text and not text.startswith("0 "))
+    peak = learning_rate(training, shape.d_model, max(1, training.warmup_steps))
+    yield (
+        f"training     {limit}, {material.updates_an_epoch:,} updates an epoch; {training.optimizer}, "
+        f"{training.schedule} schedule with its peak of {peak:.2e} at step {max(1, training.warmup_steps):,}"
+    )
+
+
+def _count_pairs(corpus: EncodedCorpus) -> str:
+    left_out = {"with an empty side": corpus.left_out_empty, "over data.max_length": corpus.left_out_long}
+    counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+    return f"{len(corpus):,} pairs" + (f"; left out: {counts}" if counts else "")

@@ -1,0 +1,41 @@
+"""Tries the costliest batch before training starts, so that too little memory shows at once and not after hours."""
+
+import torch
+
+from transformer_cli.config import TrainingConfig
+from transformer_cli.data.batching import BatchPlan
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.loader import read_batch
+from transformer_cli.errors import UserError
+from transformer_cli.training.loop import Precision, accumulate_gradients
+from transformer_cli.training.objective import TranslationObjective
+
+
+def probe_memory(
+    objective: TranslationObjective,
+    precision: Precision,
+    config: TrainingConfig,
+    corpus: EncodedCorpus,
+    plan: BatchPlan,
+) -> None:
+    """Forward and backward over the plan's costliest batch, without an update; random and gradient state as before.
+
+    Raises `UserError` where the memory does not suffice.
+    """
+    batch = read_batch(corpus, plan[plan.costliest()])
+    devices = [precision.device] if precision.device.type == "cuda" else []
+    objective.train()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            accumulate_gradients(objective, precision, [batch], batch.target_tokens)
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
+            raise
+        raise UserError(
+            f"not enough memory on {precision.device} for the costliest batch ({tuple(batch.source.shape)} source and "
+            f"{tuple(batch.target_output.shape)} target cells); lower training.batch_tokens = {config.batch_tokens} and "
+            "raise training.accumulation in its place"
+        ) from None
+    finally:
+        for parameter in objective.parameters():
+            parameter.grad = None

@@ -1,0 +1,119 @@
+"""What a run tells while it trains: the progress bar or log lines, metrics.jsonl, TensorBoard.
+
+Everything for people goes to stderr; `training.run` says what happened, this module how it is shown.
+"""
+
+import sys
+import time
+from typing import Any
+
+from tqdm import tqdm
+
+from transformer_cli.config import TrainingConfig
+from transformer_cli.errors import UserError
+from transformer_cli.run_folder import RunFolder
+from transformer_cli.training.loop import Update
+from transformer_cli.training.validation import Validation
+
+
+class Recorder:
+    """Shows and stores the updates and validations of one session of a run."""
+
+    def __init__(
+        self, run: RunFolder, config: TrainingConfig, first_step: int, total_steps: int | None, quiet: bool
+    ) -> None:
+        self.run, self.log_every, self.quiet = run, config.log_every, quiet
+        self._shows_bar = not quiet and sys.stderr.isatty()
+        self._bar: tqdm[Any] | None = None
+        self._first_step, self._total_steps = first_step, total_steps
+        self._board = _open_tensorboard(run) if config.tensorboard else None
+        self._loss, self._tokens = 0.0, 0
+        self._window_began = time.monotonic()
+
+    def say(self, line: str = "") -> None:
+        """A line for the user, above the bar."""
+        if not self.quiet:
+            tqdm.write(line, file=sys.stderr)
+
+    def start(self) -> None:
+        """Training begins: show the bar from here on."""
+        if self._shows_bar:
+            self._bar = tqdm(
+                total=self._total_steps, initial=self._first_step, unit="step", dynamic_ncols=True, smoothing=0.05
+            )
+        self._window_began = time.monotonic()
+
+    def update(self, update: Update) -> None:
+        """One update was applied."""
+        self._loss += update.loss * update.target_tokens
+        self._tokens += update.target_tokens
+        speed = self._tokens / max(time.monotonic() - self._window_began, 1e-9)
+        if self._bar is not None:
+            self._bar.set_postfix_str(
+                f"loss {self._loss / self._tokens:.3f}, lr {update.learning_rate:.2e}, {speed:,.0f} target tokens/s",
+                refresh=False,
+            )
+            self._bar.update(1)
+        if update.step % self.log_every:
+            return
+        event = {
+            "step": update.step,
+            "epoch": update.next_position.epoch,
+            "loss": self._loss / self._tokens,
+            "learning_rate": update.learning_rate,
+            "gradient_norm": update.gradient_norm,
+            "target_tokens_per_second": speed,
+        }
+        self._store(event)
+        if self._bar is None:
+            of = f"/{self._total_steps:,}" if self._total_steps else ""
+            self.say(
+                f"step {update.step:,}{of}  loss {event['loss']:.3f}  lr {update.learning_rate:.2e}  "
+                f"{speed:,.0f} target tokens/s"
+            )
+        self._loss, self._tokens, self._window_began = 0.0, 0, time.monotonic()
+
+    def validation(self, step: int, validation: Validation, is_best: bool, seconds: float) -> None:
+        """A validation ended; the clock of the current window leaves its time out."""
+        self._window_began += seconds
+        self._store(
+            {
+                "step": step,
+                "valid_loss": validation.loss,
+                "valid_perplexity": validation.perplexity,
+                "valid_bleu": validation.bleu,
+                "valid_chrf": validation.chrf,
+            }
+        )
+        self.say(
+            f"step {step:,}  validation: loss {validation.loss:.3f}  perplexity {validation.perplexity:.2f}  "
+            f"BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}  ({seconds:.0f} s){'  best so far' if is_best else ''}"
+        )
+        for sample in validation.samples:
+            self.say(f"    source       {sample.source}")
+            self.say(f"    reference    {sample.reference}")
+            self.say(f"    translation  {sample.translation}")
+
+    def close(self) -> None:
+        """Leave the terminal in order and the files complete."""
+        if self._bar is not None:
+            self._bar.close()
+        if self._board is not None:
+            self._board.close()
+
+    def _store(self, event: dict[str, Any]) -> None:
+        self.run.append_metrics(event)
+        if self._board is not None:
+            for key, value in event.items():
+                if key != "step":
+                    self._board.add_scalar(key, value, event["step"])
+
+
+def _open_tensorboard(run: RunFolder) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError(
+            "training.tensorboard: TensorBoard is not installed; pip install 'transformer-cli[tensorboard]', or set it to false"
+        ) from None
+    return SummaryWriter(str(run.tensorboard_path))

@@ -1,0 +1,106 @@
+"""Everything beside the weights that the next update depends on, to and from plain tensors and values.
+
+A run resumed from it goes on bit for bit: optimiser moments, random generators, loss scale, place in the plan.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_cli.checkpoint import TrainingState
+from transformer_cli.data.loader import Position
+from transformer_cli.errors import UserError
+
+CPU_RANDOM, CUDA_RANDOM = "random.cpu", "random.cuda"
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0  # updates applied
+    position: Position = Position(0, 0)  # where the plan goes on
+    seconds: float = 0.0  # spent training, validation included, over all sessions
+    scores: dict[int, float] = field(default_factory=dict)  # step → the best metric's value there
+    validations_without_best: int = 0
+
+    def ranked(self) -> list[int]:
+        """The validated steps, best first; of equals the earlier."""
+        return sorted(self.scores, key=lambda step: (-self.scores[step], step))
+
+    def to_values(self) -> dict[str, Any]:
+        """As JSON values; JSON knows text keys only."""
+        return {**asdict(self), "position": list(self.position), "scores": {str(k): v for k, v in self.scores.items()}}
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> "Progress":
+        """The reverse of `to_values`; raises KeyError, TypeError or ValueError for anything else."""
+        return cls(
+            step=int(values["step"]),
+            position=Position(*map(int, values["position"])),
+            seconds=float(values["seconds"]),
+            scores={int(step): float(score) for step, score in values["scores"].items()},
+            validations_without_best=int(values["validations_without_best"]),
+        )
+
+
+def capture_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, progress: Progress
+) -> TrainingState:
+    """The state after an update, by the parameters' names; tensors are not copied."""
+    tensors: dict[str, Tensor] = {CPU_RANDOM: torch.get_rng_state()}
+    if torch.cuda.is_available():
+        tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer.{key}.{name}"] = value
+    return TrainingState(tensors, {"progress": progress.to_values(), "scaler": scaler.state_dict()})
+
+
+def restore_state(
+    state: TrainingState, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
+) -> Progress:
+    """Put back what `capture_state` took; raises `UserError` where the state belongs to another model."""
+    progress = read_progress(state)
+    try:
+        for name, parameter in model.named_parameters():
+            moments = {
+                key.split(".", 2)[1]: value for key, value in state.tensors.items() if _moment_of(key) == name
+            }
+            for key, value in moments.items():
+                if key != "step" and value.shape != parameter.shape:
+                    raise ValueError(f"{key} of {name} has another shape")
+            if moments:
+                optimizer.state[parameter] = {
+                    key: value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
+                    for key, value in moments.items()
+                }
+        torch.set_rng_state(state.tensors[CPU_RANDOM])
+        if CUDA_RANDOM in state.tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state.tensors[CUDA_RANDOM])
+        if state.values["scaler"]:
+            scaler.load_state_dict(state.values["scaler"])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise _unusable(error) from None
+    return progress
+
+
+def read_progress(state: TrainingState) -> Progress:
+    """How far the run was; raises `UserError` for anything that is no progress."""
+    try:
+        return Progress.from_values(state.values["progress"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unusable(error) from None
+
+
+def _unusable(error: Exception) -> UserError:
+    reason = " ".join(str(error).split())[:100]
+    return UserError(f"the training state does not fit the model ({reason}); begin anew with --fresh")
+
+
+def _moment_of(key: str) -> str | None:
+    kind, _, rest = key.partition(".")
+    return rest.partition(".")[2] if kind == "optimizer" else None
