@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from transformer_cli.publishing import (
     locate,
     manifest_names,
     publish,
+    read_bytes,
     verify,
 )
 
@@ -155,7 +158,7 @@ def test_full_disk_at_every_call(tmp_path: Path, existing: bool) -> None:
             publish(base / "step", writer("old"))
         with pytest.MonkeyPatch.context() as patch:
             made = fail_at(patch, call)
-            error = full_disk(lambda base=base: publish(base / "step", writer("new")))
+            error = full_disk(partial(publish, base / "step", writer("new")))
             done = len(made) <= call
         folder = locate(base / "step")
         if error and not folder.exists():
@@ -250,3 +253,24 @@ def test_arbitrary_manifest_never_verifies(tmp_path: Path, content: str | bytes)
     (folder / MANIFEST).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError):
         verify(folder, ["weights"])
+
+
+def test_what_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1234")
+    assert read_bytes(tmp_path / "file", limit=4) == b"1234"
+    with pytest.raises(UserError, match="larger than 3 bytes"):
+        read_bytes(tmp_path / "file", limit=3)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_bytes(tmp_path / "missing")
+
+
+def test_file_systems_that_sync_no_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert is_complete(publish(tmp_path / "step", writer("one")))

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.errors import UserError
@@ -23,7 +24,7 @@ from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.publishing import manifest_names, publish, read_bytes, verify
 from transformer_cli.run_folder import CONFIG, WEIGHTS, RunFolder, find_model
-from transformer_cli.text.codec import Codecs
+from transformer_cli.text.codec import Codecs, vocabulary_files
 
 STATE_TENSORS = "training.safetensors"
 STATE_VALUES = "training.json"
@@ -42,6 +43,8 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+
+Layout = dict[str, tuple[torch.dtype, torch.Size]]  # of a safetensors file, by tensor name
 
 
 @dataclass(frozen=True)
@@ -118,46 +121,62 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
     """
     folder = find_model(path)
     config, codecs = _load_text_side(folder)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _NoDrawing():
         model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
-    load_weights(folder, model, verified=True)
+    _fill(model, folder / WEIGHTS)
     return LoadedModel(config, codecs, model.to(device).eval(), folder)
 
 
-def load_weights(folder: Path, model: nn.Module, *, verified: bool = False) -> None:
-    """Copy model.safetensors into the model. Its floats take the type that they have in the file.
+class _NoDrawing(TorchFunctionMode):
+    """Leaves out drawing the weights that a file is about to replace: more than half the time that loading takes."""
 
-    Raises `UserError` where a tensor is missing, unknown, or of another shape or type, by name.
-    """
-    path = folder / WEIGHTS
-    if not verified:
-        verify(folder, [WEIGHTS])
+    DRAWING: ClassVar = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in self.DRAWING:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def load_weights(folder: Path, model: nn.Module) -> None:
+    """Copy a checkpoint's weights into a model that is there already. Raises `UserError`, and changes nothing then."""
+    verify(folder, [WEIGHTS])
+    _fill(model, folder / WEIGHTS)
+
+
+def _fill(model: nn.Module, path: Path) -> None:
+    """Copy the file's tensors into the model; its floats take the type that they have in the file."""
     layout = _read_layout(path)
-    own = _stored_once(model)
-    for name in own:
-        if name not in layout:
-            raise UserError(f"{path}: has no tensor {name}, which the model in {CONFIG} needs; copy the folder again")
-    for name in layout:
-        if name not in own:
-            raise UserError(f"{path}: has a tensor {name} that the model in {CONFIG} does not; copy the folder again")
+    _check_layout(path, layout, _stored_once(model))
+    for dtype in {dtype for dtype, _ in layout.values() if dtype.is_floating_point}:
+        model.to(dtype)
+    tensors = _stored_once(model)
+    with torch.no_grad(), safe_open(path, framework="pt") as content:
+        for name in layout:
+            tensors[name].copy_(content.get_tensor(name))
+
+
+def _check_layout(path: Path, layout: Layout, tensors: Mapping[str, Tensor]) -> None:
+    """Raise `UserError` where a tensor is missing, unknown, or of another shape or type than in the model, by name."""
     floats = {dtype for dtype, _ in layout.values() if dtype.is_floating_point}
-    float_type = floats.pop() if len(floats) == 1 else torch.float32
-    for name, tensor in own.items():
-        dtype, shape = layout[name]
-        expected = float_type if tensor.is_floating_point() else tensor.dtype
-        if shape != tensor.shape:
-            raise UserError(
-                f"{path}: tensor {name} is {_shape(shape)}, but {CONFIG} and vocab/ make it {_shape(tensor.shape)}; "
-                "copy the folder again"
-            )
-        if dtype != expected:
-            raise UserError(f"{path}: tensor {name} is of type {dtype}, not {expected}; copy the folder again")
-    model.to(float_type)
-    with torch.no_grad():
-        tensors = _stored_once(model)
-        with safe_open(path, framework="pt") as content:
-            for name in layout:
-                tensors[name].copy_(content.get_tensor(name))
+    float_type = floats.pop() if len(floats) == 1 else torch.float32  # a whole model may be of another precision
+    for name in (*tensors, *layout):
+        fault = ""
+        if name not in layout:
+            fault = "is missing"
+        elif name not in tensors:
+            fault = f"does not belong to the model that {CONFIG} describes"
+        else:
+            (dtype, shape), tensor = layout[name], tensors[name]
+            expected = float_type if tensor.is_floating_point() else tensor.dtype
+            if shape != tensor.shape:
+                fault = f"is {[*shape]}, but {CONFIG} and vocab/ make it {[*tensor.shape]}"
+            elif dtype != expected:
+                fault = f"is of type {dtype}, not {expected}"
+        if fault:
+            raise UserError(f"{path}: tensor {name} {fault}; copy the whole folder again")
 
 
 def load_training_state(folder: Path) -> TrainingState:
@@ -179,17 +198,13 @@ def load_training_state(folder: Path) -> TrainingState:
 
 
 def _load_text_side(folder: Path) -> tuple[Config, Codecs]:
-    names = [name for name in manifest_names(folder) if not name.startswith("training.")]
-    verify(folder, {CONFIG, WEIGHTS, *names})
+    verify(folder, [CONFIG, WEIGHTS])
     config = load_config(folder / CONFIG)
-    codecs = Codecs.load(folder, config)
-    unverified = set(codecs.files) - set(names)
-    if unverified:
-        raise UserError(f"{folder}: its manifest does not name {min(unverified)}; copy the folder again")
-    return config, codecs
+    verify(folder, vocabulary_files(config.vocabulary))
+    return config, Codecs.load(folder, config)
 
 
-def _read_layout(path: Path) -> dict[str, tuple[torch.dtype, torch.Size]]:
+def _read_layout(path: Path) -> Layout:
     """Type and shape of each tensor, from the header alone; `UserError` where the file is no safetensors file."""
     layout = {}
     try:
@@ -207,10 +222,6 @@ def _read_layout(path: Path) -> dict[str, tuple[torch.dtype, torch.Size]]:
         reason = " ".join(str(error).split())[:150]
         raise UserError(f"{path}: is no safetensors file that can be read ({reason}); copy it again") from None
     return layout
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape)) or "a single number"
 
 
 # --- averaging ----------------------------------------------------------------------------------------------------

@@ -278,7 +278,11 @@ for _tag, _pattern, _first in [
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
 ]:
     _CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
 
@@ -334,11 +338,10 @@ def _known_keys(location: Sequence[str | int]) -> Iterable[str]:
         ("training",): TrainingConfig,
         ("decoding",): DecodingConfig,
     }
-    kinds = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
-    if location and location[-1] in kinds:
-        return kinds[str(location[-1])].model_fields
-    section = sections.get(tuple(location))
-    return section.model_fields if section else ()
+    kinds: dict[str | int, type[Section]] = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
+    section = kinds.get(location[-1]) if location else None
+    section = section or sections.get(tuple(location))
+    return list(section.model_fields) if section else []
 
 
 def _explain(error: ValidationError) -> str:

@@ -65,15 +65,13 @@ class Noun(NamedTuple):
     english: str
 
 
-NOUNS = [
-    Noun(*german.split(), english)
-    for german, english in _lexicon(
-        "m Hund Hunde = dog, m Apfel Äpfel = apple, m Ball Bälle = ball, m Stuhl Stühle = chair, m Hut Hüte = hat,"
-        "m Vogel Vögel = bird, f Katze Katzen = cat, f Lampe Lampen = lamp, f Blume Blumen = flower,"
-        "f Tasche Taschen = bag, f Uhr Uhren = clock, f Jacke Jacken = jacket, n Buch Bücher = book,"
-        "n Auto Autos = car, n Boot Boote = boat, n Fahrrad Fahrräder = bicycle, n Bild Bilder = picture"
-    )
-]
+_NOUNS = _lexicon(
+    "m Hund Hunde = dog, m Apfel Äpfel = apple, m Ball Bälle = ball, m Stuhl Stühle = chair, m Hut Hüte = hat,"
+    "m Vogel Vögel = bird, f Katze Katzen = cat, f Lampe Lampen = lamp, f Blume Blumen = flower,"
+    "f Tasche Taschen = bag, f Uhr Uhren = clock, f Jacke Jacken = jacket, n Buch Bücher = book,"
+    "n Auto Autos = car, n Boot Boote = boat, n Fahrrad Fahrräder = bicycle, n Bild Bilder = picture"
+)
+NOUNS = [Noun(gender, one, many, english) for (gender, one, many), english in ((g.split(), e) for g, e in _NOUNS)]
 DEFINITE = {"m": ("der", "den"), "f": ("die", "die"), "n": ("das", "das")}  # nominative, accusative
 INDEFINITE = {"m": ("einen", "en"), "f": ("eine", "e"), "n": ("ein", "es")}  # accusative, and the adjective's ending
 

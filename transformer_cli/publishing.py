@@ -11,10 +11,10 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -179,13 +179,15 @@ def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
     return content
 
 
-_adapter = functools.cache(TypeAdapter)  # making one takes longer than reading most files
+@functools.cache  # making one takes longer than reading most files
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def read_json(path: Path, kind: type[Parsed]) -> Parsed:
     """A JSON file as an object of this dataclass, every type checked; `UserError` where it is anything else."""
     try:
-        parsed: Parsed = _adapter(kind).validate_json(read_bytes(path), strict=True)
+        parsed: Parsed = _adapter(cast(Hashable, kind)).validate_json(read_bytes(path), strict=True)
         return parsed
     except ValidationError as error:
         first = error.errors()[0]

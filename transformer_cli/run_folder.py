@@ -57,7 +57,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 class CheckpointIndex:
     """What `checkpoints.json` says: the steps that have a folder, which are best (the best one first), which is last.
 
-    `average` names the folder of the averaged weights; `finished` says why training ended, None while it may go on.
+    `average` names the folder of averaged weights that are better than every step's; `finished` says why training
+    ended, None while it may go on.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -168,9 +169,8 @@ class RunFolder:
             steps = self._complete_steps()
             return CheckpointIndex(steps=steps, last=steps[-1] if steps else None)
         index = read_json(self.index_path, CheckpointIndex)
-        steps, best = set(index.steps), set(index.best)
-        twice = len(steps) < len(index.steps) or len(best) < len(index.best)
-        if twice or not best <= steps or index.last not in {None, *steps}:
+        twice = len({*index.steps}) < len(index.steps) or len({*index.best}) < len(index.best)
+        if twice or not {*index.best, index.last} <= {None, *index.steps}:
             raise UserError(f"{self.index_path}: contradicts itself (steps, best, last); copy the folder again")
         return index
 
@@ -282,7 +282,7 @@ def _is_event(line: bytes, last_step: int) -> bool:
 
 
 def find_model(path: str | Path) -> Path:
-    """The checkpoint folder that MODEL stands for: a run's best one (its last where none was judged), or itself.
+    """The checkpoint folder that MODEL stands for: itself, or a run's average, else its best step, else its last.
 
     Raises `UserError` where there is none.
     """
@@ -300,12 +300,13 @@ def find_model(path: str | Path) -> Path:
         missing = MANIFEST if WEIGHTS in files else WEIGHTS
         raise UserError(f"{path}: is no complete checkpoint, it has no {missing}; copy the whole folder again")
     index = run._read_index()
-    step = index.best[0] if index.best else index.last
-    if step is None and run.exists():
+    steps = [*index.best, *([] if index.last is None else [index.last])]
+    names = [*filter(None, [index.average]), *map(step_name, steps)]
+    if not names and run.exists():
         raise UserError(f"{path}: has no checkpoint yet; train it with tfm train")
-    if step is None:
+    if not names:
         raise UserError(f"{path}: is no run folder and no checkpoint; give a folder that tfm train made")
-    folder = run.step_folder(step)
+    folder = locate(run.path / names[0])
     if not is_complete(folder):
         raise UserError(
             f"{run.index_path}: names {folder.name}, which is missing or incomplete; copy the whole folder again"

@@ -3,14 +3,20 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from transformer_cli.cli.app import main
 
-WORDS = "ein zwei drei hund katze maus haus baum läuft schläft frisst sieht rot grün blau groß klein".split()
-TRANSLATED = "one two three dog cat mouse house tree runs sleeps eats sees red green blue big small".split()
+# fmt: off
+GLOSSES = {
+    "ein": "one", "zwei": "two", "drei": "three", "hund": "dog", "katze": "cat", "maus": "mouse",
+    "haus": "house", "baum": "tree", "läuft": "runs", "schläft": "sleeps", "frisst": "eats", "sieht": "sees",
+    "rot": "red", "grün": "green", "blau": "blue", "groß": "big", "klein": "small",
+}
+# fmt: on
 
 CONFIG = """
 data:
@@ -22,7 +28,8 @@ data:
   workers: 0
 vocabulary: {{tokenizer: {tokenizer}, algorithm: bpe, size: 400}}
 model: {{encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16}}
-training: {{batch_tokens: 256, max_steps: 4, warmup_steps: 2, validate_every: 2, save_every: 2, validation_sentences: 4}}
+training:
+  {{batch_tokens: 256, max_steps: 4, warmup_steps: 2, validate_every: 2, save_every: 2, validation_sentences: 4}}
 decoding: {{beam_size: 3, max_length_ratio: 0.5, max_length_extra: 2}}
 """
 
@@ -58,8 +65,8 @@ def write_corpus(folder: Path, pairs: int = 60) -> None:
     """Word-by-word translations: `train.de`, `train.en`, `valid.de`, `valid.en`."""
     choose = random.Random(1)
     for name, count in (("train", pairs), ("valid", 6)):
-        lines = [[choose.randrange(len(WORDS)) for _ in range(choose.randint(1, 6))] for _ in range(count)]
-        for language, words in (("de", WORDS), ("en", TRANSLATED)):
+        lines = [choose.choices(list(GLOSSES), k=choose.randint(1, 6)) for _ in range(count)]
+        for language, words in (("de", {word: word for word in GLOSSES}), ("en", GLOSSES)):
             text = "".join(" ".join(words[word] for word in line) + " .\n" for line in lines)
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
 
@@ -115,5 +122,5 @@ def _write_run(config_path: Path, path: Path, steps: list[int]) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(step)
             model = build_model(config.model, *sizes)
-        run.publish(step_name(step), lambda folder, model=model: save_model(folder, model, config, codecs))
+        run.publish(step_name(step), partial(save_model, model=model, config=config, codecs=codecs))
     run.write_index(CheckpointIndex(steps=steps, best=steps[-1:], last=steps[-1]))

@@ -1,8 +1,5 @@
 """The plan of an epoch: every pair once, within the limit, little padding, and nothing but its arguments decides it."""
 
-import gzip
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,7 +42,7 @@ def test_every_pair_once_and_no_batch_too_large(lengths: list[tuple[int, int]], 
 
 
 def test_batches_are_filled() -> None:
-    """In the order of the plan's lengths, the next pair would not have fitted; so batches are nearly full on average."""
+    """The next pair in order of length would not have fitted, so batches are nearly full on average."""
     source, target = sentence_lengths(20_000)
     plan = plan_epoch(source, target, batch_tokens=2000, seed=1, epoch=0)
     longest = np.maximum(plan.longest_source, plan.longest_target)
@@ -79,7 +76,7 @@ def test_padding_is_counted_as_it_is() -> None:
         assert share == pytest.approx((cells - lengths.sum()) / cells)
 
 
-@pytest.mark.parametrize("batch_tokens", [1000, 2000, 4096, 8000])
+@pytest.mark.parametrize("batch_tokens", [1000, 2000, 4096])
 def test_little_padding(batch_tokens: int) -> None:
     source, target = sentence_lengths(29_000)
     source_padding, target_padding = plan_epoch(source, target, batch_tokens=batch_tokens, seed=1, epoch=0).padding()

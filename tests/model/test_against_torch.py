@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -96,7 +97,7 @@ def assert_same_gradients(
 )
 def make_case(
     request: pytest.FixtureRequest, build: Callable[..., Transformer]
-) -> tuple[Transformer, dict[str, object], float]:
+) -> tuple[Transformer, dict[str, Any], float]:
     """Our model, torch's options for the same, and how close they must be."""
     norm, activation, dtype_name = request.param
     dtype = getattr(torch, dtype_name)
@@ -105,16 +106,15 @@ def make_case(
     return model, {**options, "dtype": dtype}, 1e-5 if dtype == torch.float32 else 1e-10
 
 
-def torchs_norm(ours: nn.Module, dtype: object) -> nn.LayerNorm | None:
+def final_norm(options: dict[str, Any]) -> nn.LayerNorm | None:
     """Pre-norm stacks end with a norm, post-norm ones do not."""
-    return nn.LayerNorm(12, dtype=dtype) if isinstance(ours, nn.LayerNorm) else None
+    return nn.LayerNorm(12, dtype=options["dtype"]) if options["norm_first"] else None
 
 
-def test_encoder(case: tuple[Transformer, dict[str, object], float]) -> None:
+def test_encoder(case: tuple[Transformer, dict[str, Any], float]) -> None:
     model, options, tolerance = case
-    layer = nn.TransformerEncoderLayer(12, 3, 20, **options)  # type: ignore[arg-type]
-    norm = torchs_norm(model.encoder.norm, options["dtype"])
-    theirs = nn.TransformerEncoder(layer, LAYERS, norm, enable_nested_tensor=False)
+    layer = nn.TransformerEncoderLayer(12, 3, 20, **options)
+    theirs = nn.TransformerEncoder(layer, LAYERS, final_norm(options), enable_nested_tensor=False)
     pairs = copy_weights(model.encoder, theirs)
     mask = padding_mask(SOURCE)
     states = torch.randn(*SOURCE.shape, 12, dtype=layer.linear1.weight.dtype, requires_grad=True)
@@ -123,10 +123,10 @@ def test_encoder(case: tuple[Transformer, dict[str, object], float]) -> None:
     assert_same_gradients(memory, expected, [states], pairs, tolerance)
 
 
-def test_decoder(case: tuple[Transformer, dict[str, object], float]) -> None:
+def test_decoder(case: tuple[Transformer, dict[str, Any], float]) -> None:
     model, options, tolerance = case
-    layer = nn.TransformerDecoderLayer(12, 3, 20, **options)  # type: ignore[arg-type]
-    theirs = nn.TransformerDecoder(layer, LAYERS, torchs_norm(model.decoder.norm, options["dtype"]))
+    layer = nn.TransformerDecoderLayer(12, 3, 20, **options)
+    theirs = nn.TransformerDecoder(layer, LAYERS, final_norm(options))
     pairs = copy_weights(model.decoder, theirs)
     mask = padding_mask(SOURCE)
     dtype = layer.linear1.weight.dtype

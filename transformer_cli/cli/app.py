@@ -24,7 +24,7 @@ from transformer_cli.errors import UserError
 
 app = typer.Typer(
     name="tfm",
-    add_completion=False,  # its options load pydantic before every --help
+    add_completion=False,  # Typer checks the values of its options with pydantic, before every --help
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -37,9 +37,20 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+def _print_help(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        print(context.get_help())
+        raise typer.Exit
+
+
+# The option --help is our own: Typer's has no default, and to check that, pydantic is loaded before every command.
+@app.callback(invoke_without_command=True, add_help_option=False)
 def tfm(
     context: typer.Context,
+    help_: Annotated[
+        bool,
+        typer.Option("--help", "-h", callback=_print_help, is_eager=True, help="Show this message and exit."),
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,

@@ -41,7 +41,7 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
     The file gets its name only when the block ends well: until then it is a hidden sibling, removed on any failure.
     live: every line reaches the reader at once.
     """
-    if path is None:
+    if path is None or str(path) in ("-", "/dev/stdout"):
         yield _writer(cast(IO[bytes], sys.stdout.buffer), live)
         sys.stdout.flush()
     elif _is_special(path):  # /dev/stdout, /dev/null, a named pipe: nothing to rename
@@ -54,7 +54,8 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
 
 
 def _is_special(path: Path) -> bool:
-    return path.exists() and not path.is_file() and not path.is_dir()
+    """Whether it names a stream, not a place for a file."""
+    return str(path) in ("-", "/dev/stdout") or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def _writer(stream: IO[bytes], live: bool) -> Write:

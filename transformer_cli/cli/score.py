@@ -34,7 +34,7 @@ def score(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Score given translations: the log-probability of each target line.
+    """Score given translations by their log-probability.
 
     N lines in give N lines out, in order; columns, separated by tabs:
 

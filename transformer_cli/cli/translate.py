@@ -125,16 +125,17 @@ def translate(
         beam=beam, greedy=greedy, sample=sample, length_penalty=length_penalty, n_best=n_best, **sampling
     )
     layout = Layout(n_best, scores, alignments)
-    typed = not text and input_file is None and sys.stdin.isatty()
+    typed = not text and (input_file is None or str(input_file) == "-") and sys.stdin.isatty()
+    live = stream or typed
     with _open_input(text, input_file) as lines:
         translator, options = load_translator(
             model, device, batch_tokens=batch_tokens, keep_unknown=keep_unknown, changes=changes
         )
         if typed and not quiet:
             note("reading lines from the terminal; Ctrl-D ends")
-        silent = quiet or stream or typed or bool(text)
-        with open_results(output_file, live=stream or typed) as write, Progress("translated", quiet=silent) as progress:
-            translate_lines(translator, lines, write, options, layout, live=stream or typed, report=progress.reached)
+        silent = quiet or live or bool(text) or (output_file is None and sys.stdout.isatty())
+        with open_results(output_file, live) as write, Progress("translated", quiet=silent) as progress:
+            translate_lines(translator, lines, write, options, layout, live=live, report=progress.reached)
     for warning in [*_input_warnings(lines.reader), *translator.notes]:
         note(f"warning: {warning}")
 
@@ -211,7 +212,7 @@ def _open_input(text: Sequence[str] | None, path: Path | None) -> Iterator[_Inpu
     """Arguments, else the file, else stdin."""
     if text:
         yield _Input(io.BytesIO(b"".join(os.fsencode(argument) + b"\n" for argument in text)), "TEXT")
-    elif path is None:
+    elif path is None or str(path) == "-":
         yield _Input(cast(BinaryIO, sys.stdin.buffer), "stdin")
     else:
         try:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
+Array = npt.NDArray[Any]
 Ids = Sequence[int] | npt.NDArray[np.integer]
 
 
@@ -48,8 +49,8 @@ class Batch:
         return self._map(lambda tensor: tensor.pin_memory())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes as bytes through a pipe: torch would open a shared file and a socket for each tensor,
-        which takes far longer than copying what little a batch holds."""
+        """Travel between processes as bytes through a pipe: torch would open a shared file and a socket for each
+        tensor, which takes far longer than copying what little a batch holds."""
         tensors = (self.source, self.source_mask, self.target_input, self.target_output)
         return _from_arrays, (*(tensor.numpy() for tensor in tensors), self.target_tokens)
 
@@ -63,9 +64,16 @@ class Batch:
         )
 
 
-def _from_arrays(*values: Any) -> Batch:
-    *arrays, target_tokens = values
-    return Batch(*(torch.from_numpy(array) for array in arrays), target_tokens=target_tokens)
+def _from_arrays(
+    source: Array, source_mask: Array, target_input: Array, target_output: Array, target_tokens: int
+) -> Batch:
+    return Batch(
+        source=torch.from_numpy(source),
+        source_mask=torch.from_numpy(source_mask),
+        target_input=torch.from_numpy(target_input),
+        target_output=torch.from_numpy(target_output),
+        target_tokens=target_tokens,
+    )
 
 
 def _pad(

@@ -166,7 +166,7 @@ def _open_cached(path: Path) -> EncodedCorpus | None:
     """The cached file, or None where there is none or it is damaged."""
     try:
         return EncodedCorpus(path)
-    except (OSError, ValueError):  # pa.ArrowInvalid is a ValueError
+    except (OSError, ValueError, KeyError):  # pa.ArrowInvalid is a ValueError
         return None
 
 

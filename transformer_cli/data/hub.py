@@ -1,20 +1,23 @@
 """Parquet files and Hugging Face datasets, through the `datasets` package (an extra). Called by corpora.py."""
 
+import glob
 import hashlib
 import json
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from transformer_cli.config import HubDataset
 from transformer_cli.data.corpora import LocalFile
-from transformer_cli.data.tables import Columns, newlines_to_spaces
-from transformer_cli.errors import UserError, one_of
+from transformer_cli.data.tables import Columns, newlines_to_spaces, quoted
+from transformer_cli.errors import UserError
 
 _ROWS = 1000  # read at once
 
@@ -22,7 +25,13 @@ _ROWS = 1000  # read at once
 def open_parquet(path: str, columns: Columns) -> "DatasetCorpus":
     """A Parquet file, streamed: it is never copied into a cache, where an old copy could outlive an edit."""
     file = LocalFile(path)
-    dataset = _load(path, path="parquet", data_files=str(file.path), split="train", streaming=True)
+    try:
+        rows = pq.read_metadata(file.path).num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: is damaged or no Parquet file ({_brief(error)}); copy it again") from None
+    if not rows:  # which `datasets` stumbles over
+        raise UserError(_no_rows(path))
+    dataset = _load(path, path="parquet", data_files=glob.escape(str(file.path)), split="train", streaming=True)
     return DatasetCorpus(dataset, path, columns, file.content_hash)
 
 
@@ -60,7 +69,7 @@ class DatasetCorpus:
             empty = False
             yield from zip(sources, targets, strict=True)
         if empty:
-            raise UserError(f"{self.where}: has no rows; it needs at least one sentence pair")
+            raise UserError(_no_rows(self.where))
 
     def content_hash(self) -> str:
         """Of the file where there is one, else of all texts."""
@@ -95,9 +104,8 @@ class DatasetCorpus:
         column: Any = None
         for key in path:
             if key not in names:
-                found = one_of([repr(found) for found in names]).replace(" or ", " and ") or "none"
                 raise UserError(
-                    f"{self.where}: no column {name!r}; the columns are {found}; set source_column and target_column"
+                    f"{self.where}: no column {name!r}, only {quoted(names)}; set source_column and target_column"
                 )
             column = rows.column(key) if column is None else pc.struct_field(column, key)
             names = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
@@ -123,7 +131,10 @@ def _load(where: str, **arguments: Any) -> Any:
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(**arguments)
+        if not arguments["streaming"]:
+            return datasets.load_dataset(**arguments)
+        with tempfile.TemporaryDirectory() as locks:  # streaming keeps nothing else in its cache
+            return datasets.load_dataset(**arguments, cache_dir=locks)
     except ConnectionError as error:
         raise UserError(
             f"{where}: cannot be downloaded: {_brief(error)}; check name and network, or use local files, such as "
@@ -131,6 +142,10 @@ def _load(where: str, **arguments: Any) -> Any:
         ) from None
     except Exception as error:  # `datasets` and the hub client raise dozens of kinds
         raise UserError(f"{where}: cannot be loaded: {_brief(error)}; check name and split") from None
+
+
+def _no_rows(where: str) -> str:
+    return f"{where}: has no rows; it needs at least one sentence pair"
 
 
 def _brief(error: Exception) -> str:

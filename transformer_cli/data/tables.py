@@ -7,13 +7,22 @@ import csv
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from transformer_cli.data.corpora import LocalFile, dropped
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.lines import read_lines
+
+_KINDS = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
 
 Columns = tuple[str, str]
 Rows = Iterator[tuple[str, str]]
@@ -106,12 +115,12 @@ def _text(row: dict[str, Any], column: str, where: str, line: int) -> str:
     value: Any = row
     for key in [column] if column in row else column.split("."):
         if not isinstance(value, dict) or key not in value:
-            found = one_of([repr(name) for name in row]).replace(" or ", " and ") or "nothing"
-            raise UserError(f"{where}:{line}: has no {column!r}, only {found}; add it, or set the column in the config")
+            raise UserError(
+                f"{where}:{line}: has no {column!r}, only {quoted(row)}; add it, or set source_column and target_column"
+            )
         value = value[key]
     if not isinstance(value, str):
-        what = "null" if value is None else f"a {type(value).__name__}"
-        raise UserError(f"{where}:{line}: {column!r} is {what}, not text; remove the row, or put the text in quotes")
+        raise UserError(f"{where}:{line}: {column!r} is {_KINDS[type(value)]}, not text; mend or remove the row")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         raise UserError(f"{where}:{line}: {column!r} holds half of a surrogate pair, which is no character; mend it")
     return value
@@ -122,14 +131,19 @@ def newlines_to_spaces(text: str) -> str:
     return text.replace("\r\n", " ").replace("\n", " ") if "\n" in text else text
 
 
+def quoted(names: Iterable[str]) -> str:
+    """Names of columns for a message, shortened where there are many."""
+    text = ", ".join(repr(name) for name in names if name) or "none"
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
 def _find_columns(header: list[str], where: str, columns: Columns) -> tuple[int, int]:
     """The places of both columns in the header."""
     for column in columns:
         if header.count(column) != 1:
             what = "no column" if column not in header else "more than one column"
-            found = one_of([repr(name) for name in header]).replace(" or ", " and ") if any(header) else "nothing"
             raise UserError(
-                f"{where}:1: {what} {column!r}; the first line names {found}; set source_column and target_column"
+                f"{where}:1: {what} {column!r}; the first line names {quoted(header)}; set source_column, target_column"
             )
     return header.index(columns[0]), header.index(columns[1])
 

@@ -38,9 +38,14 @@ class BeamState(NamedTuple):
 
     def keep(self, sentences: Tensor) -> "BeamState":
         """Only the sentences where `sentences` (B,) is True."""
-        ended = Ended(*(field[sentences] for field in self.ended))
-        own = (self.sentences, self.limits, self.tokens, self.log_probability)
-        return BeamState(*(field[sentences] for field in own), ended, self.ended_count[sentences])
+        return BeamState(
+            self.sentences[sentences],
+            self.limits[sentences],
+            self.tokens[sentences],
+            self.log_probability[sentences],
+            Ended(*(field[sentences] for field in self.ended)),
+            self.ended_count[sentences],
+        )
 
 
 class Candidates(NamedTuple):
@@ -149,7 +154,7 @@ def is_done(state: BeamState, options: SearchOptions) -> Tensor:
 
 def collect(state: BeamState, n_best: int) -> list[tuple[int, list[Hypothesis]]]:
     """What was found for each sentence of a state: its number in the batch and the hypotheses, best first."""
-    kept = Ended(*(field[:, :n_best].tolist() for field in state.ended))
+    kept = [field[:, :n_best].tolist() for field in state.ended]
     return [
         (
             sentence,

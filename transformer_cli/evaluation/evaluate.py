@@ -30,7 +30,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class TestSet:
+class EvaluationSet:
     """Sentences with one or more sets of translations, aligned line by line."""
 
     sources: list[str]
@@ -38,7 +38,7 @@ class TestSet:
     notes: list[str]  # what was dropped while reading
 
 
-def read_test_set(source: Path, references: Sequence[Path]) -> TestSet:
+def read_test_set(source: Path, references: Sequence[Path]) -> EvaluationSet:
     """Read a source file and its reference files (plain or .gz).
 
     Raises `UserError` where a file is empty, is not UTF-8, or a reference has another number of lines than the source.
@@ -55,7 +55,7 @@ def read_test_set(source: Path, references: Sequence[Path]) -> TestSet:
                 f"{path}: has {len(lines):,} lines, but {source} has {len(sources):,}; give files aligned line by line"
             )
         sets.append(lines)
-    return TestSet(sources, sets, notes)
+    return EvaluationSet(sources, sets, notes)
 
 
 def _read(path: Path, notes: list[str]) -> list[str]:

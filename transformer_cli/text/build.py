@@ -7,23 +7,22 @@ drawn by `training.seed`.
 import itertools
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from tqdm import tqdm
 
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
-from transformer_cli.text.codec import Codec, Codecs, Preparation, word_tokeniser
+from transformer_cli.text.codec import Codec, Codecs, Preparation, Tokeniser, fixed_tokens, word_tokeniser
 from transformer_cli.text.counting import StringCounter, count_tokens
+from transformer_cli.text.subword import SubwordTokeniser, check_symbols, train_subwords
 from transformer_cli.text.vocabulary import UNK, Vocabulary
 
 Pairs = Iterable[tuple[str, str]]
 
 
-def build_codecs(
-    config: Config, pairs: Callable[[], Pairs], progress: bool = False
-) -> tuple[Codecs, list[str]]:
+def build_codecs(config: Config, pairs: Callable[[], Pairs], progress: bool = False) -> tuple[Codecs, list[str]]:
     """Train the subword models or count the words of the training pairs, and make both sides' codecs.
 
     `pairs` starts a pass over the text each time it is called; passes are streamed. Returns the codecs and notes for
@@ -36,8 +35,8 @@ def build_codecs(
 
 
 def _bar(pairs: Pairs, what: str, progress: bool, total: int | None = None) -> Iterator[tuple[str, str]]:
-    hidden = not (progress and sys.stderr.isatty())
-    return iter(tqdm(pairs, desc=what, total=total, unit=" pairs", unit_scale=True, disable=hidden, file=sys.stderr))
+    hidden = None if progress else True  # None: where stderr is no terminal
+    return iter(tqdm(pairs, desc=what, total=total, unit=" pairs", unit_scale=True, disable=hidden))
 
 
 # --- words --------------------------------------------------------------------------------------------------------
@@ -46,24 +45,33 @@ def _bar(pairs: Pairs, what: str, progress: bool, total: int | None = None) -> I
 def _word_codecs(config: Config, pairs: Callable[[], Pairs], progress: bool) -> tuple[Codecs, list[str]]:
     options = config.vocabulary
     languages = (config.data.source_language, config.data.target_language)
-    tokenisers = [word_tokeniser(options, language) for language in languages]  # first: refused before a line is read
+    # What the options alone rule out is refused before a line is read.
+    tokenisers = [word_tokeniser(options, language) for language in languages]
+    Vocabulary.build({}, max_size=options.size, symbols=fixed_tokens(tokenisers[0], options))
     with StringCounter() as source_counter, StringCounter() as target_counter:
-        counters = (source_counter, source_counter if options.shared else target_counter)
-        count_tokens(_bar(pairs(), "counting tokens", progress), config, *counters)
-        vocabularies = []
-        for counter in counters[: 1 if options.shared else 2]:
-            symbols = tokenisers[0].symbol_tokens(options.symbols)
-            separator = tokenisers[0].separator
-            vocabulary = Vocabulary.build(
-                counter.items(), min_freq=options.min_freq, max_size=options.size, symbols=symbols
-            )
-            vocabularies.append(vocabulary)
-    preparation = Preparation(options)
+        if options.shared:
+            count_tokens(_bar(pairs(), "counting tokens", progress), config, source_counter, source_counter)
+            vocabulary = _word_vocabulary(source_counter, tokenisers[0], config, "the training text")
+            vocabularies = [vocabulary, vocabulary]
+        else:
+            count_tokens(_bar(pairs(), "counting tokens", progress), config, source_counter, target_counter)
+            vocabularies = [
+                _word_vocabulary(source_counter, tokenisers[0], config, "the source text"),
+                _word_vocabulary(target_counter, tokenisers[1], config, "the target text"),
+            ]
     source, target = (
-        Codec(tokeniser, vocabulary, preparation)
-        for tokeniser, vocabulary in zip(tokenisers, [vocabularies[0], vocabularies[-1]], strict=True)
+        Codec(tokeniser, vocabulary, Preparation(options))
+        for tokeniser, vocabulary in zip(tokenisers, vocabularies, strict=True)
     )
     return Codecs(source, target, config), []
+
+
+def _word_vocabulary(counter: StringCounter, tokeniser: Tokeniser, config: Config, where: str) -> Vocabulary:
+    options = config.vocabulary
+    if next(counter.items(), None) is None:
+        raise UserError(f"{where}: holds no text to build a vocabulary from")
+    fixed = fixed_tokens(tokeniser, options)
+    return Vocabulary.build(counter.items(), min_freq=options.min_freq, max_size=options.size, symbols=fixed)
 
 
 # --- subwords -----------------------------------------------------------------------------------------------------
@@ -71,6 +79,7 @@ def _word_codecs(config: Config, pairs: Callable[[], Pairs], progress: bool) -> 
 
 def _subword_codecs(config: Config, pairs: Callable[[], Pairs], progress: bool) -> tuple[Codecs, list[str]]:
     options = config.vocabulary
+    check_symbols(options)
     total = sum(1 for _ in _bar(pairs(), "counting pairs", progress))
     wanted = max(1, options.sample_lines // 2) if options.shared else options.sample_lines
     sample: Pairs = pairs()
@@ -114,14 +123,49 @@ def _count_words(pairs: Pairs, config: Config, source: StringCounter, target: St
 
 
 def _train(counter: StringCounter, config: Config, name: str) -> Codec:
-    from transformer_cli.text.subword import SubwordTokeniser, train_subwords
-
     options = config.vocabulary
     model = train_subwords(counter.items(), options, name)
     tokeniser = SubwordTokeniser(model, options.algorithm, options.symbols)
-    codec = Codec(tokeniser, Vocabulary(tokeniser.pieces), Preparation(options))
-    counts = [0] * len(codec.vocabulary)
+    vocabulary = Vocabulary(tokeniser.pieces)
     for word, count in counter.items():
-        for index in codec.lookup(tokeniser.tokens(word)):
-            counts[index] += count
-    return Codec(tokeniser, Vocabulary(tokeniser.pieces, counts), Preparation(options))
+        for index in vocabulary.lookup_indices(tokeniser.tokens(word)):
+            vocabulary.counts[index] += count
+    return Codec(tokeniser, vocabulary, Preparation(options))
+
+
+# --- what came out ------------------------------------------------------------------------------------------------
+
+
+def describe(codecs: Codecs, pairs: Pairs) -> list[list[str]]:
+    """The table that `tfm build-vocab` prints: a row of headings, then one for each side.
+
+    `pairs` are validation text. A word (what stands between spaces) is covered if it is written without `<unk>` and
+    without single bytes; the share is of the different words. Unknown tokens are a share of all running tokens.
+    """
+    words: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    lines = 0
+    for pair in pairs:
+        lines += 1
+        for codec, text, counter in zip((codecs.source, codecs.target), pair, words, strict=True):
+            counter.update(codec.tokeniser.words(codec.preparation(text)))
+    rows = [["", "vocabulary", "tokens a line", "words covered", "unknown tokens"]]
+    for name, codec, counter in zip(("source", "target"), (codecs.source, codecs.target), words, strict=True):
+        tokens = unknown = covered = 0
+        for word, count in counter.items():
+            of_word = codec.tokeniser.tokens(word)
+            unknown_of_word = codec.lookup(of_word).count(UNK)
+            tokens += count * len(of_word)
+            unknown += count * unknown_of_word
+            covered += not (unknown_of_word or any(map(codec.tokeniser.is_byte, of_word)))
+        if codec.tokeniser.separator is not None:
+            tokens += max(0, counter.total() - lines)
+        rows.append(
+            [
+                name,
+                f"{len(codec.vocabulary):,}",
+                f"{tokens / max(1, lines):.1f}",
+                f"{covered / max(1, len(counter)):.1%}",
+                f"{unknown / max(1, tokens):.2%}",
+            ]
+        )
+    return rows

@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
+from transformer_cli.text.subword import SubwordTokeniser
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from transformer_cli.text.words import CharacterTokeniser, WordTokeniser, split_symbols, symbol_pattern
 
@@ -26,11 +27,13 @@ LONGEST_CACHED = 64  # characters
 class Tokeniser(Protocol):
     """Cuts a text into words, and each word, by itself, into tokens. See `words` and `subword`."""
 
+    is_subword: bool
     separator: str | None  # the token between two words, if any
 
     def words(self, text: str) -> list[str]: ...
     def tokens(self, word: str) -> list[str]: ...
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]: ...
+    def is_byte(self, token: str) -> bool: ...
     def join(self, tokens: Sequence[str]) -> str: ...
 
 
@@ -68,14 +71,20 @@ def word_tokeniser(options: VocabularyConfig, language: str) -> Tokeniser:
     return WordTokeniser(options.symbols, SpacySplitter(language))
 
 
+def fixed_tokens(tokeniser: Tokeniser, options: VocabularyConfig) -> list[str]:
+    """The tokens that a vocabulary has whatever the text: the separator and the user's symbols."""
+    separator = [] if tokeniser.separator is None else [tokeniser.separator]
+    return separator + tokeniser.symbol_tokens(options.symbols)
+
+
 class Codec:
     """One side's text to ids and back, without `<s>` and `</s>`. Picklable, safe to share between threads."""
 
     def __init__(self, tokeniser: Tokeniser, vocabulary: Vocabulary, preparation: Preparation) -> None:
         self.vocabulary = vocabulary
         self.tokeniser = tokeniser
-        self.is_subword = hasattr(tokeniser, "sample")
-        self._prepare = preparation
+        self.preparation = preparation
+        self.is_subword = tokeniser.is_subword
         self._separator = None if tokeniser.separator is None else vocabulary[tokeniser.separator]
         self._ids_of_words: dict[str, list[int]] = {}
 
@@ -85,7 +94,7 @@ class Codec:
     def tokenise(self, text: str) -> list[str]:
         """The tokens of a text, unknown ones too: words with their joiners, or pieces."""
         tokens: list[str] = []
-        for word in self.tokeniser.words(self._prepare(text)):
+        for word in self.tokeniser.words(self.preparation(text)):
             if tokens and self.tokeniser.separator is not None:
                 tokens.append(self.tokeniser.separator)
             tokens += self.tokeniser.tokens(word)
@@ -99,7 +108,7 @@ class Codec:
         """The ids of a text."""
         known = self._ids_of_words
         ids: list[int] = []
-        for word in self.tokeniser.words(self._prepare(text)):
+        for word in self.tokeniser.words(self.preparation(text)):
             if ids and self._separator is not None:
                 ids.append(self._separator)
             word_ids = known.get(word)
@@ -119,12 +128,10 @@ class Codec:
         """
         if not strength:
             return self.encode(text)
-        from transformer_cli.text.subword import SubwordTokeniser
-
         assert isinstance(self.tokeniser, SubwordTokeniser), "only subwords can be sampled"
         rng = random.Random(seed)
         tokens: list[str] = []
-        for word in self.tokeniser.words(self._prepare(text)):
+        for word in self.tokeniser.words(self.preparation(text)):
             tokens += self.tokeniser.sample(word, strength, rng)
         return self.lookup(tokens)
 
@@ -186,21 +193,16 @@ class Codecs:
         options = config.vocabulary
         languages = (config.data.source_language, config.data.target_language)
         sides = ("shared", "shared") if options.shared else ("source", "target")
-        loaded: dict[tuple[str, str], Codec] = {}
-        for side, language in zip(sides, languages, strict=True):
-            key = (side, language if options.tokenizer == "spacy" else "")
-            if key not in loaded:
-                loaded[key] = _load_codec(folder / "vocab", side, language, options)
-        first, *_, last = [*loaded.values(), *loaded.values()]
-        return cls(first, last, config)
+        source = _load_codec(folder / "vocab", sides[0], languages[0], options)
+        alike = options.shared and (options.tokenizer != "spacy" or languages[0] == languages[1])
+        target = source if alike else _load_codec(folder / "vocab", sides[1], languages[1], options)
+        return cls(source, target, config)
 
     def _contents(self) -> dict[str, bytes]:
         contents = {}
         for name in self.files:
             codec = self.target if Path(name).stem == "target" else self.source
             if name.endswith(".model"):
-                from transformer_cli.text.subword import SubwordTokeniser
-
                 assert isinstance(codec.tokeniser, SubwordTokeniser)
                 contents[name] = codec.tokeniser.model
             else:
@@ -210,8 +212,8 @@ class Codecs:
     def _fingerprint(self) -> str:
         """A sha256 that differs wherever any text might be encoded differently."""
         options = self._options
-        rules = [VERSION, unicodedata.unidata_version, options.tokenizer, options.algorithm, options.lowercase]
-        rules += [options.normalization, options.symbols]
+        rules: list[object] = [VERSION, unicodedata.unidata_version, options.tokenizer, options.algorithm]
+        rules += [options.lowercase, options.normalization, options.symbols]
         if options.tokenizer == "spacy":
             rules += [version("spacy"), *self._languages]
         if options.tokenizer == "sentencepiece":
@@ -225,20 +227,19 @@ class Codecs:
 def _load_codec(folder: Path, side: str, language: str, options: VocabularyConfig) -> Codec:
     vocabulary = Vocabulary.load(folder / f"{side}.json")
     if options.tokenizer == "sentencepiece":
-        from transformer_cli.text.subword import SubwordTokeniser
-
         path = folder / f"{side}.model"
         try:
-            tokeniser: Tokeniser = SubwordTokeniser(path.read_bytes(), options.algorithm, options.symbols)
+            subwords = SubwordTokeniser(path.read_bytes(), options.algorithm, options.symbols)
         except OSError as error:
             raise UserError(f"{path}: cannot read the subword model: {error.strerror or error}") from None
         except ValueError as error:
             raise UserError(f"{path}: is damaged or {error}; build or copy it again") from None
-        if vocabulary.get_itos() != tokeniser.pieces:
+        if vocabulary.get_itos() != subwords.pieces:
             raise UserError(f"{path}: does not belong to {side}.json beside it; build or copy both again")
+        tokeniser: Tokeniser = subwords
     else:
         tokeniser = word_tokeniser(options, language)
-    missing = [token for token in tokeniser.symbol_tokens(options.symbols) if token not in vocabulary]
+    missing = [token for token in fixed_tokens(tokeniser, options) if token not in vocabulary]
     if missing:
-        raise UserError(f"{folder / side}.json: lacks the symbol {missing[0]!r} of vocabulary.symbols; build it again")
+        raise UserError(f"{folder / side}.json: lacks {missing[0]!r}, which the config asks for; build it again")
     return Codec(tokeniser, vocabulary, Preparation(options))

@@ -4,6 +4,7 @@ import heapq
 import itertools
 import json
 import multiprocessing
+import signal
 import tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,7 +55,7 @@ class StringCounter:
             yield string, sum(count for _, count in group)
 
     def _spill(self) -> None:
-        run = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")
+        run = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115  (closed by __exit__)
         run.writelines(json.dumps(item) + "\n" for item in sorted(self._counts.items()))
         self._runs.append(run)
         self._counts.clear()
@@ -138,6 +139,7 @@ _counter: PairCounter | None = None  # a worker process's own
 
 def _start_worker(config: Config) -> None:
     global _counter
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
     _counter = PairCounter(config)
 
 

@@ -11,7 +11,8 @@ from bisect import bisect
 from collections.abc import Mapping
 
 CACHED_WORDS = 1 << 16
-LONGEST_CACHED = 64  # characters
+CACHED_STEPS = 1 << 18
+LONGEST_CACHED = 32  # characters
 UNKNOWN_PENALTY = 10.0  # below the lowest score, as in sentencepiece
 
 Choices = tuple[list[float], list[int]]  # for an end: cumulative probabilities but the last, and starts
@@ -67,10 +68,9 @@ class UnigramSampler:
 
     def _edges(self, word: str, end: int) -> list[tuple[int, float]]:
         """The starts of pieces that end at `end`, with their scores."""
-        scores = self._scores
         edges = []
         for start in range(max(0, end - self._longest), end):
-            score = scores.get(word[start:end])
+            score = self._scores.get(word[start:end])
             if score is not None:
                 edges.append((start, score))
         if not edges or edges[-1][0] != end - 1:
@@ -88,61 +88,114 @@ class UnigramSampler:
             norm = sum(shares)
             forward.append(highest + math.log(norm))
             cumulative = []
-            sofar = 0.0
+            so_far = 0.0
             for share in shares[:-1]:
-                sofar += share / norm
-                cumulative.append(sofar)
+                so_far += share / norm
+                cumulative.append(so_far)
             table.append((cumulative, [start for start, _ in edges]))
         return table
+
+
+class _Step:
+    """How far the merging of a word has come, and the merge that is next: accepting and dropping it lead further."""
+
+    __slots__ = ("after_drop", "after_merge", "dropped", "parts", "place")
+
+    def __init__(self, parts: tuple[str, ...], dropped: tuple[bool, ...], place: int | None) -> None:
+        self.parts = parts
+        self.dropped = dropped  # for every two neighbours: whether their merge was dropped
+        self.place = place  # of the left part of the next merge; None: no merge is left
+        self.after_merge: _Step | None = None
+        self.after_drop: _Step | None = None
 
 
 class BytePairSampler:
     """Byte-pair encoding in which each merge is dropped with a probability (Provilkov et al. 2020, "BPE-Dropout").
 
     As in sentencepiece, a dropped merge of two neighbours stays dropped while they remain neighbours. `scores`: the
-    higher, the earlier a piece is merged.
+    higher, the earlier a piece is merged. The steps of short words are kept, since common words come again and again.
     """
 
     def __init__(self, scores: Mapping[str, float]) -> None:
         self._scores = dict(scores)
+        self._first_steps: dict[str, _Step] = {}
+        self._kept_steps = 0
 
     def draw(self, word: str, strength: float, rng: random.Random) -> list[str]:
         """One segmentation, each merge dropped with probability `strength`."""
-        return self._merge(word, strength, rng)
+        if len(word) > LONGEST_CACHED:
+            return self._merge(word, strength, rng)
+        step = self._first_steps.get(word) or self._first_step(word)
+        while (place := step.place) is not None:
+            if rng.random() < strength:
+                step = step.after_drop or self._drop(step, place)
+            else:
+                step = step.after_merge or self._accept(step, place)
+        return list(step.parts)
 
     def best(self, word: str) -> list[str]:
         """The segmentation without dropout."""
         return self._merge(word, 0.0, None)
 
+    def _first_step(self, word: str) -> _Step:
+        if self._kept_steps > CACHED_STEPS:
+            self._first_steps.clear()
+            self._kept_steps = 0
+        step = self._step(tuple(word), (False,) * (len(word) - 1))
+        self._first_steps[word] = step
+        return step
+
+    def _drop(self, step: _Step, place: int) -> _Step:
+        step.after_drop = self._step(step.parts, (*step.dropped[:place], True, *step.dropped[place + 1 :]))
+        return step.after_drop
+
+    def _accept(self, step: _Step, place: int) -> _Step:
+        parts = step.parts
+        merged = (*parts[:place], parts[place] + parts[place + 1], *parts[place + 2 :])
+        before = step.dropped[: max(0, place - 1)]
+        after = step.dropped[place + 2 :]
+        fresh = (False,) * (len(merged) - 1 - len(before) - len(after))  # the merged part has new neighbours
+        step.after_merge = self._step(merged, before + fresh + after)
+        return step.after_merge
+
+    def _step(self, parts: tuple[str, ...], dropped: tuple[bool, ...]) -> _Step:
+        """The step with the best merge that was not dropped: the highest score, the leftmost of equals."""
+        self._kept_steps += 1
+        place, highest = None, -math.inf
+        for left, was_dropped in enumerate(dropped):
+            score = None if was_dropped else self._scores.get(parts[left] + parts[left + 1])
+            if score is not None and score > highest:
+                place, highest = left, score
+        return _Step(parts, dropped, place)
+
     def _merge(self, word: str, dropout: float, rng: random.Random | None) -> list[str]:
+        """The same for words of any length, in n log n."""
         parts = list(word)
-        after = [*range(1, len(parts) + 1)]  # the place of the next part; len(parts): none
-        before = [*range(-1, len(parts) - 1)]
-        agenda: list[tuple[float, int, int]] = []  # (-score, place, length of the merged piece)
+        end = len(parts)
+        after = list(range(1, end + 1))  # the place of the next part
+        before = list(range(-1, end - 1))
+        agenda: list[tuple[float, int, int]] = []  # (-score, place, length of the merged part)
 
         def offer(left: int) -> None:
-            right = after[left]
-            if right < len(parts):
-                merged = parts[left] + parts[right]
-                score = self._scores.get(merged)
-                if score is not None:
-                    heapq.heappush(agenda, (-score, left, len(merged)))
+            if left >= 0 and after[left] < end:
+                merged = parts[left] + parts[after[left]]
+                if merged in self._scores:
+                    heapq.heappush(agenda, (-self._scores[merged], left, len(merged)))
 
-        for place in range(len(parts) - 1):
+        for place in range(end):
             offer(place)
         while agenda:
             _, left, length = heapq.heappop(agenda)
             right = after[left]
-            if not parts[left] or right >= len(parts) or len(parts[left]) + len(parts[right]) != length:
-                continue  # one of the two has been merged with another since
+            if not parts[left] or right >= end or len(parts[left]) + len(parts[right]) != length:
+                continue  # one of the two was merged with another since
             if rng is not None and rng.random() < dropout:
                 continue
             parts[left] += parts[right]
             parts[right] = ""
             after[left] = after[right]
-            if after[left] < len(parts):
+            if after[left] < end:
                 before[after[left]] = left
-            if before[left] >= 0:
-                offer(before[left])
+            offer(before[left])
             offer(left)
         return [part for part in parts if part]

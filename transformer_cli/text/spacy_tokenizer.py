@@ -1,24 +1,26 @@
 """spaCy's rule tokenisers, by language. `codec` imports this only where `tokenizer: spacy` is configured."""
 
-import importlib.metadata
 import pkgutil
 import re
+import threading
 from typing import Any
 
 from transformer_cli.errors import UserError, one_of
+from transformer_cli.text.words import without_surrogates
 
 # Languages whose tokeniser is another program: what to install for it.
 FURTHER_PACKAGES = {
     "ja": "sudachipy sudachidict_core",
-    "ko": "natto-py (and mecab-ko with its dictionary)",
+    "ko": "natto-py, and mecab-ko with its dictionary mecab-ko-dic",
     "th": "pythainlp",
     "vi": "pyvi",
 }
-LONGEST_WORD = 100_000  # characters handed to spaCy at a time: its rules are slow on longer ones
+LONGEST_STRETCH = 50_000  # characters handed to spaCy at a time; more is no word, and too long for some tokenisers
+WORDS_A_LIFE = 100_000  # spaCy keeps every string it has seen: after so many it starts afresh, so memory does not grow
 
 
 class SpacySplitter:
-    """Cuts a word (a run without white space) where spaCy's rules for a language do. Picklable.
+    """Cuts a word (a run without white space) where spaCy's rules for a language do. Picklable, locked for threads.
 
     `language` is a code such as `de`; of `pt_BR` the first part counts. Raises `UserError` where spaCy is not
     installed, does not know the language, or needs a further package for it.
@@ -26,46 +28,46 @@ class SpacySplitter:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self._nlp = _blank(language)
+        self._tokenizer = _tokenizer(language)
+        self._words = 0
+        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
         return SpacySplitter, (self.language,)
 
     def __call__(self, word: str) -> list[str]:
-        # Within a memory zone spaCy forgets the strings it met: a server's memory does not grow.
-        with self._nlp.memory_zone():
+        word = without_surrogates(word)
+        with self._lock:
+            self._words += 1
+            if self._words > WORDS_A_LIFE:
+                self._tokenizer, self._words = _tokenizer(self.language), 0
             parts = [
                 token.text
-                for start in range(0, len(word), LONGEST_WORD)
-                for token in self._nlp.tokenizer(word[start : start + LONGEST_WORD])
+                for start in range(0, len(word), LONGEST_STRETCH)
+                for token in self._tokenizer(word[start : start + LONGEST_STRETCH])
             ]
         # Some languages' own tokenisers change the text or make empty tokens; such a word stays whole.
         return parts if "".join(parts) == word and all(parts) else [word]
 
 
-def spacy_version() -> str:
-    """The installed spaCy's version: another one may cut differently."""
-    return importlib.metadata.version("spacy")
-
-
-def _blank(language: str) -> Any:
+def _tokenizer(language: str) -> Any:
     try:
         import spacy
         import spacy.lang
     except ImportError:
-        raise UserError("vocabulary.tokenizer: spacy is not installed; run pip install spacy") from None
+        raise UserError("vocabulary.tokenizer: spacy is not installed; run: pip install spacy") from None
     known = sorted(module.name for module in pkgutil.iter_modules(spacy.lang.__path__) if module.ispkg)
     code = re.split("[_-]", language)[0].lower()
     if code not in known:
         raise UserError(
             f"vocabulary.tokenizer: spaCy has no language {language!r}; it knows {one_of(known, limit=1000)} "
-            "(xx: any language)"
+            "(xx: any other)"
         )
     try:
-        return spacy.blank(code)
+        return spacy.blank(code).tokenizer
     except ImportError as error:
         package = FURTHER_PACKAGES.get(code)
-        need = f"pip install {package}" if package else " ".join(str(error).split())[:200]
+        need = f"install {package}" if package else " ".join(str(error).split())[:200]
         raise UserError(
             f"vocabulary.tokenizer: spaCy's tokeniser for {language!r} needs a further package: {need}"
         ) from None

@@ -16,7 +16,7 @@ from transformer_cli.config import VocabularyConfig
 from transformer_cli.errors import UserError
 from transformer_cli.text.sampling import BytePairSampler, UnigramSampler
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
-from transformer_cli.text.words import escape, split_symbols, symbol_pattern, unescape
+from transformer_cli.text.words import escape, split_symbols, symbol_pattern, unescape, without_surrogates
 
 SPACE = "\u2581"  # what sentencepiece writes for a space
 # A literal U+2581 becomes ESCAPE AS_SPACE, a literal ESCAPE becomes ESCAPE AS_ESCAPE (all three noncharacters).
@@ -28,8 +28,7 @@ sentencepiece.SetMinLogLevel(2)
 
 
 def _hide_spaces(text: str) -> str:
-    if SPACE not in text and ESCAPE not in text:
-        return text
+    text = without_surrogates(text)
     return text.replace(ESCAPE, ESCAPE + AS_ESCAPE).replace(SPACE, ESCAPE + AS_SPACE)
 
 
@@ -42,6 +41,7 @@ def _show_spaces(text: str) -> str:
 class SubwordTokeniser:
     """A sentencepiece model, word by word. Raises `ValueError` if the bytes are no model, or none that can be exact."""
 
+    is_subword = True
     separator: str | None = None
 
     def __init__(self, model: bytes, algorithm: Literal["unigram", "bpe"], symbols: Sequence[str] = ()) -> None:
@@ -155,6 +155,13 @@ class SubwordTokeniser:
         return UnigramSampler(scores) if self._algorithm == "unigram" else BytePairSampler(scores)
 
 
+def check_symbols(options: VocabularyConfig) -> None:
+    """Raise `UserError` if a symbol has the name of a byte's piece."""
+    for symbol in options.symbols if options.byte_fallback else []:
+        if re.fullmatch("<0x[0-9A-F]{2}>", symbol):
+            raise UserError(f"vocabulary.symbols: {symbol!r} is the name of a byte's piece; choose another one")
+
+
 def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig, where: str) -> bytes:
     """Train a sentencepiece model on words (as `SubwordTokeniser.words` cuts them) with their counts.
 
@@ -162,10 +169,6 @@ def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig,
     with the largest or smallest possible size.
     """
     model = io.BytesIO()
-    byte_pieces = {f"<0x{byte:02X}>" for byte in range(256)} if options.byte_fallback else set()
-    for symbol in options.symbols:
-        if symbol in byte_pieces:
-            raise UserError(f"vocabulary.symbols: {symbol!r} is a byte's name already; leave it out")
     try:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=_training_lines(counts),
@@ -182,8 +185,14 @@ def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig,
             max_sentence_length=LONGEST_WORD,
             num_threads=THREADS,
             minloglevel=2,
-            **dict(zip(("pad_id", "unk_id", "bos_id", "eos_id"), (PAD, UNK, BOS, EOS), strict=True)),
-            **dict(zip(("pad_piece", "unk_piece", "bos_piece", "eos_piece"), SPECIALS, strict=True)),
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=SPECIALS[PAD],
+            unk_piece=SPECIALS[UNK],
+            bos_piece=SPECIALS[BOS],
+            eos_piece=SPECIALS[EOS],
         )
     except RuntimeError as error:
         raise UserError(_explain(str(error), options, where)) from None
@@ -208,13 +217,13 @@ def _explain(error: str, options: VocabularyConfig, where: str) -> str:
     """Sentencepiece's complaint in the user's terms."""
     if match := re.search(r"set it to a value <= (\d+)", error):
         return (
-            f"vocabulary.size: {options.size} is too large for {where}; its largest possible size with "
+            f"vocabulary.size: {options.size} is too large for {where}; the largest possible size with "
             f"{options.algorithm} is {match[1]}"
         )
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
         return (
-            f"vocabulary.size: {options.size} is too small for the characters of {where}; set it to more than "
-            f"{match[1]}, or lower vocabulary.character_coverage"
+            f"vocabulary.size: {options.size} is too small for the characters of {where}; set it to at "
+            f"least {match[1]}, or lower vocabulary.character_coverage"
         )
     if "sentences_.empty()" in error:
         return f"{where}: holds no text to build a vocabulary from"

@@ -11,6 +11,7 @@ from transformer_cli.text.vocabulary import SPECIALS
 JOINER = "\uffed"  # ￭ before a token: no space stood there
 SPACE = "\u2581"  # ▁ as a token of its own: a space, between characters
 _LIKE_SPECIAL = re.compile(r"\\*(?:" + "|".join(map(re.escape, SPECIALS)) + ")")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LIKE_SPACE = re.compile(rf"\\*{SPACE}")
 
 
@@ -22,6 +23,11 @@ def escape(word: str, like: re.Pattern[str] = _LIKE_SPECIAL) -> str:
 def unescape(token: str, like: re.Pattern[str] = _LIKE_SPECIAL) -> str:
     """The word that `escape` made the token of; a bare special stays as it is."""
     return token[1:] if token.startswith("\\") and like.fullmatch(token) else token
+
+
+def without_surrogates(text: str) -> str:
+    """The text, lone surrogates (which no file holds, but a Python string may) replaced by U+FFFD."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
@@ -42,6 +48,7 @@ class WordTokeniser:
     `split` gives parts whose concatenation is the word. A literal joiner is doubled.
     """
 
+    is_subword = False
     separator: str | None = None  # the token that stands between two words
 
     def __init__(self, symbols: Sequence[str] = (), split: Callable[[str], Sequence[str]] | None = None) -> None:
@@ -68,6 +75,10 @@ class WordTokeniser:
         escaped = [self._escape(symbol) for symbol in symbols]
         return escaped + [JOINER + symbol for symbol in escaped]
 
+    def is_byte(self, token: str) -> bool:
+        """No token is a byte; subwords have such."""
+        return False
+
     def join(self, tokens: Sequence[str]) -> str:
         """The text of tokens, words apart by one space."""
         parts: list[str] = []
@@ -88,6 +99,7 @@ class WordTokeniser:
 class CharacterTokeniser:
     """Characters, with `SPACE` between words; a literal U+2581 gets a backslash."""
 
+    is_subword = False
     separator: str | None = SPACE
 
     def __init__(self, symbols: Sequence[str] = ()) -> None:
@@ -107,6 +119,10 @@ class CharacterTokeniser:
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
         """The tokens that symbols become."""
         return [escape(symbol, _LIKE_SPACE) for symbol in symbols]
+
+    def is_byte(self, token: str) -> bool:
+        """No token is a byte; subwords have such."""
+        return False
 
     def join(self, tokens: Sequence[str]) -> str:
         """The text of tokens."""

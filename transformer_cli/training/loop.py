@@ -1,7 +1,7 @@
 """The training loop: batches in, updates out. It knows no files; who consumes it saves, validates and reports."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -54,14 +54,18 @@ def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> 
     ]
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     fused = parameters[0].device.type in ("cpu", "cuda")
-    return kind([group for group in groups if group["params"]], lr=0.0, betas=config.betas, eps=config.epsilon, fused=fused)
+    return kind(
+        [group for group in groups if group["params"]], lr=0.0, betas=config.betas, eps=config.epsilon, fused=fused
+    )
 
 
 def group_updates(
     batches: Iterable[tuple[Position, Batch]], accumulation: int
 ) -> Iterator[tuple[Position, list[Batch]]]:
-    """The batches of each update, with the position after them. An update takes `accumulation` batches of one epoch; the
-    epoch's last may take fewer."""
+    """The batches of each update, with the position after them.
+
+    An update takes `accumulation` batches of one epoch; the epoch's last may take fewer.
+    """
     for _, group in groupby(batches, key=lambda item: (item[0].epoch, item[0].batch // accumulation)):
         items = list(group)
         last = items[-1][0]
@@ -75,7 +79,7 @@ def train_steps(
     config: TrainingConfig,
     batches: Iterable[tuple[Position, Batch]],
     step: int = 0,
-) -> Iterator[Update]:
+) -> Generator[Update, None, None]:
     """Train without end, an `Update` at a time; whoever consumes it stops.
 
     The gradient of an update is that of Σ loss ÷ Σ target tokens over all of its batches, so batching and accumulation
@@ -122,4 +126,3 @@ def accumulate_gradients(
         precision.scaler.scale(loss / tokens).backward()
         total = total + loss.detach()
     return total
-

@@ -3,6 +3,7 @@
 Both sum over target tokens; the loop divides once by the tokens of the whole update. The objective chooses.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 CHUNK_LOGITS = {"cpu": 2**22, "cuda": 2**27}  # logits that stand in memory at once: about what a cache or kernel likes
+
+
+LEAST_ROWS = 64  # of a chunk, however large the vocabulary
 
 
 class Loss(NamedTuple):
@@ -37,10 +41,10 @@ def fused_linear_cross_entropy(
     Hidden states (N, D), weight (V, D), bias (V,), target ids (N,), padding already left out. Under autocast the
     products run in its precision, the softmax in float32.
     """
-    chunk = max(64, CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0))
+    chunk = max(LEAST_ROWS, CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0))
     learns = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    smoothed, likelihood = _FusedLinearCrossEntropy.apply(hidden, weight, bias, target, smoothing, chunk, learns)
-    return Loss(smoothed, likelihood)
+    apply: Callable[..., tuple[Tensor, Tensor]] = _FusedLinearCrossEntropy.apply
+    return Loss(*apply(hidden, weight, bias, target, smoothing, chunk, learns))
 
 
 class _FusedLinearCrossEntropy(torch.autograd.Function):

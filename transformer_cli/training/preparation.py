@@ -77,7 +77,8 @@ def describe_training(config: Config, material: Material, model: Transformer) ->
         f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
     )
     padding = "{:.1%} of source and {:.1%} of target cells".format(*material.plan.padding())
-    yield f"batches      {len(material.plan):,} an epoch, of at most {training.batch_tokens:,} tokens; padding {padding}"
+    size = f"of at most {training.batch_tokens:,} tokens"
+    yield f"batches      {len(material.plan):,} an epoch, {size}; padding {padding}"
     limits = [f"{training.max_steps:,} steps" if training.max_steps else "", f"{training.max_epochs or 0:,} epochs"]
     limit = " or ".join(text for text in limits if text and not text.startswith("0 "))
     peak = learning_rate(training, shape.d_model, max(1, training.warmup_steps))

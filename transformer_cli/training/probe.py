@@ -29,12 +29,17 @@ def probe_memory(
         with torch.random.fork_rng(devices=devices):
             accumulate_gradients(objective, precision, [batch], batch.target_tokens)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
+        if (
+            isinstance(error, RuntimeError)
+            and not isinstance(error, torch.OutOfMemoryError)
+            and "memory" not in str(error)
+        ):
             raise
+        rows, source, target = *batch.source.shape, batch.target_output.size(1)
         raise UserError(
-            f"not enough memory on {precision.device} for the costliest batch ({tuple(batch.source.shape)} source and "
-            f"{tuple(batch.target_output.shape)} target cells); lower training.batch_tokens = {config.batch_tokens} and "
-            "raise training.accumulation in its place"
+            f"not enough memory on {precision.device} for the costliest batch ({rows} sentences, {source} source and "
+            f"{target} target tokens each); lower training.batch_tokens = {config.batch_tokens} and raise "
+            "training.accumulation in its place"
         ) from None
     finally:
         for parameter in objective.parameters():

@@ -26,7 +26,7 @@ class Recorder:
         self._shows_bar = not quiet and sys.stderr.isatty()
         self._bar: tqdm[Any] | None = None
         self._first_step, self._total_steps = first_step, total_steps
-        self._board = _open_tensorboard(run) if config.tensorboard else None
+        self._board = load_tensorboard()(str(run.tensorboard_path)) if config.tensorboard else None
         self._loss, self._tokens = 0.0, 0
         self._window_began = time.monotonic()
 
@@ -87,7 +87,8 @@ class Recorder:
         )
         self.say(
             f"step {step:,}  validation: loss {validation.loss:.3f}  perplexity {validation.perplexity:.2f}  "
-            f"BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}  ({seconds:.0f} s){'  best so far' if is_best else ''}"
+            f"BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}  ({seconds:.0f} s)"
+            f"{'  best so far' if is_best else ''}"
         )
         for sample in validation.samples:
             self.say(f"    source       {sample.source}")
@@ -109,11 +110,13 @@ class Recorder:
                     self._board.add_scalar(key, value, event["step"])
 
 
-def _open_tensorboard(run: RunFolder) -> Any:
+def load_tensorboard() -> Any:
+    """TensorBoard's `SummaryWriter`; raises `UserError` where it is not installed, so that a run can check first."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError(
-            "training.tensorboard: TensorBoard is not installed; pip install 'transformer-cli[tensorboard]', or set it to false"
+            "training.tensorboard: TensorBoard is not installed; pip install 'transformer-cli[tensorboard]', or set "
+            "it to false"
         ) from None
-    return SummaryWriter(str(run.tensorboard_path))
+    return SummaryWriter

@@ -35,7 +35,7 @@ from transformer_cli.training.loop import Precision, build_optimizer, train_step
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.preparation import Material, describe_training, prepare_material
 from transformer_cli.training.probe import probe_memory
-from transformer_cli.training.recorder import Recorder
+from transformer_cli.training.recorder import Recorder, load_tensorboard
 from transformer_cli.training.state import Progress, capture_state, read_progress, restore_state
 from transformer_cli.training.validation import Validator
 
@@ -78,6 +78,8 @@ def train(
     run, torch_device = RunFolder(path), choose_device(device)
     run.check_writable()
     load_scorers(("bleu", "chrf"), config.data.target_language)
+    if config.training.tensorboard:
+        load_tensorboard()
     index = CheckpointIndex() if fresh or not run.exists() else run.index()
     if resume and index.last is None:
         raise UserError(f"{run.path}: nothing to resume here; leave --resume out to begin")
@@ -123,7 +125,7 @@ def _stop_on_signals() -> Iterator[_Stop]:
         stop.signal_number = number
         signal.signal(number, before[number])
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         signal.signal(number, note)
     try:
@@ -161,8 +163,6 @@ class _Session:
             self.progress = restore_state(state, self.model, self.optimizer, self.precision.scaler)
         self.validator = Validator(self.objective, self.codecs, config, material.valid, self.precision)
         self.recorder = Recorder(run, config.training, self.progress.step, self._total_steps(), quiet)
-        self.validated_step: int | None = max(self.progress.scores, default=None)
-        self.saved_step = index.last
 
     def run_to_end(self, stop: _Stop, notes: list[str]) -> TrainingResult:
         """Train until the run is finished or a signal comes."""
@@ -170,12 +170,12 @@ class _Session:
             self.recorder.say(line)
         where = f"resumed after step {self.progress.step:,}" if self.progress.step else "new"
         self.recorder.say(f"run          {self.run.path} ({where}) on {self._hardware()}")
-        probe_memory(
-            self.objective, self.precision, self.config.training, self.material.train, self.material.plan
-        )
+        probe_memory(self.objective, self.precision, self.config.training, self.material.train, self.material.plan)
         self._write_beginning()
         finished = self._train(stop)
         self._average()
+        self.index = replace(self.index, finished=finished)
+        self.run.write_index(self.index)
         result = _result(self.run, self.config, self.progress, finished)
         self._summarise(result)
         return result
@@ -268,9 +268,10 @@ class _Session:
             self.index = replace(self.index, average=name)
             self.run.write_index(self.index)
         self.run.prune(self.index.names())
+        verdict = "better than every step: kept as the best" if better else "no better: dropped"
         self.recorder.say(
             f"average of the last {len(steps)} checkpoints: loss {validation.loss:.3f}  BLEU {validation.bleu:.2f}  "
-            f"chrF {validation.chrf:.2f}  ({'better than every step: kept as the best' if better else 'no better: dropped'})"
+            f"chrF {validation.chrf:.2f}  ({verdict})"
         )
 
     def _summarise(self, result: TrainingResult) -> None:
@@ -279,7 +280,7 @@ class _Session:
         if result.best_step is not None:
             metric = self.config.training.best_metric
             self.recorder.say(f"best         step {result.best_step:,}, validation {metric} {result.best_value:.2f}")
-        self.recorder.say(f"model        {self.run.path}: tfm translate {self.run.path} \"…\"")
+        self.recorder.say(f'model        {self.run.path}: tfm translate {self.run.path} "…"')
 
     def _total_steps(self) -> int | None:
         """Where the bar ends: max_steps, or the updates of max_epochs, whichever comes first."""

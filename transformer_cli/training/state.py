@@ -22,7 +22,7 @@ class Progress:
     """How far a run has come."""
 
     step: int = 0  # updates applied
-    position: Position = Position(0, 0)  # where the plan goes on
+    position: Position = field(default=Position(0, 0))  # where the plan goes on
     seconds: float = 0.0  # spent training, validation included, over all sessions
     scores: dict[int, float] = field(default_factory=dict)  # step → the best metric's value there
     validations_without_best: int = 0
@@ -67,9 +67,7 @@ def restore_state(
     progress = read_progress(state)
     try:
         for name, parameter in model.named_parameters():
-            moments = {
-                key.split(".", 2)[1]: value for key, value in state.tensors.items() if _moment_of(key) == name
-            }
+            moments = {key.split(".", 2)[1]: value for key, value in state.tensors.items() if _moment_of(key) == name}
             for key, value in moments.items():
                 if key != "step" and value.shape != parameter.shape:
                     raise ValueError(f"{key} of {name} has another shape")

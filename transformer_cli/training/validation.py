@@ -1,4 +1,7 @@
-"""How good the model is now: loss over the whole validation set, BLEU and chrF of greedy translations of its beginning."""
+"""How good the model is now: the loss over the validation set, BLEU and chrF of greedy translations of its start.
+
+`training.run` asks it every `validate_every` steps.
+"""
 
 import math
 from collections.abc import Sequence

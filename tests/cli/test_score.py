@@ -1,0 +1,52 @@
+"""`tfm score`: one line a pair; tokens' log-probabilities add up; the end of the sentence counts."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def rows(result: Any) -> list[list[str]]:
+    assert result.code == 0, result.err
+    return [line.split("\t") for line in result.out.split("\n")[:-1]]
+
+
+@pytest.mark.parametrize("kind", ["run", "words"])
+def test_tokens_add_up_to_the_sum_and_the_sum_to_the_score(kind: str, trial: Any, tfm: Any) -> None:
+    score = ["score", getattr(trial, kind), "--source", trial.source, "--target", trial.reference]
+    plain = rows(tfm(*score))
+    detailed = rows(tfm(*score, "--tokens", "--length-penalty", 0.5, "--quiet"))
+    assert len(plain) == len(detailed) == 6
+    for (total, mean), (again, penalised, tokens, each) in zip(plain, detailed, strict=True):
+        assert total == again
+        assert float(total) < 0
+        values = [float(value) for value in each.split()]
+        assert tokens.split()[-1] == "</s>"
+        length = len(tokens.split()) - 1
+        assert len(values) == length + 1
+        assert sum(values) == pytest.approx(float(total), abs=1e-4)
+        assert float(mean) == pytest.approx(float(total) / length, abs=1e-5)
+        assert float(penalised) == pytest.approx(float(total) / math.sqrt(length), abs=1e-5)
+
+
+def test_lines_are_kept_and_other_lines_change_nothing(trial: Any, tfm: Any, tmp_path: Path) -> None:
+    source, target, output = tmp_path / "source", tmp_path / "target", tmp_path / "output"
+    source.write_text("\nein hund\n\nzwei\n")
+    target.write_text("\n\na \u2028 dog\none\n")
+    result = tfm("score", trial.run, "--source", source, "--target", target, "--tokens", "-o", output)
+    assert (result.code, result.out) == (0, "")
+    text = output.read_text(encoding="utf-8")
+    assert text.count("\n") == len(text.splitlines()) == 4
+    source.write_text("zwei\n")
+    target.write_text("one\n")
+    (alone,) = rows(tfm("score", trial.run, "--source", source, "--target", target))
+    assert float(alone[0]) == pytest.approx(float(text.split("\n")[3].split("\t")[0]), abs=1e-4)
+
+
+def test_unequal_files_are_refused(trial: Any, tfm: Any, tmp_path: Path) -> None:
+    target, output = tmp_path / "target", tmp_path / "output"
+    target.write_text("one\n")
+    refused = tfm("score", trial.run, "--source", trial.source, "--target", target, "-o", output).refused()
+    assert "target: has 1 lines, but" in refused
+    assert not output.exists()

@@ -1,0 +1,110 @@
+"""`tfm train`: options reach the training function; a true run from raw text to raw text; signals keep the state."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_cli.run_folder import RunFolder
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `training.run.train` was called with, in place of training."""
+    from transformer_cli.training import run
+
+    calls: dict[str, Any] = {}
+
+    def train(config: Any, path: Path, **options: Any) -> None:
+        calls.update(config=config, path=path, **options)
+        if config.training.seed in (signal.SIGINT, signal.SIGTERM):
+            raise run.Interrupted(config.training.seed)
+
+    monkeypatch.setattr(run, "train", train)
+    return calls
+
+
+def test_options_reach_the_function(trial: Any, tfm: Any, asked: dict[str, Any]) -> None:
+    assert tfm("train", trial.config).code == 0
+    assert (asked["path"], asked["resume"], asked["fresh"]) == (Path("checkpoints/config"), None, False)
+    assert (asked["device"], asked["quiet"]) == ("auto", False)
+    options = ["--out", "x/y", "--set", "training.max_steps=7", "--set", "training.seed=5", "--device", "cpu", "-q"]
+    assert tfm("train", trial.config, "--resume", *options).code == 0
+    assert (asked["path"], asked["resume"], asked["fresh"]) == (Path("x/y"), True, False)
+    assert (asked["device"], asked["quiet"]) == ("cpu", True)
+    assert (asked["config"].training.max_steps, asked["config"].training.seed) == (7, 5)
+    assert tfm("train", trial.config, "--fresh").code == 0
+    assert (asked["resume"], asked["fresh"]) == (None, True)
+    assert "exclude each other" in tfm("train", trial.config, "--fresh", "--resume").refused()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_is_its_exit_code(number: int, trial: Any, tfm: Any, asked: dict[str, Any]) -> None:
+    result = tfm("train", trial.config, "--set", f"training.seed={number}")
+    assert (result.code, result.out, result.err) == (128 + number, "", "")
+
+
+def test_from_raw_text_to_raw_text(trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tfm: Any) -> None:
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    run = RunFolder(tmp_path / "run")
+    assert tfm("build-vocab", trial.config, "--out", run.path, "--quiet").code == 0
+    trained = tfm("train", trial.config, "--out", run.path, "--device", "cpu")
+    assert trained.code == 0, trained.err
+    assert run.index().last == 4
+    again = tfm("train", trial.config, "--out", run.path, "--device", "cpu")
+    assert again.code == 0
+    assert "finished" in again.err
+    longer = tfm("train", trial.config, "--out", run.path, "--device", "cpu", "--set", "training.max_steps=6")
+    assert longer.code == 0, longer.err
+    assert run.index().last == 6
+    changed = tfm("train", trial.config, "--out", run.path, "--set", "model.d_ff=32")
+    assert changed.code == 2
+    assert "model.d_ff" in changed.err.splitlines()[-1]
+    assert tfm("translate", run.path, "ein hund", "").out.count("\n") == 2
+    assert tfm("average", run.path, "--last", 2, "--out", tmp_path / "mean").code == 0
+    for model in (run.path, tmp_path / "mean"):
+        result = tfm("evaluate", model, "--source", trial.source, "--reference", trial.reference, "--quiet")
+        assert (result.code, result.out.count("\n")) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--resume"], "nothing to resume"),
+        (["--device", "cuda:99"], "cuda:99"),
+        (["--device", "tpu"], "tpu"),
+        (["--set", "model.heads=3"], "heads"),
+        (["--set", "data.train.target={folder}/valid.en"], "lines"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(
+    arguments: list[str], message: str, trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    given = [argument.format(folder=trial.folder) for argument in arguments]
+    assert message in tfm("train", trial.config, "--out", tmp_path / "run", *given).refused()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_state_and_the_same_command_goes_on(number: int, trial: Any, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    arguments = ["train", str(trial.config), "--out", str(run.path), "--device", "cpu", "--set"]
+    command = [sys.executable, "-m", "transformer_cli", *arguments]
+    limits = ["training.max_steps=100000", "--set", "training.validate_every=100000", "--set", "training.log_every=1"]
+    with subprocess.Popen([*command, *limits], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        while not run.metrics_path.exists() and process.poll() is None:
+            pass
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (128 + number, ""), err
+    assert "Traceback" not in err
+    step = run.index().last
+    assert step is not None
+    done = subprocess.run([*command, f"training.max_steps={step + 1}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert run.index().last == step + 1

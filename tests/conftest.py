@@ -1,0 +1,24 @@
+"""What every test gets: a cache of its own, and a reason where a GPU is asked for and there is none."""
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Encoded corpora of the tests stay out of the user's cache; subprocesses too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device; this machine has none"))

@@ -1,0 +1,166 @@
+"""From any position on the same batches follow, whoever makes them; sampling depends on seed, epoch and pair alone."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.loader import Position, SubwordSampling, load_batches, plan_corpus, read_batch
+from transformer_cli.text.codec import Codecs
+from transformer_cli.text.vocabulary import EOS
+
+BATCH_TOKENS = 300
+SEED = 5
+Content = tuple[Position, list[Any], list[Any], list[Any], int]
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory, corpus: TextCorpus, subword_codecs: Codecs) -> EncodedCorpus:
+    folder = tmp_path_factory.mktemp("cache")
+    return encode_corpus(corpus, subword_codecs, max_length=60, keep_text=True, cache_folder=folder)
+
+
+@pytest.fixture(scope="module")
+def sampling(subword_codecs: Codecs) -> SubwordSampling:
+    return SubwordSampling(subword_codecs, strength=0.2, seed=SEED, max_length=60)
+
+
+def load(encoded: EncodedCorpus, count: int, **options: Any) -> list[Content]:
+    batches = load_batches(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, **options)
+    return [
+        (position, b.source.tolist(), b.target_input.tolist(), b.target_output.tolist(), b.target_tokens)
+        for position, b in islice(batches, count)
+    ]
+
+
+def epoch_length(encoded: EncodedCorpus, epoch: int) -> int:
+    return len(plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=epoch))
+
+
+def test_epochs_follow_each_other(encoded: EncodedCorpus) -> None:
+    lengths = [epoch_length(encoded, epoch) for epoch in range(2)]
+    positions = [position for position, *_ in load(encoded, sum(lengths) + 1)]
+    expected = [Position(epoch, batch) for epoch in range(2) for batch in range(lengths[epoch])]
+    assert positions == [*expected, Position(2, 0)]
+
+
+def test_an_epoch_holds_every_pair_once(encoded: EncodedCorpus) -> None:
+    rows = [row for _, source, *_ in load(encoded, epoch_length(encoded, 0)) for row in source]
+    sources = sorted(row[: row.index(EOS)] for row in rows)
+    assert sources == sorted(encoded.ids(pair)[0].tolist() for pair in range(len(encoded)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_any_position_resumes(encoded: EncodedCorpus, sampling: SubwordSampling, workers: int, drawn: bool) -> None:
+    options = {"sampling": sampling if drawn else None}
+    first_epoch = epoch_length(encoded, 0)
+    assert first_epoch > 10
+    straight = load(encoded, first_epoch + 6, **options)
+    for done in (0, 1, first_epoch - 1, first_epoch, first_epoch + 2):
+        start = straight[done][0]
+        assert (
+            load(encoded, min(7, len(straight) - done), start=start, workers=workers, **options)
+            == straight[done : done + 7]
+        )
+    # behind the last batch of an epoch comes the first of the next
+    after = load(encoded, 6, start=Position(0, first_epoch), workers=workers, **options)
+    assert after == straight[first_epoch:]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_torchs_random_state_is_neither_read_nor_changed(
+    encoded: EncodedCorpus, sampling: SubwordSampling, workers: int
+) -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = load(encoded, 5, workers=workers, sampling=sampling)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert load(encoded, 5, workers=workers, sampling=sampling) == first
+
+
+def test_sampling_draws_anew_in_each_epoch(
+    encoded: EncodedCorpus, sampling: SubwordSampling, subword_codecs: Codecs
+) -> None:
+    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)[0]
+    planned = read_batch(encoded, pairs)
+    epochs = [read_batch(encoded, pairs, sampling, epoch) for epoch in (0, 1)]
+    assert not torch.equal(epochs[0].source, epochs[1].source)
+    for batch in epochs:
+        assert not torch.equal(batch.source, planned.source)
+        for row, pair in enumerate(pairs.tolist()):  # other pieces, the same text
+            for side, tensor, codec in (
+                (0, batch.source, subword_codecs.source),
+                (1, batch.target_output, subword_codecs.target),
+            ):
+                assert codec.decode(tensor[row].tolist()) == encoded.texts(pair)[side]
+
+
+def test_neither_the_batch_nor_the_other_side_matters(encoded: EncodedCorpus, sampling: SubwordSampling) -> None:
+    """The same pair is cut the same in any batch, and two equal sides are cut differently."""
+    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)[0]
+    together = read_batch(encoded, pairs, sampling, 3)
+    alone = read_batch(encoded, pairs[-1:], sampling, 3)
+    assert together.source[-1, : alone.source.shape[1]].tolist() == alone.source[0].tolist()
+
+
+def test_sides_of_equal_text_are_cut_differently(
+    tmp_path: Path, corpus: TextCorpus, subword_codecs: Codecs, sampling: SubwordSampling
+) -> None:
+    twice = TextCorpus(corpus.source.path, corpus.source.path)
+    encoded = encode_corpus(twice, subword_codecs, max_length=60, keep_text=True, cache_folder=tmp_path)
+    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)[0]
+    batch = read_batch(encoded, pairs, sampling, 0)
+    assert batch.source.tolist() != batch.target_output.tolist()
+
+
+def test_a_drawn_sentence_over_the_limit_keeps_its_planned_ids(encoded: EncodedCorpus, subword_codecs: Codecs) -> None:
+    longest = int(encoded.source_lengths.max())
+    pair = np.array([encoded.source_lengths.argmax()])
+    strong = SubwordSampling(subword_codecs, strength=0.9, seed=SEED, max_length=longest)
+    free = SubwordSampling(subword_codecs, strength=0.9, seed=SEED, max_length=10_000)
+    assert read_batch(encoded, pair, free).source.shape[1] > longest + 1
+    assert torch.equal(read_batch(encoded, pair, strong).source, read_batch(encoded, pair).source)
+
+
+def children() -> set[int]:
+    return {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+
+
+def worker_processes(batches: Iterator[Any]) -> set[int]:
+    before = children()
+    next(batches)
+    return children() - before
+
+
+def test_workers_outlive_the_signals_of_a_terminal(encoded: EncodedCorpus) -> None:
+    """Ctrl-C and a scheduler's SIGTERM reach the whole process group; the trainer still needs its next batches."""
+    expected = load(encoded, 12)
+    batches = load_batches(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=2)
+    workers = worker_processes(batches)
+    assert len(workers) == 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        for worker in workers:
+            os.kill(worker, number)
+    time.sleep(0.1)
+    assert [b.source.tolist() for _, b in islice(batches, 11)] == [source for _, source, *_ in expected[1:]]
+    del batches
+
+
+def test_workers_end_with_the_iterator(encoded: EncodedCorpus) -> None:
+    before = children()
+    batches = load_batches(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=1)
+    assert worker_processes(batches)
+    del batches
+    assert children() == before

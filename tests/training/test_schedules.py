@@ -1,0 +1,41 @@
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from transformer_cli.config import TrainingConfig
+from transformer_cli.training.schedules import learning_rate
+
+
+def rates(steps: int, d_model: int = 512, **training: Any) -> list[float]:
+    config = TrainingConfig(**training)
+    return [learning_rate(config, d_model, step) for step in range(1, steps + 1)]
+
+
+def test_noam_is_equation_3() -> None:
+    for step, rate in enumerate(rates(300, warmup_steps=100, factor=2.0), start=1):
+        assert math.isclose(rate, 2.0 / math.sqrt(512) * min(1 / math.sqrt(step), step / 100**1.5), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "constant"])
+def test_warmup_rises_linearly_to_the_peak(schedule: Any) -> None:
+    rising = rates(50, schedule=schedule, warmup_steps=50, peak_learning_rate=0.01, max_steps=200)
+    for step, rate in enumerate(rising, start=1):
+        assert math.isclose(rate, 0.01 * step / 50, rel_tol=1e-12)
+
+
+def test_after_the_peak() -> None:
+    common: dict[str, Any] = {"warmup_steps": 50, "peak_learning_rate": 0.01, "max_steps": 200}
+    constant = rates(200, schedule="constant", **common)[50:]
+    root = rates(200, schedule="inverse_sqrt", **common)[50:]
+    cosine = rates(200, schedule="cosine", **common)[50:]
+    assert set(constant) == {0.01}
+    assert all(math.isclose(rate, 0.01 * math.sqrt(50 / step)) for step, rate in enumerate(root, start=51))
+    assert all(a > b for a, b in pairwise(cosine))
+    assert math.isclose(cosine[74], 0.005, rel_tol=1e-9), "half-way down at half the way"
+    assert abs(cosine[-1]) < 1e-12
+
+
+def test_no_warmup_starts_at_the_peak() -> None:
+    assert rates(3, schedule="constant", warmup_steps=0, peak_learning_rate=0.5) == [0.5] * 3

@@ -1,0 +1,120 @@
+import json
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_cli.checkpoint import TrainingState
+from transformer_cli.config import ModelConfig, TrainingConfig
+from transformer_cli.data.batch import Batch
+from transformer_cli.data.loader import Position
+from transformer_cli.errors import UserError
+from transformer_cli.model.build import build_model
+from transformer_cli.training.loop import Precision, build_optimizer, train_steps
+from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.state import Progress, capture_state, read_progress, restore_state
+
+CONFIG = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
+BATCH = Batch.from_ids([([5, 6, 7], [8, 9]), ([4], [5, 6, 7, 8])])
+
+steps = st.integers(0, 10**9)
+progresses = st.builds(
+    Progress,
+    step=steps,
+    position=st.builds(Position, steps, steps),
+    seconds=st.floats(0, 1e9),
+    scores=st.dictionaries(steps, st.floats(-1e3, 1e3)),
+    validations_without_best=steps,
+)
+
+
+@given(progresses)
+def test_progress_survives_json(progress: Progress) -> None:
+    assert Progress.from_values(json.loads(json.dumps(progress.to_values()))) == progress
+
+
+def test_ranking_is_by_score_then_by_age() -> None:
+    assert Progress(scores={10: 1.0, 20: 3.0, 30: 2.0, 40: 3.0}).ranked() == [20, 40, 30, 10]
+
+
+class Session:
+    """A model with dropout and its optimiser, trained on one batch again and again."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        shape = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, heads=2, d_ff=16, dropout=0.5)
+        self.objective = TranslationObjective(build_model(shape, 12, 12), 0.1)
+        self.optimizer = build_optimizer(self.objective, CONFIG)
+        self.precision = Precision("fp32", torch.device("cpu"))
+
+    def train(self, updates: int) -> None:
+        batches = ((Position(0, number), BATCH) for number in range(updates))
+        list(train_steps(self.objective, self.optimizer, self.precision, CONFIG, batches))
+
+    def capture(self) -> TrainingState:
+        return capture_state(self.objective.model, self.optimizer, self.precision.scaler, Progress(step=3))
+
+    def restore(self, state: TrainingState) -> Progress:
+        return restore_state(state, self.objective.model, self.optimizer, self.precision.scaler)
+
+
+def test_a_restored_session_goes_on_bit_for_bit() -> None:
+    first = Session(seed=1)
+    first.train(3)
+    weights = {name: tensor.clone() for name, tensor in first.objective.state_dict().items()}
+    state = first.capture()
+    state = TrainingState({key: value.clone() for key, value in state.tensors.items()}, state.values)
+    first.train(3)
+
+    second = Session(seed=2)
+    second.objective.load_state_dict(weights)
+    assert second.restore(state).step == 3
+    second.train(3)
+    for name, tensor in first.objective.state_dict().items():
+        assert torch.equal(tensor, second.objective.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("left_out", ["random.cpu", "optimizer"])
+def test_without_any_part_of_the_state_it_goes_on_differently(left_out: str) -> None:
+    """The test above can fail: each part of the state matters."""
+    first = Session(seed=1)
+    first.train(3)
+    weights = {name: tensor.clone() for name, tensor in first.objective.state_dict().items()}
+    state = first.capture()
+    state = TrainingState({key: value.clone() for key, value in state.tensors.items()}, state.values)
+    first.train(3)
+    second = Session(seed=2)
+    second.objective.load_state_dict(weights)
+    if left_out == "random.cpu":
+        state.tensors["random.cpu"] = torch.get_rng_state()
+    kept = {key: value for key, value in state.tensors.items() if not key.startswith(left_out + ".")}
+    second.restore(TrainingState(kept, state.values))
+    second.train(3)
+    after = second.objective.state_dict()
+    assert any(not torch.equal(tensor, after[name]) for name, tensor in first.objective.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"progress": None},
+        {"progress": {"step": "x"}},
+        {"progress": {**Progress().to_values(), "position": [1]}},
+        {"progress": {**Progress().to_values(), "scores": []}},
+    ],
+)
+def test_garbage_is_no_progress(broken: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="does not fit"):
+        read_progress(TrainingState({}, broken))
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    session = Session(seed=1)
+    session.train(1)
+    state = session.capture()
+    key = next(key for key in state.tensors if key.startswith("optimizer.exp_avg."))
+    with pytest.raises(UserError, match="another shape"):
+        session.restore(TrainingState({**state.tensors, key: torch.zeros(3, 3, 3)}, state.values))
