@@ -25,6 +25,7 @@ SMALLER = {
     "vocabulary.size": "400",
     "model": "{encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 32}",
     "training.max_steps": "6",
+    "training.warmup_steps": "2",
     "training.save_every": "2",
     "training.validate_every": "6",
     "training.validation_sentences": "4",

@@ -94,14 +94,15 @@ def silence_stdout() -> None:
 
 
 def align(rows: Sequence[Sequence[object]]) -> list[str]:
-    """Rows as lines of columns: numbers to the right, everything else to the left, two spaces between."""
+    """Rows as lines of columns, two spaces between; to the right where the last row has a number, else to the left."""
     cells = [[str(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))] if cells else []
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    numbers = [cell[:1].isdigit() for cell in cells[-1]]
     lines = []
     for row in cells:
         columns = [
-            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
-            for cell, width in zip(row, widths, strict=True)
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
         ]
         lines.append("  ".join(columns).rstrip())
     return lines

@@ -92,7 +92,7 @@ class TorchEngine:
         rows = {"beam": options.beam_size, "greedy": 1, "sample": options.n_best}[options.method]
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
         found = []
-        for part in self._parts(len(sources), rows * self.vocabulary_size):
+        for part in _parts(len(sources), rows * self.vocabulary_size):
             with _evaluating(self.model):
                 found += self._search(sources[part], options, keys[part])
         return found
@@ -101,7 +101,7 @@ class TorchEngine:
         """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
         scores: list[list[float]] = []
         longest = 1 + max(map(len, targets), default=0)
-        for part in self._parts(len(sources), longest * self.vocabulary_size):
+        for part in _parts(len(sources), longest * self.vocabulary_size):
             batch = Batch.from_ids(list(zip(sources[part], targets[part], strict=True))).to(self.device)
             with _evaluating(self.model):
                 output = self.model(batch.source, batch.source_mask, batch.target_input)
@@ -117,7 +117,7 @@ class TorchEngine:
         """
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
-        for part in self._parts(len(sources), longest * self.attention_heads):
+        for part in _parts(len(sources), longest * self.attention_heads):
             # The last token is predicted from those before it: it need not go in.
             batch = Batch.from_ids(
                 [(source, target[:-1]) for source, target in zip(sources[part], targets[part], strict=True)]
@@ -172,10 +172,11 @@ class TorchEngine:
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
         return log_probs, SearchCache(output.cache, cache.source, cache.source_mask, cache.sentences)
 
-    def _parts(self, count: int, cells_each: int) -> Iterator[slice]:
-        """Cut `count` rows so that no part needs tensors of more than MAX_CELLS cells (or it is a single row)."""
-        rows = max(1, MAX_CELLS // max(1, cells_each))
-        return (slice(first, first + rows) for first in range(0, count, rows))
+
+def _parts(count: int, cells_each: int) -> Iterator[slice]:
+    """Cut `count` rows so that no part needs tensors of more than MAX_CELLS cells (or it is a single row)."""
+    rows = max(1, MAX_CELLS // max(1, cells_each))
+    return (slice(first, first + rows) for first in range(0, count, rows))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import math
 
 from torch import Tensor, nn
 
+from transformer_cli.model.dropout import Dropout
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
 
@@ -30,7 +31,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.tokens = TokenEmbedding(vocabulary_size, d_model)
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Ids (B, T) that stand at positions start, start + 1, … → (B, T, D)"""

@@ -9,6 +9,7 @@ from torch.nn import functional
 from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.cache import KeysValues
+from transformer_cli.model.dropout import Dropout
 from transformer_cli.model.masks import causal_mask
 
 
@@ -21,7 +22,7 @@ class FeedForward(nn.Module):
         self.outer = nn.Linear(d_ff, d_model, bias=bias)
         activations: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
         self.activation = activations[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, states: Tensor) -> Tensor:  # (B, T, D) → (B, T, D)
         result: Tensor = self.outer(self.dropout(self.activation(self.inner(states))))
@@ -38,7 +39,7 @@ class GatedFeedForward(nn.Module):
         self.outer = nn.Linear(d_ff, d_model, bias=bias)
         activations: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": functional.silu, "geglu": functional.gelu}
         self.activation = activations[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, states: Tensor) -> Tensor:  # (B, T, D) → (B, T, D)
         result: Tensor = self.outer(self.dropout(self.activation(self.gate(states)) * self.inner(states)))
@@ -66,7 +67,7 @@ class Residual(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.pre = config.norm == "pre"
 
     def enter(self, states: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import os
 import random
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol, Self
@@ -175,7 +176,6 @@ class Codecs:
         self._options = config.vocabulary
         self._languages = (config.data.source_language, config.data.target_language)
         self.files = vocabulary_files(config.vocabulary)
-        self.fingerprint = self._fingerprint()
 
     def save(self, folder: str | Path) -> None:
         """Write `files` into a model's (or run's) folder; each appears whole or not at all."""
@@ -209,7 +209,8 @@ class Codecs:
                 contents[name] = codec.vocabulary.dumps().encode("utf-8")
         return contents
 
-    def _fingerprint(self) -> str:
+    @cached_property
+    def fingerprint(self) -> str:
         """A sha256 that differs wherever any text might be encoded differently."""
         options = self._options
         rules: list[object] = [VERSION, unicodedata.unidata_version, options.tokenizer, options.algorithm]

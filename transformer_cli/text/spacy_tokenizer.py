@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from transformer_cli.errors import UserError, one_of
-from transformer_cli.text.words import without_surrogates
 
 # Languages whose tokeniser is another program: what to install for it.
 FURTHER_PACKAGES = {
@@ -15,7 +14,7 @@ FURTHER_PACKAGES = {
     "th": "pythainlp",
     "vi": "pyvi",
 }
-LONGEST_STRETCH = 50_000  # characters handed to spaCy at a time; more is no word, and too long for some tokenisers
+LONGEST_STRETCH = 1000  # characters handed to spaCy at a time: its time grows with their square, and more is no word
 WORDS_A_LIFE = 100_000  # spaCy keeps every string it has seen: after so many it starts afresh, so memory does not grow
 
 
@@ -36,7 +35,6 @@ class SpacySplitter:
         return SpacySplitter, (self.language,)
 
     def __call__(self, word: str) -> list[str]:
-        word = without_surrogates(word)
         with self._lock:
             self._words += 1
             if self._words > WORDS_A_LIFE:

@@ -62,7 +62,7 @@ class WordTokeniser:
     def tokens(self, word: str) -> list[str]:
         """The tokens of one word."""
         parts: list[str] = []
-        for place, stretch in enumerate(split_symbols(word, self._symbols)):
+        for place, stretch in enumerate(split_symbols(without_surrogates(word), self._symbols)):
             if place % 2 or self._split is None:
                 parts += [stretch] if stretch else []
             else:
@@ -112,7 +112,7 @@ class CharacterTokeniser:
     def tokens(self, word: str) -> list[str]:
         """The characters of one word, symbols whole."""
         parts: list[str] = []
-        for place, stretch in enumerate(split_symbols(word, self._symbols)):
+        for place, stretch in enumerate(split_symbols(without_surrogates(word), self._symbols)):
             parts += [stretch] if place % 2 else list(stretch)
         return [escape(part, _LIKE_SPACE) for part in parts]
 

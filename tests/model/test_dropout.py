@@ -1,0 +1,49 @@
+import math
+
+import pytest
+import torch
+
+from transformer_cli.model.dropout import Dropout, keep_mask
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.999])
+def test_the_share_kept_is_as_asked(p: float) -> None:
+    torch.manual_seed(0)
+    count = 2_000_001  # odd: the last random number serves one element only
+    kept = int(keep_mask(torch.Size([count]), p).sum())
+    deviation = math.sqrt(count * p * (1 - p))
+    assert abs(kept - count * (1 - p)) < 5 * deviation
+
+
+def test_neighbours_are_independent() -> None:
+    torch.manual_seed(0)
+    kept = keep_mask(torch.Size([1_000_000]), 0.5).double() - 0.5
+    for distance in (1, 2, 3):  # two elements share a random number
+        correlation = float((kept[:-distance] * kept[distance:]).mean()) * 4
+        assert abs(correlation) < 5 / math.sqrt(1_000_000)
+
+
+def test_kept_elements_are_scaled_and_gradients_follow_the_mask() -> None:
+    torch.manual_seed(0)
+    states = torch.ones(50, 7, dtype=torch.float64, requires_grad=True)
+    result = Dropout(0.2)(states)
+    result.sum().backward()
+    assert set(result.flatten().tolist()) == {0.0, 1.25}
+    assert states.grad is not None
+    assert torch.equal(states.grad, result)
+
+
+def test_the_mask_depends_on_the_generators_state_alone() -> None:
+    states = torch.ones(1000)
+    torch.manual_seed(3)
+    saved = torch.get_rng_state()
+    first, second = Dropout(0.5)(states), Dropout(0.5)(states)
+    torch.set_rng_state(saved)
+    assert torch.equal(Dropout(0.5)(states), first)
+    assert not torch.equal(first, second)
+
+
+def test_nothing_is_dropped_in_evaluation_or_without_dropout() -> None:
+    states = torch.randn(10)
+    assert Dropout(0.5).eval()(states) is states
+    assert Dropout(0.0)(states) is states

@@ -1,0 +1,56 @@
+"""What only a GPU can show: the same results as on the CPU, in every precision. Marked `gpu`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer_cli import Translator
+from transformer_cli.config import Config, ModelConfig, TrainingConfig
+from transformer_cli.data.batch import Batch
+from transformer_cli.data.loader import Position
+from transformer_cli.model.build import build_model
+from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.loop import Precision, build_optimizer, train_steps
+from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.run import train
+
+pytestmark = pytest.mark.gpu
+
+MakeConfig = Callable[..., Config]
+BATCH = Batch.from_ids([([5, 6, 7], [8, 9]), ([4], [5, 6, 7, 8])])
+
+
+def losses(device: str, precision: str) -> list[float]:
+    torch.manual_seed(1)
+    shape = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=32, heads=4, d_ff=64, dropout=0.0)
+    objective = TranslationObjective(build_model(shape, 12, 12).to(device), 0.1)
+    config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
+    batches = ((Position(0, number), BATCH) for number in range(5))
+    optimizer, place = build_optimizer(objective, config), Precision(precision, torch.device(device))
+    return [update.loss for update in train_steps(objective, optimizer, place, config, batches)]
+
+
+def test_the_gpu_trains_as_the_cpu_does() -> None:
+    assert losses("cuda", "fp32") == pytest.approx(losses("cpu", "fp32"), rel=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_low_precision_trains_nearly_as_well(precision: str) -> None:
+    low = losses("cuda", precision)
+    assert len(low) == 5
+    assert low == pytest.approx(losses("cpu", "fp32"), rel=0.1)
+
+
+def test_a_run_on_the_gpu_goes_on_after_a_stop_and_translates_on_both(tmp_path: Path, tiny_config: MakeConfig) -> None:
+    config = tiny_config(tmp_path, max_steps=40, validate_every=20)
+    train(config, tmp_path / "run", device="cuda", quiet=True)
+    longer = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 60})})
+    train(longer, tmp_path / "run", device="cuda", quiet=True)
+    assert (RunFolder(tmp_path / "run").step_folder(60) / WEIGHTS).exists()
+    lines = (tmp_path / "valid.de").read_text().splitlines()
+    on_gpu = Translator.load(tmp_path / "run", device="cuda").translate(lines)
+    on_cpu = Translator.load(tmp_path / "run", device="cpu").translate(lines)
+    same = sum(a == b for a, b in zip(on_gpu, on_cpu, strict=True))
+    assert same >= 0.9 * len(lines), "float32 sums differ in their order only"
