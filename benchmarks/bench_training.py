@@ -11,6 +11,7 @@ import argparse
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -40,17 +41,18 @@ class PlainTransformer(nn.Module):
         nn.init.normal_(self.embedding.weight, std=SHAPE.d_model**-0.5)
         self.positions = nn.Buffer(sinusoidal_table(512, SHAPE.d_model), persistent=False)
         self.dropout = nn.Dropout(SHAPE.dropout)
-        self.transformer = nn.Transformer(
-            SHAPE.d_model,
-            SHAPE.heads,
-            SHAPE.encoder_layers,
-            SHAPE.decoder_layers,
-            SHAPE.d_ff,
-            SHAPE.dropout,
-            batch_first=True,
-            norm_first=True,
-        )
-        self.transformer.encoder.enable_nested_tensor = False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it tells that nested tensors, an inference feature, do not apply
+            self.transformer = nn.Transformer(
+                SHAPE.d_model,
+                SHAPE.heads,
+                SHAPE.encoder_layers,
+                SHAPE.decoder_layers,
+                SHAPE.d_ff,
+                SHAPE.dropout,
+                batch_first=True,
+                norm_first=True,
+            )
 
     def embed(self, ids: Tensor) -> Tensor:
         states: Tensor = self.dropout(self.embedding(ids) * math.sqrt(SHAPE.d_model) + self.positions[: ids.size(1)])

@@ -3,7 +3,6 @@ knows only its length.
 """
 
 import heapq
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -84,10 +83,9 @@ class Vocabulary:
         Specials move to their ids here (`<bos>`, `<sos>` and `<eos>` are taken for `<s>` and `</s>`; missing ones are
         added), all else keeps its order. The default index goes with its string. Counts are unknown: 0.
         """
-        strings = list(vocabulary.get_itos())
-        if len(set(strings)) < len(strings):
-            raise UserError("the torchtext vocabulary holds a string twice; build it again")
-        names = [SPECIALS[_ALIASES[string]] if string in _ALIASES else string for string in strings]
+        names = [SPECIALS[_ALIASES[name]] if name in _ALIASES else name for name in vocabulary.get_itos()]
+        if len(set(names)) < len(names):
+            raise UserError("the torchtext vocabulary holds a string (or a special's names) twice; build it again")
         taken_over = cls([*SPECIALS, *(name for name in names if name not in SPECIALS)])
         default = vocabulary.get_default_index()
         taken_over.set_default_index(None if default is None else taken_over[names[default]])
@@ -145,10 +143,7 @@ class Vocabulary:
 
     def dumps(self) -> str:
         """The vocabulary as JSON text, one string and its count a line."""
-        rows = (
-            json.dumps(list(row), ensure_ascii=False)
-            for row in itertools.zip_longest(self._itos, self.counts, fillvalue=None)
-        )
+        rows = (json.dumps(row, ensure_ascii=False) for row in zip(self._itos, self.counts, strict=True))
         return f'{{"format": {FORMAT}, "tokens": [\n' + ",\n".join(rows) + "\n]}\n"
 
     def save(self, path: str | Path) -> None:

@@ -70,7 +70,8 @@ class Validator:
         self.objective.eval()
         loss, likelihood = self._losses()
         options = SearchOptions.from_config(self.config.decoding, method="greedy")
-        translations = [result.text for result in self.translator.translate_batch(self.sources, options)]
+        results = self.translator.translate_batch(self.sources, options, alignments=False)
+        translations = [result.text for result in results]
         language = self.config.data.target_language
         return Validation(
             loss=loss,
