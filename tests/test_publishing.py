@@ -175,9 +175,11 @@ def test_full_disk_at_every_call(tmp_path: Path, existing: bool) -> None:
 
 def test_atomic_write_replaces_whole(tmp_path: Path) -> None:
     path = tmp_path / "index.json"
-    for content in ("old", b"new"):
-        atomic_write(path, content)
-        assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
+    atomic_write(path, "old ä")
+    with open(path, "rb") as reader:
+        atomic_write(path, b"new")
+        assert reader.read().decode() == "old ä"  # it was never changed, only replaced
+    assert path.read_bytes() == b"new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["index.json"]
 
 

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
+# The machine may have much else to do.
+PATIENT = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 COUNTERS = st.dictionaries(st.text(min_size=1).filter(lambda s: s not in SPECIALS), st.integers(1, 5), max_size=12)
 
 
+@PATIENT
 @given(counter=COUNTERS, min_freq=st.integers(1, 3), size=st.none() | st.integers(4, 12))
-def test_order_is_specials_then_count_then_code_point(
-    counter: dict[str, int], min_freq: int, size: int | None
-) -> None:
+def test_order_is_specials_then_count_then_code_point(counter: dict[str, int], min_freq: int, size: int | None) -> None:
     vocabulary = Vocabulary.build(counter, min_freq=min_freq, max_size=size)
     tokens = vocabulary.get_itos()
     assert tuple(tokens[:4]) == SPECIALS
@@ -46,6 +47,7 @@ def test_symbols_come_after_the_specials_whatever_their_count() -> None:
         Vocabulary.build({}, max_size=5, symbols=["<2de>", "<2fr>"])
 
 
+@PATIENT
 @given(COUNTERS)
 def test_strings_and_ids_are_one_to_one(counter: dict[str, int]) -> None:
     vocabulary = Vocabulary.build(counter)
@@ -83,10 +85,11 @@ def test_what_is_handed_out_is_a_copy() -> None:
     assert vocabulary != ["a"]
 
 
+@PATIENT
 @given(COUNTERS)
 def test_a_file_gives_the_same_vocabulary(tmp_path_factory: pytest.TempPathFactory, counter: dict[str, int]) -> None:
     path = tmp_path_factory.getbasetemp() / "vocabulary.json"
-    counter["\n\r\u2028\"\\\0￭"] = 3
+    counter['\n\r\u2028"\\\0￭'] = 3
     vocabulary = Vocabulary.build(counter, min_freq=2)
     vocabulary.save(path)
     assert Vocabulary.load(path) == vocabulary

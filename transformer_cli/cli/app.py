@@ -5,6 +5,7 @@ Called by the script entry `tfm` and by `python -m transformer_cli`. Nothing hea
 """
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -84,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     command = typer.main.get_command(app)
     with _sigterm_as_exit(), warnings.catch_warnings():
-        if arguments is None and not sys.warnoptions:
-            warnings.simplefilter("ignore")  # of libraries; a user cannot act on them
+        if arguments is None:
+            _settle_process()
         try:
             result = command.main(args=arguments, prog_name="tfm", standalone_mode=False)
             sys.stdout.flush()
@@ -104,6 +105,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with contextlib.suppress(OSError):
                 print("error: " + " ".join(message.splitlines()), file=sys.stderr, flush=True)
             return code
+
+
+def _settle_process() -> None:
+    """For a process of our own: warnings of libraries, which no user can act on, are off (but for `python -W`),
+    and a terminal that lacks a character shows its number."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:

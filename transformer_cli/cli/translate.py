@@ -125,7 +125,10 @@ def translate(
         beam=beam, greedy=greedy, sample=sample, length_penalty=length_penalty, n_best=n_best, **sampling
     )
     layout = Layout(n_best, scores, alignments)
-    typed = not text and (input_file is None or str(input_file) == "-") and sys.stdin.isatty()
+    from_stdin = not text and (input_file is None or str(input_file) == "-")
+    if from_stdin and sys.stdin is None:
+        raise UserError("stdin is closed; give TEXT, or a file with --input")
+    typed = from_stdin and sys.stdin.isatty()
     live = stream or typed
     with _open_input(text, input_file) as lines:
         translator, options = load_translator(
