@@ -27,7 +27,8 @@ data:
   max_length: 24
   workers: 0
 vocabulary: {{tokenizer: {tokenizer}, algorithm: bpe, size: 400}}
-model: {{encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16}}
+model:
+  {{encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16, positions: {positions}, max_positions: 26}}
 training:
   {{batch_tokens: 256, max_steps: 4, warmup_steps: 2, validate_every: 2, save_every: 2, validation_sentences: 4}}
 decoding: {{beam_size: 3, max_length_ratio: 0.5, max_length_extra: 2}}
@@ -77,7 +78,7 @@ class Trial:
 
     folder: Path
     run: Path  # subwords, checkpoints step-00000002 and step-00000004 (best)
-    words: Path  # a word model: one checkpoint
+    words: Path  # a word model with 26 learned positions: one checkpoint
 
     @property
     def config(self) -> Path:
@@ -96,8 +97,9 @@ class Trial:
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     folder = tmp_path_factory.mktemp("trial")
     write_corpus(folder)
-    for name, tokenizer in (("config", "sentencepiece"), ("words", "whitespace")):
-        (folder / f"{name}.yaml").write_text(CONFIG.format(folder=folder, tokenizer=tokenizer), encoding="utf-8")
+    for name, tokenizer, positions in (("config", "sentencepiece", "sinusoidal"), ("words", "whitespace", "learned")):
+        text = CONFIG.format(folder=folder, tokenizer=tokenizer, positions=positions)
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     _write_run(folder / "config.yaml", folder / "run", [2, 4])
     _write_run(folder / "words.yaml", folder / "words", [2])
     return Trial(folder, folder / "run", folder / "words")

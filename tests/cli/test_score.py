@@ -32,10 +32,11 @@ def test_tokens_add_up_to_the_sum_and_the_sum_to_the_score(kind: str, trial: Any
 
 def test_lines_are_kept_and_other_lines_change_nothing(trial: Any, tfm: Any, tmp_path: Path) -> None:
     source, target, output = tmp_path / "source", tmp_path / "target", tmp_path / "output"
-    source.write_text("\nein hund\n\nzwei\n")
+    source.write_text("\r\nein hund\n\nzwei\n", newline="")
     target.write_text("\n\na \u2028 dog\none\n")
     result = tfm("score", trial.run, "--source", source, "--target", target, "--tokens", "-o", output)
     assert (result.code, result.out) == (0, "")
+    assert f"warning: {source}: dropped the carriage return" in result.err
     text = output.read_text(encoding="utf-8")
     assert text.count("\n") == len(text.splitlines()) == 4
     source.write_text("zwei\n")
@@ -50,3 +51,14 @@ def test_unequal_files_are_refused(trial: Any, tfm: Any, tmp_path: Path) -> None
     refused = tfm("score", trial.run, "--source", trial.source, "--target", target, "-o", output).refused()
     assert "target: has 1 lines, but" in refused
     assert not output.exists()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_line_past_the_learned_positions_is_named(side: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
+    files = {"source": trial.source, "target": trial.reference}
+    files[side] = tmp_path / "long"
+    files[side].write_text("ein\n" * 4 + "ein " * 25 + "\nein\n")
+    score = ["score", trial.words, "--source", files["source"], "--target", files["target"]]
+    assert tfm(*score).code == 0
+    files[side].write_text("ein\n" * 4 + "ein " * 26 + "\nein\n")
+    assert f"{files[side]}:5: 26 tokens, but this model's learned positions end at 25" in tfm(*score).refused()

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,18 +94,20 @@ def test_bad_input_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_state_and_the_same_command_goes_on(number: int, trial: Any, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    arguments = ["train", str(trial.config), "--out", str(run.path), "--device", "cpu", "--set"]
+    rarely = [f"training.{key}=100000" for key in ("validate_every", "save_every")]
+    overrides = [part for override in [*rarely, "training.log_every=1"] for part in ("--set", override)]
+    arguments = ["train", str(trial.config), "--out", str(run.path), "--device", "cpu", *overrides, "--set"]
     command = [sys.executable, "-m", "transformer_cli", *arguments]
-    limits = ["training.max_steps=100000", "--set", "training.validate_every=100000", "--set", "training.log_every=1"]
-    with subprocess.Popen([*command, *limits], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    first = [*command, "training.max_steps=100000"]
+    with subprocess.Popen(first, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         while not run.metrics_path.exists() and process.poll() is None:
-            pass
+            time.sleep(0.05)
         process.send_signal(number)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (128 + number, ""), err
     assert "Traceback" not in err
     step = run.index().last
     assert step is not None
-    done = subprocess.run([*command, f"training.max_steps={step + 1}"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    second = subprocess.run([*command, f"training.max_steps={step + 1}"], capture_output=True, text=True)
+    assert second.returncode == 0, second.stderr
     assert run.index().last == step + 1

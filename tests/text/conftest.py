@@ -13,12 +13,12 @@ from transformer_cli.text.codec import Codecs
 Pair = tuple[str, str]
 
 SYLLABLES = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u")]
-SYMBOLS = ["<2de>", "<X>"]
 
 
 def configure(tokenizer: str = "sentencepiece", **vocabulary: Any) -> Config:
     """A config whose data are never read."""
     nowhere = {"source": "unused", "target": "unused"}
+    seed = vocabulary.pop("seed", 1)
     return Config.model_validate(
         {
             "data": {
@@ -30,7 +30,7 @@ def configure(tokenizer: str = "sentencepiece", **vocabulary: Any) -> Config:
             },
             "vocabulary": {"tokenizer": tokenizer, **vocabulary},
             "model": {"tie_embeddings": "none"},
-            "training": {"seed": vocabulary.pop("seed", 1)},
+            "training": {"seed": seed},
         }
     )
 
@@ -45,6 +45,17 @@ def invented_pairs(count: int, seed: int = 1) -> list[Pair]:
         return " ".join(rng.choices(words, weights, k=rng.randint(1, 9))).capitalize() + rng.choice(".!?")
 
     return [(sentence(), sentence()) for _ in range(count)]
+
+
+@pytest.fixture(scope="session", name="configure")
+def configure_fixture() -> Callable[..., Config]:
+    return configure
+
+
+@pytest.fixture
+def word_config() -> Config:
+    """Words, counted by one process beside this one."""
+    return configure("whitespace", workers=1)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import hashlib
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +21,8 @@ from transformer_cli.data.batching import BatchPlan, plan_epoch
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.text.codec import Codecs
 
-_GRACE = 10.0  # seconds a worker goes on serving after SIGTERM
+_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+_GRACE = 30.0  # seconds a worker goes on serving after SIGTERM
 
 
 class Position(NamedTuple):
@@ -93,7 +95,9 @@ def load_batches(
         worker_init_fn=_outlive_signals if workers else None,
         generator=torch.Generator(),  # else the loader draws a seed from the global generator
     )
-    yield from loader
+    with _held_signals():  # a worker must not meet one before it is ready for it
+        batches = iter(loader)
+    yield from batches
 
 
 class _Plans(Sampler[tuple[Position, npt.NDArray[np.int32]]]):
@@ -143,6 +147,16 @@ def _unchanged(item: Any) -> Any:
     return item
 
 
+@contextmanager
+def _held_signals() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back, here and in processes that are started meanwhile, until the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _outlive_signals(worker: int) -> None:
     """Let a worker serve on after the signals that a terminal or a job scheduler sends to the whole process group, so
     that the training process can finish its step and save. After SIGTERM it ends by itself a little later."""
@@ -153,3 +167,4 @@ def _outlive_signals(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda signum, frame: os._exit(0))
     signal.signal(signal.SIGTERM, leave_later)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

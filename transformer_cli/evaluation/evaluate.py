@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transformer_cli.data.corpora import dropped
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import Score, corpus_scores, load_scorers
 from transformer_cli.text.lines import read_lines
@@ -61,10 +62,7 @@ def read_test_set(source: Path, references: Sequence[Path]) -> EvaluationSet:
 def _read(path: Path, notes: list[str]) -> list[str]:
     text = read_lines(path)
     lines = list(text)
-    if text.carriage_returns:
-        notes.append(f"{path}: dropped a carriage return at the end of {text.carriage_returns:,} lines")
-    if text.byte_order_mark:
-        notes.append(f"{path}: dropped a byte-order mark")
+    notes += dropped(text)
     return lines
 
 
