@@ -580,3 +580,19 @@ def test_reading_a_config_imports_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; from transformer_cli.config import parse_config"
     arguments: Sequence[str] = [sys.executable, "-c", code]
     assert subprocess.run(arguments, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "? [a, b]\n: c\n",
+        "a: !!timestamp foo",
+        "data: !!bool foo",
+        "data: !!set [1]",
+        "data: !!int foo",
+        "? {a: 1}\n: b\n",
+    ],
+)
+def test_odd_yaml_is_the_users_mistake(text: str) -> None:
+    with pytest.raises(UserError, match=r"^odd\.yaml: .*not valid YAML"):
+        parse_config(text, "odd.yaml")

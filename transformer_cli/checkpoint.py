@@ -200,8 +200,13 @@ def load_training_state(folder: Path) -> TrainingState:
 def _load_text_side(folder: Path) -> tuple[Config, Codecs]:
     verify(folder, [CONFIG, WEIGHTS])
     config = load_config(folder / CONFIG)
+    return config, load_codecs(folder, config)
+
+
+def load_codecs(folder: Path, config: Config) -> Codecs:
+    """The codecs of a checkpoint folder, each file held against its hash before it is read. Raises `UserError`."""
     verify(folder, vocabulary_files(config.vocabulary))
-    return config, Codecs.load(folder, config)
+    return Codecs.load(folder, config)
 
 
 def _read_layout(path: Path) -> Layout:

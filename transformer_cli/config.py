@@ -266,10 +266,12 @@ class _CoreLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
-        for key, _ in node.value:
-            if key.value in seen and isinstance(key.value, str):
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key.value, str):
+                raise yaml.MarkedYAMLError(problem="a key that is no plain word", problem_mark=key.start_mark)
+            if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands here twice", problem_mark=key.start_mark)
-            seen.add(key.value if isinstance(key.value, str) else id(key))
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -308,7 +310,7 @@ def _parse_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
         raise UserError(f"{where}:{line} is not valid YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f"{where}: is not valid YAML: {' '.join(str(error).split())[:150]}") from None
 
 

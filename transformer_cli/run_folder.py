@@ -65,6 +65,7 @@ class CheckpointIndex:
     best: list[Step] = field(default_factory=list)
     last: Step | None = None
     average: Name | None = None
+    average_score: float | None = None  # of training.best_metric, turned so that higher is better
     finished: str | None = None
 
     def names(self) -> set[str]:

@@ -15,7 +15,14 @@ import torch
 
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
-from transformer_cli.data.loader import Position, SubwordSampling, load_batches, plan_corpus, read_batch
+from transformer_cli.data.loader import (
+    Position,
+    SubwordSampling,
+    largest_batch,
+    load_batches,
+    plan_corpus,
+    read_batch,
+)
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import EOS
 
@@ -129,9 +136,27 @@ def test_a_drawn_sentence_over_the_limit_keeps_its_planned_ids(encoded: EncodedC
     longest = int(encoded.source_lengths.max())
     pair = np.array([encoded.source_lengths.argmax()])
     strong = SubwordSampling(subword_codecs, strength=0.9, seed=SEED, max_length=longest)
-    free = SubwordSampling(subword_codecs, strength=0.9, seed=SEED, max_length=10_000)
-    assert read_batch(encoded, pair, free).source.shape[1] > longest + 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformer_cli.data.loader.STRETCH", 100.0)
+        free = SubwordSampling(subword_codecs, strength=0.9, seed=SEED, max_length=10_000)
+        assert read_batch(encoded, pair, free).source.shape[1] > longest + 1
     assert torch.equal(read_batch(encoded, pair, strong).source, read_batch(encoded, pair).source)
+
+
+def test_no_drawn_batch_is_larger_than_the_largest_that_is_tried(
+    encoded: EncodedCorpus, subword_codecs: Codecs
+) -> None:
+    sampling = SubwordSampling(subword_codecs, strength=0.4, seed=SEED, max_length=10_000)
+    plan = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)
+    grew = 0
+    for number in range(len(plan)):
+        planned, drawn = read_batch(encoded, plan[number]), read_batch(encoded, plan[number], sampling)
+        largest = largest_batch(encoded, plan[number], sampling)
+        assert drawn.source.shape[1] <= largest.source.shape[1]
+        assert drawn.target_output.shape[1] <= largest.target_output.shape[1]
+        assert len(drawn.source) == len(largest.source)
+        grew += drawn.source.shape[1] > planned.source.shape[1]
+    assert grew > 0, "drawing made no batch longer: the bound shows nothing"
 
 
 def children() -> set[int]:

@@ -279,3 +279,11 @@ def test_biases_are_where_the_config_wants_them(small_config: SmallConfig) -> No
                         wanted = generator if "generator" in name else attention
                         wanted = feed_forward if "feed_forward" in name else wanted
                         assert (module.bias is not None) == wanted, name
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_epsilon_reaches_every_norm(small_config: SmallConfig, norm: str) -> None:
+    model = build_model(small_config(norm=norm, norm_epsilon=0.01), 17, 19)
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert len(norms) == 2 * 2 + 3 * 3 + 2 * (norm == "pre")  # a sub-layer's each, and a pre-norm stack's own
+    assert {module.eps for module in norms} == {0.01}

@@ -89,7 +89,7 @@ def test_an_update_never_takes_batches_of_two_epochs() -> None:
     batches = [Batch.from_ids(pairs(1))] * 8
     places = [Position(0, n) for n in range(5)] + [Position(1, n) for n in range(3)]
     grouped = [(after, len(group)) for after, group in group_updates(zip(places, batches, strict=True), 2)]
-    assert grouped == [((0, 2), 2), ((0, 4), 2), ((0, 5), 1), ((1, 2), 2), ((1, 3), 1)]
+    assert grouped == [((0, 2), 2), ((0, 4), 2), ((1, 0), 1), ((1, 2), 2), ((1, 3), 1)]
 
 
 def test_grouping_resumes_between_updates() -> None:

@@ -1,6 +1,8 @@
 import json
 import math
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -17,10 +20,12 @@ import yaml
 from transformer_cli import Translator
 from transformer_cli.checkpoint import load_model
 from transformer_cli.config import Config
+from transformer_cli.data.batching import plan_epoch
 from transformer_cli.errors import UserError
 from transformer_cli.run_folder import WEIGHTS, RunFolder, find_model
-from transformer_cli.training import run as run_module
 from transformer_cli.training.run import TrainingResult, train
+from transformer_cli.training.session import Session
+from transformer_cli.training.validation import Validation, Validator
 
 MakeConfig = Callable[..., Config]
 MakeTree = Callable[..., dict[str, Any]]
@@ -219,13 +224,35 @@ def test_bad_data_writes_nothing(tmp_path: Path, tiny_config: MakeConfig) -> Non
     assert not (tmp_path / "run").exists()
 
 
-def test_max_epochs_ends_at_the_end_of_an_epoch(tmp_path: Path, tiny_config: MakeConfig) -> None:
-    config = tiny_config(tmp_path, max_steps=None, max_epochs=2, accumulation=2)
-    result = train(config, tmp_path / "run", quiet=True)
-    assert result.finished == "max_epochs = 2 reached"
-    epochs = [event["epoch"] for event in events(tmp_path / "run") if "loss" in event]
-    assert result.step == len(epochs)
-    assert epochs.count(0) in (result.step // 2, result.step // 2 - 1), "the position after the last update is epoch 1"
+def write_unequal_corpus(folder: Path) -> None:
+    """Sentences of lengths so scattered that one epoch's plan has more batches than another's."""
+    generator = random.Random(21)
+    lengths = []
+    for _ in range(200):
+        target = min(29, max(1, round(generator.lognormvariate(2.1, 0.6))))
+        lengths.append((min(29, max(1, round(target * generator.gauss(1, 0.3)))), target))
+    for language, side in (("de", 0), ("en", 1)):
+        (folder / f"train.{language}").write_text("".join("balan " * pair[side] + "\n" for pair in lengths))
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_max_epochs_ends_at_the_end_of_an_epoch_and_resuming_finds_it(
+    tmp_path: Path, tiny_config: MakeConfig, accumulation: int
+) -> None:
+    config = tiny_config(tmp_path, max_steps=None, max_epochs=4, accumulation=accumulation, validate_every=1000)
+    write_unequal_corpus(tmp_path)
+    whole = train(config, tmp_path / "whole", quiet=True)
+    assert whole.finished == "max_epochs = 4 reached"
+    lengths = [len(line.split()) + 1 for line in (tmp_path / "train.de").read_text().splitlines()]
+    others = [len(line.split()) + 1 for line in (tmp_path / "train.en").read_text().splitlines()]
+    sides = np.array(lengths, dtype=np.int32), np.array(others, dtype=np.int32)
+    counts = [len(plan_epoch(*sides, batch_tokens=200, seed=1, epoch=epoch)) for epoch in range(4)]
+    assert len(set(counts)) > 1, "plans of equal lengths show nothing"
+    assert whole.step == sum(-(-count // accumulation) for count in counts)
+
+    for epochs in (1, 2, 3, 4):  # each part ends where an epoch does
+        train(change(config, "training", max_epochs=epochs), tmp_path / "parts", quiet=True)
+    assert weights(tmp_path / "parts", whole.step) == weights(tmp_path / "whole", whole.step)
 
 
 def test_patience_stops_early(tmp_path: Path, tiny_config: MakeConfig) -> None:
@@ -247,25 +274,122 @@ def test_every_best_step_is_kept_whatever_save_every_is(tmp_path: Path, tiny_con
     assert math.isclose(result.best_value or 0.0, losses[ranked[0]])
 
 
-def test_average_at_the_end_is_used_only_if_it_is_better(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:
-    config = tiny_config(tmp_path, max_steps=60, validate_every=20, save_every=2, average_last=3, best_metric="loss")
-    train(config, tmp_path / "run")
-    index, said = RunFolder(tmp_path / "run").index(), capsys.readouterr().err
-    assert "average of the last 3 checkpoints" in said
-    kept = [path.name for path in (tmp_path / "run").glob("average-*")]
-    if "kept as the best" in said:
-        assert [index.average] == kept
-        assert find_model(tmp_path / "run").name == index.average
-    else:
-        assert index.average is None
-        assert kept == []
-        assert find_model(tmp_path / "run").name.startswith("step-")
-    steps = index.steps[-3:]
-    loaded = [load_model(RunFolder(tmp_path / "run").step_folder(step)).model.state_dict() for step in steps]
-    if index.average:
-        for name, tensor in load_model(tmp_path / "run").model.state_dict().items():
-            mean = torch.stack([one[name].double() for one in loaded]).mean(0)
-            torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-7)
+def judge(monkeypatch: pytest.MonkeyPatch, average: float) -> None:
+    """Let every validation find a loss of 5, and that of the average the one given."""
+    real, real_average = Validator.validate, Session._average
+
+    def validate(self: Validator) -> Validation:
+        return replace(real(self), loss=losses[-1])
+
+    def averaging(self: Session) -> None:
+        losses.append(average)
+        real_average(self)
+        losses.pop()
+
+    losses = [5.0]
+    monkeypatch.setattr(Validator, "validate", validate)
+    monkeypatch.setattr(Session, "_average", averaging)
+
+
+def test_an_average_that_is_better_is_the_model_until_a_step_beats_it(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge(monkeypatch, average=1.0)
+    run = tmp_path / "run"
+    config = tiny_config(tmp_path, max_steps=6, save_every=2, average_last=3, best_metric="loss")
+    train(config, run, quiet=True)
+    assert find_model(run).name == "average-00000006"
+    loaded = [load_model(RunFolder(run).step_folder(step)).model.state_dict() for step in (2, 4, 6)]
+    for name, tensor in load_model(run).model.state_dict().items():
+        mean = torch.stack([one[name].double() for one in loaded]).mean(0)
+        torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-7)
+
+    judge(monkeypatch, average=9.0)
+    train(change(config, "training", max_steps=8), run, quiet=True)
+    assert find_model(run).name == "average-00000006", "still better than all that came after it"
+    judge(monkeypatch, average=0.5)
+    train(change(config, "training", max_steps=10), run, quiet=True)
+    assert [path.name for path in run.glob("average-*")] == ["average-00000010"]
+
+
+def test_an_average_that_is_no_better_is_dropped(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    judge(monkeypatch, average=6.0)
+    run = tmp_path / "run"
+    train(tiny_config(tmp_path, max_steps=6, save_every=2, average_last=3, best_metric="loss"), run)
+    assert "average of the last 3 checkpoints: loss 6.000" in capsys.readouterr().err
+    assert [*run.glob("average-*")] == []
+    assert find_model(run).name == "step-00000006"
+
+
+def test_a_run_killed_before_its_average_still_gets_it(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge(monkeypatch, average=1.0)
+    config = tiny_config(tmp_path, max_steps=6, save_every=2, average_last=3, best_metric="loss")
+    with monkeypatch.context() as patch:
+        patch.setattr("transformer_cli.training.session.write_average", lambda *args: raise_(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "run", quiet=True)
+    assert RunFolder(tmp_path / "run").index().finished is None
+    result = train(config, tmp_path / "run", quiet=True)
+    assert result.step == 6
+    assert find_model(tmp_path / "run").name == "average-00000006"
+    assert RunFolder(tmp_path / "run").index().finished == result.finished
+
+
+def raise_(error: BaseException) -> None:
+    raise error
+
+
+def test_data_edited_under_its_name_is_noticed(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:
+    config = tiny_config(tmp_path, max_steps=3)
+    train(config, tmp_path / "run", quiet=True)
+    longer = change(config, "training", max_steps=5)
+    valid = (tmp_path / "valid.en").read_text()
+    (tmp_path / "valid.en").write_text(valid.replace("lan", "nal"))
+    train(longer, tmp_path / "run")
+    assert "data.valid changed" in capsys.readouterr().err
+    for side in ("de", "en"):
+        lines = (tmp_path / f"train.{side}").read_text().splitlines(keepends=True)
+        (tmp_path / f"train.{side}").write_text("".join(lines[:50]))
+    with pytest.raises(UserError, match=r"data\.train.*not what the run was trained on"):
+        train(change(config, "training", max_steps=7), tmp_path / "run", quiet=True)
+
+
+def test_a_run_goes_on_with_its_checkpoints_vocabulary_and_refuses_a_damaged_one(
+    tmp_path: Path, tiny_config: MakeConfig
+) -> None:
+    config = tiny_config(tmp_path, max_steps=3)
+    run = tmp_path / "run"
+    train(config, run, quiet=True)
+    vocabulary = run / "vocab" / "shared.json"
+    vocabulary.write_text(vocabulary.read_text().replace("balan", "balam"))
+    train(change(config, "training", max_steps=4), run, quiet=True)
+    assert "balam" not in load_model(run / "step-00000004").codecs.source.vocabulary.get_itos()
+
+    for checkpoint in [*run.glob("step-*"), run / "checkpoints.json"]:
+        shutil.rmtree(checkpoint) if checkpoint.is_dir() else checkpoint.unlink()
+    with pytest.raises(UserError, match=r"shared\.json: does not match its manifest"):
+        train(config, run, quiet=True)
+
+
+def test_a_run_begun_meanwhile_is_not_touched(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run = tiny_config(tmp_path, max_steps=3), tmp_path / "run"
+    probe = Session.probe
+
+    def slow_probe(self: Session) -> None:
+        monkeypatch.setattr(Session, "probe", probe)
+        train(config, run, quiet=True)  # another process does this while the first still prepares
+        probe(self)
+
+    monkeypatch.setattr(Session, "probe", slow_probe)
+    with pytest.raises(UserError, match="began a run here meanwhile"):
+        train(config, run, quiet=True)
+    assert RunFolder(run).index().last == 3
 
 
 def test_the_probe_changes_nothing_and_finds_too_little_memory(
@@ -274,7 +398,7 @@ def test_the_probe_changes_nothing_and_finds_too_little_memory(
     config = tiny_config(tmp_path, max_steps=3)
     train(config, tmp_path / "probed", quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "probe_memory", lambda *args: None)
+        patch.setattr("transformer_cli.training.session.probe_memory", lambda *args: None)
         train(config, tmp_path / "unprobed", quiet=True)
     assert weights(tmp_path / "probed", 3) == weights(tmp_path / "unprobed", 3)
 
@@ -284,7 +408,7 @@ def test_the_probe_changes_nothing_and_finds_too_little_memory(
     monkeypatch.setattr("transformer_cli.training.probe.accumulate_gradients", no_memory)
     with pytest.raises(UserError, match=r"costliest batch.*lower training\.batch_tokens"):
         train(config, tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run" / "config.yaml").exists()
+    assert not (tmp_path / "run").exists(), "the probe comes before anything is written"
 
 
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:

@@ -68,6 +68,11 @@ class EncodedCorpus:
         self.left_out_empty, self.left_out_long = (int(metadata[name]) for name in _COUNTS)
         self._pairs = pairs
 
+    @property
+    def key(self) -> str:
+        """A hash of the corpus's text, the vocabularies and the options: of all that the ids depend on."""
+        return self.path.stem
+
     def __getstate__(self) -> Path:
         return self.path
 

@@ -6,6 +6,7 @@ A `Position` is all there is to remember: from it on, the same batches follow, w
 import hashlib
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from transformer_cli.text.codec import Codecs
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 _GRACE = 30.0  # seconds a worker goes on serving after SIGTERM
+
+STRETCH = 1.5  # how much longer than planned drawn segmentations may make a batch
 
 
 class Position(NamedTuple):
@@ -60,12 +63,33 @@ def read_batch(
 ) -> Batch:
     """The batch of these pairs (indices into the corpus), segmented as they were encoded or drawn anew.
 
-    What is drawn depends on (seed, epoch, pair, side) alone. A drawn segmentation over the length limit gives way to
+    What is drawn depends on (seed, epoch, pair, side) alone. A drawn segmentation over `drawing_limits` gives way to
     the one the plan knows.
     """
     if sampling is None:
         return Batch.from_ids([corpus.ids(pair) for pair in pairs.tolist()])
-    return Batch.from_ids([_sample(corpus, pair, sampling, epoch) for pair in pairs.tolist()])
+    limits = drawing_limits(corpus, pairs, sampling)
+    return Batch.from_ids([_sample(corpus, pair, sampling, epoch, limits) for pair in pairs.tolist()])
+
+
+def drawing_limits(corpus: EncodedCorpus, pairs: npt.NDArray[np.integer], sampling: SubwordSampling) -> tuple[int, int]:
+    """The longest source and target that drawing may give in this batch: `STRETCH` × the longest planned."""
+    source, target = (
+        min(sampling.max_length, int(STRETCH * int(lengths[pairs].max())))
+        for lengths in (corpus.source_lengths, corpus.target_lengths)
+    )
+    return source, target
+
+
+def largest_batch(
+    corpus: EncodedCorpus, pairs: npt.NDArray[np.integer], sampling: SubwordSampling | None = None
+) -> Batch:
+    """The most cells that `read_batch` can make of these pairs: for trying whether the memory suffices."""
+    if sampling is None:
+        return read_batch(corpus, pairs)
+    limits = drawing_limits(corpus, pairs, sampling)
+    planned = [corpus.ids(pair) for pair in pairs.tolist()]
+    return Batch.from_ids([(np.resize(source, limits[0]), np.resize(target, limits[1])) for source, target in planned])
 
 
 def load_batches(
@@ -85,18 +109,20 @@ def load_batches(
     torch's global random state is neither read nor changed. Close the iterator (or let go of it) to end the workers.
     """
     assert sampling is None or corpus.has_texts, "sampling needs a corpus encoded with keep_text"
-    loader: DataLoader[tuple[Position, Batch]] = DataLoader(
-        _Reader(corpus, sampling),
-        batch_size=None,
-        sampler=_Plans(corpus, batch_tokens, seed, start),
-        num_workers=workers,
-        collate_fn=_unchanged,
-        pin_memory=pin,
-        worker_init_fn=_outlive_signals if workers else None,
-        generator=torch.Generator(),  # else the loader draws a seed from the global generator
-    )
-    with _held_signals():  # a worker must not meet one before it is ready for it
-        batches = iter(loader)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: as it was asked for
+        loader: DataLoader[tuple[Position, Batch]] = DataLoader(
+            _Reader(corpus, sampling),
+            batch_size=None,
+            sampler=_Plans(corpus, batch_tokens, seed, start),
+            num_workers=workers,
+            collate_fn=_unchanged,
+            pin_memory=pin,
+            worker_init_fn=_outlive_signals if workers else None,
+            generator=torch.Generator(),  # else the loader draws a seed from the global generator
+        )
+        with _held_signals():  # a worker must not meet one before it is ready for it
+            batches = iter(loader)
     yield from batches
 
 
@@ -127,19 +153,22 @@ class _Reader(Dataset[tuple[Position, Batch]]):
         return position, read_batch(self.corpus, pairs, self.sampling, position.epoch)
 
 
-def _sample(corpus: EncodedCorpus, pair: int, sampling: SubwordSampling, epoch: int) -> tuple[Ids, Ids]:
+def _sample(
+    corpus: EncodedCorpus, pair: int, sampling: SubwordSampling, epoch: int, limits: tuple[int, int]
+) -> tuple[Ids, Ids]:
     sides = zip(
         ("source", "target"),
         (sampling.codecs.source, sampling.codecs.target),
         corpus.texts(pair),
         corpus.ids(pair),
+        limits,
         strict=True,
     )
     drawn: list[Ids] = []
-    for side, codec, text, planned in sides:
+    for side, codec, text, planned, limit in sides:
         key = f"{sampling.seed} {epoch} {pair} {side}".encode()
         ids = codec.sample(text, sampling.strength, int.from_bytes(hashlib.sha256(key).digest()[:8]))
-        drawn.append(ids if 0 < len(ids) <= sampling.max_length else planned)
+        drawn.append(ids if 0 < len(ids) <= limit else planned)
     return drawn[0], drawn[1]
 
 

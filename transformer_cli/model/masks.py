@@ -1,6 +1,6 @@
 """Which position may attend to which: boolean masks, True = may attend.
 
-The encoder, the decoder and the search use these two; nothing else decides who sees whom.
+The decoder and the search use these two; a batch brings its padding mask along, made by the same rule.
 """
 
 import torch

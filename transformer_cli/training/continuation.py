@@ -44,6 +44,18 @@ def check_continuation(run: RunFolder, old: Config, new: Config, has_checkpoint:
     return notes
 
 
+def check_corpora(run: RunFolder, progress: Progress, train_corpus: str, valid_corpus: str) -> list[str]:
+    """Lines to show about data that changed under its name; raises `UserError` where training's own did."""
+    if progress.train_corpus not in ("", train_corpus):
+        raise UserError(
+            f"{run.path}: data.train names the same place, but the text there is not what the run was trained on; put "
+            "the old text back, choose another folder with --out, or begin anew with --fresh"
+        )
+    if progress.valid_corpus not in ("", valid_corpus):
+        return ["the text of data.valid changed: scores before and after cannot be compared"]
+    return []
+
+
 def finished_because(config: Config, progress: Progress) -> str | None:
     """Why training is over, None while it goes on: a pure function of the config and the progress."""
     training = config.training

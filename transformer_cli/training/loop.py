@@ -3,7 +3,6 @@
 import math
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -66,10 +65,16 @@ def group_updates(
 
     An update takes `accumulation` batches of one epoch; the epoch's last may take fewer.
     """
-    for _, group in groupby(batches, key=lambda item: (item[0].epoch, item[0].batch // accumulation)):
-        items = list(group)
-        last = items[-1][0]
-        yield Position(last.epoch, last.batch + 1), [batch for _, batch in items]
+    group: list[Batch] = []
+    last = Position(0, 0)
+    for position, batch in batches:
+        if group and (last.epoch, last.batch // accumulation) != (position.epoch, position.batch // accumulation):
+            yield position, group  # the first position of the next update: only the plan knows where an epoch ends
+            group = []
+        group.append(batch)
+        last = position
+    if group:
+        yield Position(last.epoch, last.batch + 1), group
 
 
 def train_steps(

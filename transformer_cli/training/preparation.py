@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from transformer_cli.checkpoint import load_codecs
 from transformer_cli.config import Config
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
-from transformer_cli.data.loader import Position, plan_corpus
+from transformer_cli.data.loader import plan_corpus
 from transformer_cli.model.build import count_parameters
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.publishing import verify
 from transformer_cli.run_folder import RunFolder
 from transformer_cli.text.build import build_codecs
-from transformer_cli.text.codec import Codecs
+from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.training.schedules import learning_rate
 
 
@@ -23,27 +26,34 @@ class Material:
     codecs: Codecs
     train: EncodedCorpus
     valid: EncodedCorpus
-    plan: BatchPlan  # of the first epoch; every epoch has as many batches
-    updates_an_epoch: int
+    plan: BatchPlan  # of the first epoch; a later one may have a few batches more or fewer
+    updates_an_epoch: int  # of the first epoch
     notes: list[str]  # what was dropped or sampled on the way, for the user to see
 
-    def start_of(self, position: Position) -> Position:
-        """The same place, with the end of an epoch written as the start of the next."""
-        return Position(position.epoch + 1, 0) if position.batch >= len(self.plan) else position
+
+def load_or_build_codecs(
+    config: Config, run: RunFolder | None, last_step: int | None, progress: bool
+) -> tuple[Codecs, list[str]]:
+    """The codecs of a run's last checkpoint, else those that `build-vocab` left there, else new ones; with notes.
+
+    `run` None: there is nothing yet. Every file is held against its hash before it is read.
+    """
+    if run is not None and last_step is not None:
+        return load_codecs(run.step_folder(last_step), config), []
+    if run is not None and run.vocab_path.exists():
+        verify(run.vocab_path, [Path(name).name for name in vocabulary_files(config.vocabulary)])
+        return Codecs.load(run.path, config), []
+    train = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
+    return build_codecs(config, train.pairs, progress=progress)
 
 
-def prepare_material(config: Config, run: RunFolder | None, progress: bool) -> Material:
-    """Load the run's vocabularies, or build them where there are none (`run` None: none), and encode the corpora.
+def prepare_material(config: Config, codecs: Codecs, notes: list[str], progress: bool) -> Material:
+    """Encode the corpora and plan the first epoch.
 
     Writes nothing but the cache. Raises `UserError` for whatever is wrong with the data.
     """
     languages = config.data.source_language, config.data.target_language
     train, valid = (open_corpus(source, *languages) for source in (config.data.train, config.data.valid))
-    notes: list[str] = []
-    if run is not None and run.vocab_path.exists():
-        codecs = Codecs.load(run.path, config)
-    else:
-        codecs, notes = build_codecs(config, train.pairs, progress=progress)
     training = config.training
 
     def encode(corpus: Corpus, keep_text: bool) -> EncodedCorpus:
@@ -78,12 +88,12 @@ def describe_training(config: Config, material: Material, model: Transformer) ->
     )
     padding = "{:.1%} of source and {:.1%} of target cells".format(*material.plan.padding())
     size = f"of at most {training.batch_tokens:,} tokens"
-    yield f"batches      {len(material.plan):,} an epoch, {size}; padding {padding}"
+    yield f"batches      about {len(material.plan):,} an epoch, {size}; padding {padding}"
     limits = [f"{training.max_steps:,} steps" if training.max_steps else "", f"{training.max_epochs or 0:,} epochs"]
     limit = " or ".join(text for text in limits if text and not text.startswith("0 "))
     peak = learning_rate(training, shape.d_model, max(1, training.warmup_steps))
     yield (
-        f"training     {limit}, {material.updates_an_epoch:,} updates an epoch; {training.optimizer}, "
+        f"training     {limit}, about {material.updates_an_epoch:,} updates an epoch; {training.optimizer}, "
         f"{training.schedule} schedule with its peak of {peak:.2e} at step {max(1, training.warmup_steps):,}"
     )
 

@@ -5,7 +5,7 @@ import torch
 from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.loader import read_batch
+from transformer_cli.data.loader import SubwordSampling, largest_batch
 from transformer_cli.errors import UserError
 from transformer_cli.training.loop import Precision, accumulate_gradients
 from transformer_cli.training.objective import TranslationObjective
@@ -17,12 +17,13 @@ def probe_memory(
     config: TrainingConfig,
     corpus: EncodedCorpus,
     plan: BatchPlan,
+    sampling: SubwordSampling | None = None,
 ) -> None:
     """Forward and backward over the plan's costliest batch, without an update; random and gradient state as before.
 
     Raises `UserError` where the memory does not suffice.
     """
-    batch = read_batch(corpus, plan[plan.costliest()])
+    batch = largest_batch(corpus, plan[plan.costliest()], sampling)
     devices = [precision.device] if precision.device.type == "cuda" else []
     objective.train()
     try:

@@ -26,7 +26,8 @@ class Recorder:
         self._shows_bar = not quiet and sys.stderr.isatty()
         self._bar: tqdm[Any] | None = None
         self._first_step, self._total_steps = first_step, total_steps
-        self._board = load_tensorboard()(str(run.tensorboard_path)) if config.tensorboard else None
+        self._tensorboard = config.tensorboard
+        self._board: Any = None
         self._loss, self._tokens = 0.0, 0
         self._window_began = time.monotonic()
 
@@ -36,7 +37,9 @@ class Recorder:
             tqdm.write(line, file=sys.stderr)
 
     def start(self) -> None:
-        """Training begins: show the bar from here on."""
+        """Training begins: show the bar and open the board from here on; steps to come replace old ones of theirs."""
+        if self._tensorboard:
+            self._board = load_tensorboard()(str(self.run.tensorboard_path), purge_step=self._first_step + 1)
         if self._shows_bar:
             self._bar = tqdm(
                 total=self._total_steps, initial=self._first_step, unit="step", dynamic_ncols=True, smoothing=0.05
@@ -73,9 +76,13 @@ class Recorder:
             )
         self._loss, self._tokens, self._window_began = 0.0, 0, time.monotonic()
 
-    def validation(self, step: int, validation: Validation, is_best: bool, seconds: float) -> None:
-        """A validation ended; the clock of the current window leaves its time out."""
+    def leave_out(self, seconds: float) -> None:
+        """So much time went into something else than updates; speeds do not count it."""
         self._window_began += seconds
+
+    def validation(self, step: int, validation: Validation, is_best: bool, seconds: float) -> None:
+        """A validation ended."""
+        self.leave_out(seconds)
         self._store(
             {
                 "step": step,

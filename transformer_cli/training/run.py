@@ -1,63 +1,27 @@
 """A training run from config to finished model: `tfm train` calls `train`, and so can any program.
 
-It decides when to validate, save and stop; the loop trains, the recorder tells, the run folder keeps.
+It settles whether a run begins or goes on, and holds the folder meanwhile; `session` does the training.
 """
 
-import signal
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 
-import torch
-
-from transformer_cli.checkpoint import (
-    load_training_state,
-    load_weights,
-    save_model,
-    save_training_state,
-    write_average,
-)
-from transformer_cli.config import Config, dump_config, load_config
-from transformer_cli.data.loader import SubwordSampling, load_batches
+from transformer_cli.checkpoint import load_training_state
+from transformer_cli.config import Config, load_config
 from transformer_cli.decoding.torch_engine import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
-from transformer_cli.model.build import build_model
-from transformer_cli.run_folder import CheckpointIndex, RunFolder, atomic_write, average_name, step_name
+from transformer_cli.run_folder import CheckpointIndex, RunFolder
 from transformer_cli.training.allocator import keep_large_buffers
-from transformer_cli.training.continuation import check_continuation, finished_because
-from transformer_cli.training.loop import Precision, build_optimizer, train_steps
-from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.preparation import Material, describe_training, prepare_material
-from transformer_cli.training.probe import probe_memory
-from transformer_cli.training.recorder import Recorder, load_tensorboard
-from transformer_cli.training.state import Progress, capture_state, read_progress, restore_state
-from transformer_cli.training.validation import Validator
+from transformer_cli.training.continuation import check_continuation, check_corpora, finished_because
+from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
+from transformer_cli.training.recorder import load_tensorboard
+from transformer_cli.training.session import Session, TrainingResult, result_of
+from transformer_cli.training.state import Progress, read_progress
+from transformer_cli.training.stopping import Interrupted, stop_on_signals
 
-
-class Interrupted(Exception):
-    """A signal ended training; the state is saved."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(signal.Signals(signal_number).name)
-        self.signal_number = signal_number
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """How a run ended."""
-
-    run: Path  # what `tfm translate` takes
-    finished: str  # why it ended
-    step: int
-    best_step: int | None
-    best_value: float | None  # of training.best_metric
-    seconds: float  # over all sessions
+__all__ = ["Interrupted", "TrainingResult", "train"]
 
 
 def train(
@@ -80,228 +44,48 @@ def train(
     load_scorers(("bleu", "chrf"), config.data.target_language)
     if config.training.tensorboard:
         load_tensorboard()
-    index = CheckpointIndex() if fresh or not run.exists() else run.index()
-    if resume and index.last is None:
-        raise UserError(f"{run.path}: nothing to resume here; leave --resume out to begin")
-    notes = []
-    if run.config_path.exists() and not fresh:
-        notes = check_continuation(run, load_config(run.config_path), config, has_checkpoint=index.last is not None)
-    if index.last is not None:
-        progress = read_progress(load_training_state(run.step_folder(index.last)))
-        if finished := finished_because(config, progress):
-            result = _result(run, config, progress, finished)
-            if not quiet:
-                line = f"{run.path}: this run is finished ({finished}); raise the limit to go on, or use --fresh"
-                print(line, file=sys.stderr)
-            return result
-    material = prepare_material(config, None if fresh else run, progress=not quiet)
+    goes_on = run.exists() and not fresh
     with ExitStack() as stack:
+        if goes_on:
+            stack.enter_context(run.lock())  # from here on nobody else changes what is read
+        index, progress, notes = _find_beginning(run, config) if goes_on else (CheckpointIndex(), Progress(), [])
+        if resume and index.last is None:
+            raise UserError(f"{run.path}: nothing to resume here; leave --resume out to begin")
+        finished = finished_because(config, progress)
+        if finished and index.finished:
+            if not quiet:
+                print(f"{run.path}: this run is finished ({finished}); {_how_to_go_on(config)}", file=sys.stderr)
+            return result_of(run, config, progress, finished)
+        codecs = load_or_build_codecs(config, run if goes_on else None, index.last, progress=not quiet)
+        material = prepare_material(config, *codecs, progress=not quiet)
+        notes += check_corpora(run, progress, material.train.key, material.valid.key)
+        session = Session(run, config, material, index, torch_device, quiet)
+        session.probe()
         if fresh and run.exists():
             notes.append(f"renamed {run.path} to {run.set_aside()}")
         run.create()
-        stack.enter_context(run.lock())
+        if not goes_on:
+            stack.enter_context(run.lock())
+            if run.exists():
+                raise UserError(f"{run.path}: another tfm began a run here meanwhile; choose another folder with --out")
         run.clean_temporaries()
-        stop = stack.enter_context(_stop_on_signals())
-        session = _Session(run, config, material, index, torch_device, quiet)
+        stop = stack.enter_context(stop_on_signals())
         stack.callback(session.recorder.close)
         return session.run_to_end(stop, notes)
 
 
-class _Stop:
-    """Set by a signal, read after each update."""
-
-    signal_number: int | None = None
-
-
-@contextmanager
-def _stop_on_signals() -> Iterator[_Stop]:
-    """Catch SIGINT and SIGTERM inside; the same signal a second time acts at once."""
-    stop = _Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        stop.signal_number = number
-        signal.signal(number, before[number])
-
-    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _find_beginning(run: RunFolder, config: Config) -> tuple[CheckpointIndex, Progress, list[str]]:
+    """Where a run stands that has begun, and what the config changes; raises `UserError` where it may not."""
+    index = run.index()
+    notes = []
+    if run.config_path.exists():
+        notes = check_continuation(run, load_config(run.config_path), config, has_checkpoint=index.last is not None)
+    if index.last is None:
+        return index, Progress(), notes
+    return index, read_progress(load_training_state(run.step_folder(index.last))), notes
 
 
-class _Session:
-    """One process's part of a run, from its start or its last checkpoint to its end or an interruption."""
-
-    def __init__(
-        self,
-        run: RunFolder,
-        config: Config,
-        material: Material,
-        index: CheckpointIndex,
-        device: torch.device,
-        quiet: bool,
-    ) -> None:
-        self.run, self.config, self.material, self.index = run, config, material, index
-        self.codecs = material.codecs
-        torch.manual_seed(config.training.seed)
-        sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
-        self.model = build_model(config.model, *sizes).to(device)
-        self.objective = TranslationObjective(self.model, config.training.label_smoothing)
-        self.optimizer = build_optimizer(self.objective, config.training)
-        self.precision = Precision(config.training.precision, device)
-        self.progress = Progress()
-        if index.last is not None:
-            folder = run.step_folder(index.last)
-            load_weights(folder, self.model)
-            state = load_training_state(folder)
-            self.progress = restore_state(state, self.model, self.optimizer, self.precision.scaler)
-        self.validator = Validator(self.objective, self.codecs, config, material.valid, self.precision)
-        self.recorder = Recorder(run, config.training, self.progress.step, self._total_steps(), quiet)
-
-    def run_to_end(self, stop: _Stop, notes: list[str]) -> TrainingResult:
-        """Train until the run is finished or a signal comes."""
-        for line in [*self.material.notes, *notes, *describe_training(self.config, self.material, self.model)]:
-            self.recorder.say(line)
-        where = f"resumed after step {self.progress.step:,}" if self.progress.step else "new"
-        self.recorder.say(f"run          {self.run.path} ({where}) on {self._hardware()}")
-        probe_memory(self.objective, self.precision, self.config.training, self.material.train, self.material.plan)
-        self._write_beginning()
-        finished = self._train(stop)
-        self._average()
-        self.index = replace(self.index, finished=finished)
-        self.run.write_index(self.index)
-        result = _result(self.run, self.config, self.progress, finished)
-        self._summarise(result)
-        return result
-
-    def _write_beginning(self) -> None:
-        """The config and vocabulary of the run, as they are now; metrics past the resumed step go."""
-        atomic_write(self.run.config_path, dump_config(self.config))
-        if not self.run.vocab_path.exists():
-            self.run.publish_vocabulary(self.codecs.save)
-        self.run.cut_metrics(self.progress.step)
-
-    def _train(self, stop: _Stop) -> str:
-        """Update after update, validating and saving when it is time; returns why it ended."""
-        training, progress = self.config.training, self.progress
-        began, seconds_before = time.monotonic(), progress.seconds
-        batches = load_batches(
-            self.material.train,
-            batch_tokens=training.batch_tokens,
-            seed=training.seed,
-            start=progress.position,
-            workers=self.config.data.workers,
-            pin=self.precision.device.type == "cuda",
-            sampling=self._sampling(),
-        )
-        steps = train_steps(self.objective, self.optimizer, self.precision, training, batches, progress.step)
-        self.recorder.start()
-        with closing(steps):
-            for update in steps:
-                progress.step, progress.position = update.step, self.material.start_of(update.next_position)
-                progress.seconds = seconds_before + time.monotonic() - began
-                self.recorder.update(update)
-                finished = finished_because(self.config, progress)
-                is_best = False
-                if update.step % training.validate_every == 0 or finished:
-                    is_best = self._validate()
-                    finished = finished_because(self.config, progress)
-                    progress.seconds = seconds_before + time.monotonic() - began
-                if update.step % training.save_every == 0 or is_best or finished or stop.signal_number:
-                    self._save()
-                if finished:
-                    return finished
-                if stop.signal_number:
-                    self.recorder.say(f"interrupted; saved step {update.step:,}: the same command goes on from there")
-                    raise Interrupted(stop.signal_number)
-        raise AssertionError("the plan never ends")
-
-    def _validate(self) -> bool:
-        """Validate now; True if the step is among the best and must be kept."""
-        progress, training = self.progress, self.config.training
-        began = time.monotonic()
-        validation = self.validator.validate()
-        value = validation.value(training.best_metric)
-        is_best = value > max(progress.scores.values(), default=-float("inf"))
-        progress.validations_without_best = 0 if is_best else progress.validations_without_best + 1
-        progress.scores[progress.step] = value
-        self.recorder.validation(progress.step, validation, is_best, time.monotonic() - began)
-        return progress.step in progress.ranked()[: training.keep_best]
-
-    def _save(self) -> None:
-        """Publish this step's checkpoint, name it in the index, drop those no longer kept."""
-        training, step = self.config.training, self.progress.step
-        state = capture_state(self.model, self.optimizer, self.precision.scaler, self.progress)
-
-        def write(folder: Path) -> None:
-            save_model(folder, self.model, self.config, self.codecs)
-            save_training_state(folder, state)
-
-        self.run.publish(step_name(step), write)
-        steps = sorted({*self.index.steps, step})
-        best = [ranked for ranked in self.progress.ranked() if ranked in steps][: training.keep_best]
-        kept = sorted({*steps[-training.keep_last :], *best})
-        self.index = CheckpointIndex(steps=kept, best=best, last=step)
-        self.run.write_index(self.index)
-        self.run.prune(self.index.names())
-
-    def _average(self) -> None:
-        """Average the last checkpoints, and keep the result where it beats every single one."""
-        count, training = self.config.training.average_last, self.config.training
-        if count is None or len(self.index.steps) < 2:
-            return
-        steps = self.index.steps[-count:]
-        name = average_name(steps[-1])
-        folders = [self.run.step_folder(step) for step in steps]
-        path = self.run.publish(name, lambda folder: write_average(folders, folder))
-        load_weights(path, self.model)
-        validation = self.validator.validate()
-        value, best = validation.value(training.best_metric), max(self.progress.scores.values())
-        better = value > best
-        if better:
-            self.index = replace(self.index, average=name)
-            self.run.write_index(self.index)
-        self.run.prune(self.index.names())
-        verdict = "better than every step: kept as the best" if better else "no better: dropped"
-        self.recorder.say(
-            f"average of the last {len(steps)} checkpoints: loss {validation.loss:.3f}  BLEU {validation.bleu:.2f}  "
-            f"chrF {validation.chrf:.2f}  ({verdict})"
-        )
-
-    def _summarise(self, result: TrainingResult) -> None:
-        minutes = result.seconds / 60
-        self.recorder.say(f"finished     {result.finished}; {result.step:,} steps in {minutes:,.1f} minutes")
-        if result.best_step is not None:
-            metric = self.config.training.best_metric
-            self.recorder.say(f"best         step {result.best_step:,}, validation {metric} {result.best_value:.2f}")
-        self.recorder.say(f'model        {self.run.path}: tfm translate {self.run.path} "…"')
-
-    def _total_steps(self) -> int | None:
-        """Where the bar ends: max_steps, or the updates of max_epochs, whichever comes first."""
-        training, epoch = self.config.training, self.material.updates_an_epoch
-        limits = [training.max_steps, training.max_epochs and training.max_epochs * epoch]
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def _sampling(self) -> SubwordSampling | None:
-        training = self.config.training
-        if not training.subword_sampling:
-            return None
-        return SubwordSampling(self.codecs, training.subword_sampling, training.seed, self.config.data.max_length)
-
-    def _hardware(self) -> str:
-        device = self.precision.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-        return f"{device} ({name}), {self.config.training.precision}"
-
-
-def _result(run: RunFolder, config: Config, progress: Progress, finished: str) -> TrainingResult:
-    ranked = progress.ranked()
-    best = ranked[0] if ranked else None
-    value = None if best is None else progress.scores[best] * (-1 if config.training.best_metric == "loss" else 1)
-    return TrainingResult(run.path, finished, progress.step, best, value, progress.seconds)
+def _how_to_go_on(config: Config) -> str:
+    if config.training.schedule == "cosine":
+        return "its cosine schedule has come down to zero: train anew with --fresh or in another folder"
+    return "raise the limit to go on, or begin anew with --fresh"

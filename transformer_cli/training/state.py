@@ -26,6 +26,8 @@ class Progress:
     seconds: float = 0.0  # spent training, validation included, over all sessions
     scores: dict[int, float] = field(default_factory=dict)  # step → the best metric's value there
     validations_without_best: int = 0
+    train_corpus: str = ""  # `EncodedCorpus.key`: the plan is over these pairs and no others
+    valid_corpus: str = ""  # the scores are over these pairs
 
     def ranked(self) -> list[int]:
         """The validated steps, best first; of equals the earlier."""
@@ -44,6 +46,8 @@ class Progress:
             seconds=float(values["seconds"]),
             scores={int(step): float(score) for step, score in values["scores"].items()},
             validations_without_best=int(values["validations_without_best"]),
+            train_corpus=str(values["train_corpus"]),
+            valid_corpus=str(values["valid_corpus"]),
         )
 
 

@@ -1,0 +1,43 @@
+"""SIGINT and SIGTERM: noted while training, acted on between two updates, when the state can be saved."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(Exception):
+    """A signal ended training; the state is saved."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.signal_number = signal_number
+
+
+class Stop:
+    """Set by a signal, read after each update."""
+
+    signal_number: int | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Catch SIGINT and SIGTERM inside; the same signal a second time acts at once."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stop.signal_number = number
+        signal.signal(number, before[number])
+
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
