@@ -114,7 +114,7 @@ def _time(rng: random.Random) -> Pair:
 
 
 def _sentence(rng: random.Random) -> Pair:
-    """One sentence pair of one of seven patterns, each ordering its words as its language does."""
+    """One sentence pair of one of eight patterns, each ordering its words as its language does."""
     (who, who_en), (where, where_en) = rng.choice(PEOPLE), rng.choice(PLACES)
     (when, when_en), (what, what_en) = _time(rng), _things(rng)
     verb, verb_en = rng.choice(VERBS)
@@ -128,6 +128,7 @@ def _sentence(rng: random.Random) -> Pair:
             (f"{who} hat {when} {what} {participle}.", f"{who_en} {verb_en} {what_en} {when_en}."),
             (f"{who} {past} {what} {where}.", f"{who_en} {verb_en} {what_en} {where_en}."),
             (f"ich weiß, dass {who} {what} {participle} hat.", f"I know that {who_en} {verb_en} {what_en}."),
+            (f"wer {past} {what} {where}?", f"who {verb_en} {what_en} {where_en}?"),
             (f"wo ist {the_thing}?", f"where is {the_thing_en}?"),
             (f"{the_thing} ist {where}.", f"{the_thing_en} is {where_en}."),
             (f"{when} fährt {who} nach {city}.", f"{who_en} is going to {city_en} {when_en}."),

@@ -1,12 +1,16 @@
 """`tfm evaluate`: sacreBLEU's numbers of the model's translations; every file is checked before one is translated."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.evaluation.metrics import corpus_scores
+from transformer_cli.publishing import publish
+from transformer_cli.run_folder import find_model
 
 
 def test_scores_are_those_of_the_translations_it_keeps(trial: Any, tfm: Any, tmp_path: Path) -> None:
@@ -28,6 +32,32 @@ def test_scores_are_those_of_the_translations_it_keeps(trial: Any, tfm: Any, tmp
     assert [(one["metric"], one["score"], one["signature"]) for one in found["scores"]] == [
         (score.metric, score.score, score.signature) for score in expected
     ]
+
+
+def test_without_files_the_configs_test_set_is_used(trial: Any, tfm: Any, tmp_path: Path) -> None:
+    named = tfm("evaluate", trial.run, "--source", trial.source, "--reference", trial.reference, "--json", "--quiet")
+    missing = tfm("evaluate", trial.run)
+    assert (missing.code, missing.out) == (2, "")
+    assert "no data.test; give --source and --reference" in missing.err
+
+    model = shutil.copytree(find_model(trial.run), tmp_path / "model")
+    config = load_config(model / "config.yaml", [f"data.test={{source: {trial.source}, target: {trial.reference}}}"])
+    publish(tmp_path / "other", lambda folder: copy_model(model, folder, config))
+    configured = tfm("evaluate", tmp_path / "other", "--json", "--quiet")
+    assert json.loads(configured.out)["scores"] == json.loads(named.out)["scores"]
+
+
+def copy_model(model: Path, folder: Path, config: Config) -> None:
+    """The model, with another config, into a folder that is being published."""
+    shutil.copytree(model, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest.json"))
+    (folder / "config.yaml").write_text(dump_config(config))
+
+
+@pytest.mark.parametrize("half", [["--source", "x"], ["--reference", "x"]])
+def test_half_a_test_set_is_refused(trial: Any, tfm: Any, half: list[str]) -> None:
+    result = tfm("evaluate", trial.run, *half)
+    assert (result.code, result.out) == (2, "")
+    assert "--source and --reference belong together" in result.err
 
 
 def test_perfect_references_and_the_choice_of_metrics(trial: Any, tfm: Any, tmp_path: Path) -> None:

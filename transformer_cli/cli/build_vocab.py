@@ -73,6 +73,8 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
         notes = [*notes, f"renamed {path} to {run.set_aside()}"]
     run.create()
     with run.lock():
+        if not fresh and run.vocab_path.exists():
+            raise UserError(f"{path}: another tfm built a vocabulary here meanwhile; choose another folder with --out")
         run.clean_temporaries()
         atomic_write(run.config_path, dump_config(config))
         run.publish_vocabulary(codecs.save)

@@ -20,19 +20,25 @@ from transformer_cli.cli.arguments import (
 from transformer_cli.cli.loading import load_translator
 from transformer_cli.cli.output import align, check_output, note, open_results
 from transformer_cli.cli.progress import Progress
+from transformer_cli.errors import UserError
 
 
 def evaluate(
     model: Model,
     source: Annotated[
-        Path, typer.Option("--source", metavar="FILE", help="Source sentences, a line each (plain or .gz).")
-    ],
+        Path | None,
+        typer.Option(
+            "--source",
+            metavar="FILE",
+            help="Source sentences, a line each (plain or .gz).  [default: data.test of the model's config]",
+        ),
+    ] = None,
     reference: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--reference", metavar="FILE", help="Their translations, aligned. Repeatable: several references."
         ),
-    ],
+    ] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,6 +62,7 @@ def evaluate(
     cased and detokenised; BLEU's tokeniser follows the target language (zh, ja-mecab, ko-mecab, else 13a).
 
     \b
+    tfm evaluate checkpoints/multi30k_de_en
     tfm evaluate checkpoints/multi30k_de_en --source test.de \\
         --reference test.en --beam 5 --output test.hypothesis.en
     """
@@ -66,13 +73,16 @@ def evaluate(
     check_metrics(metrics)
     check_search(beam=beam, greedy=greedy)
     check_output(output_file)
-    test_set = evaluation_of.read_test_set(source, reference)
+    if (source is None) != (not reference):
+        raise UserError("--source and --reference belong together: give both, or neither for the config's data.test")
+    test_set = evaluation_of.read_test_set(source, reference) if source and reference else None
     translator, options = load_translator(
         model,
         device,
         batch_tokens=batch_tokens,
         changes=search_changes(beam=beam, greedy=greedy, length_penalty=length_penalty),
     )
+    test_set = test_set or evaluation_of.configured_test_set(translator.config)
     with Progress("translated", total=len(test_set.sources), quiet=quiet) as progress:
         evaluation = evaluation_of.evaluate(
             translator,

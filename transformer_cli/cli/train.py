@@ -23,9 +23,9 @@ def train(
 ) -> None:
     """Train a translator; continue RUN where it was interrupted.
 
-    Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps, max_epochs,
-    patience, keep_last, keep_best, save_every, workers and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM
-    save the state and leave with 130 and 143.
+    Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps (unless the schedule
+    is cosine), max_epochs, patience, keep_last, keep_best, save_every, workers and decoding.* may then differ. Ctrl-C
+    (SIGINT) and SIGTERM save the state and leave with 130 and 143.
 
     \b
     tfm train configs/multi30k_de_en.yaml

@@ -1,7 +1,6 @@
 """`tfm translate`: lines in, as many lines out, in order; from arguments, a file or stdin."""
 
 import contextlib
-import gzip
 import io
 import os
 import sys
@@ -204,10 +203,10 @@ class _Input:
     def __iter__(self) -> Iterator[str]:
         try:
             yield from self.reader
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise UserError(
-                f"{self.name}:{self.reader.lines + 1}: the gzip data is damaged or cut off; copy the file again"
-            ) from None
+        except (OSError, EOFError, zlib.error) as error:
+            from transformer_cli.text.lines import read_fault
+
+            raise UserError(f"{self.name}:{self.reader.lines + 1}: {read_fault(error)}") from None
 
 
 @contextlib.contextmanager
@@ -218,12 +217,10 @@ def _open_input(text: Sequence[str] | None, path: Path | None) -> Iterator[_Inpu
     elif path is None or str(path) == "-":
         yield _Input(cast(BinaryIO, sys.stdin.buffer), "stdin")
     else:
-        try:
-            stream = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115  (closed below)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}; name a text file, plain or .gz") from None
-        with stream:
-            yield _Input(cast(BinaryIO, stream), str(path))
+        from transformer_cli.text.lines import open_bytes
+
+        with open_bytes(path) as stream:
+            yield _Input(stream, str(path))
 
 
 def _input_warnings(reader: "LineReader") -> list[str]:

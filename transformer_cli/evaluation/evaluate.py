@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.data.corpora import dropped
+from transformer_cli.config import Config
+from transformer_cli.data.corpora import dropped, open_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import Score, corpus_scores, load_scorers
 from transformer_cli.text.lines import read_lines
@@ -57,6 +58,15 @@ def read_test_set(source: Path, references: Sequence[Path]) -> EvaluationSet:
             )
         sets.append(lines)
     return EvaluationSet(sources, sets, notes)
+
+
+def configured_test_set(config: Config) -> EvaluationSet:
+    """What `data.test` in a model's config names; `UserError` where it names nothing, or its data is faulty."""
+    if config.data.test is None:
+        raise UserError("the model's config names no data.test; give --source and --reference")
+    corpus = open_corpus(config.data.test, config.data.source_language, config.data.target_language)
+    pairs = list(corpus.pairs())
+    return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
 
 
 def _read(path: Path, notes: list[str]) -> list[str]:

@@ -28,7 +28,7 @@ class TextLines:
         self.number = 0  # of the line read last, from 1
         self.carriage_returns = 0
         self.byte_order_mark = False
-        self._file = _open(self.path)
+        self._file = open_bytes(self.path)
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -38,7 +38,7 @@ class TextLines:
             raw = self._file.readline()
         except (OSError, EOFError, zlib.error) as error:
             self.close()
-            raise UserError(f"{self.path}:{self.number + 1}: {_read_fault(error)}") from None
+            raise UserError(f"{self.path}:{self.number + 1}: {read_fault(error)}") from None
         if not raw:
             self.close()
             raise StopIteration
@@ -122,7 +122,8 @@ def _strip(raw: bytes, *, first: bool) -> tuple[bytes, bool, bool]:
     return (raw[:-1] if carriage_return else raw), carriage_return, byte_order_mark
 
 
-def _open(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a text file for reading, decompressed if its name ends in `.gz`; `UserError` where that cannot be."""
     try:
         if path.suffix == ".gz":
             return cast(BinaryIO, gzip.open(path, "rb"))
@@ -135,7 +136,8 @@ def _open(path: Path) -> BinaryIO:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _read_fault(error: Exception) -> str:
+def read_fault(error: Exception) -> str:
+    """What to say of an error that reading met: damaged gzip data, or what the system says."""
     if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" in str(error):
         return "is named .gz but holds no gzip data; rename or compress it"
     if isinstance(error, EOFError):
