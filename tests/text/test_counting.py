@@ -1,15 +1,16 @@
 """Counting: exact with little memory and with several processes."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config import Config
-from transformer_cli.errors import UserError
 from transformer_cli.text import counting
 from transformer_cli.text.counting import SideCounter, StringCounter, count_tokens
+from transformer_cli.text.processes import map_in_processes
 from transformer_cli.text.words import CharacterTokeniser
 
 PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -65,24 +66,15 @@ def test_processes_count_what_one_process_counts(
 ) -> None:
     alone = counted(word_config.model_copy(update={"data": word_config.data.model_copy(update={"workers": 0})}), pairs)
     started = []
-    in_processes = counting._in_processes
-    monkeypatch.setattr(counting, "_in_processes", lambda *args: started.append(1) or in_processes(*args))
+
+    def watched(*arguments: Any) -> Any:
+        started.append(1)
+        return map_in_processes(*arguments)
+
+    monkeypatch.setattr(counting, "map_in_processes", watched)
     monkeypatch.setattr(counting, "CHUNK", 20)
     assert word_config.data.workers == 1
     assert counted(word_config, pairs) == alone
     assert started
     assert counted(word_config, pairs[:20]) == counted(word_config, pairs[:20])
     assert len(started) == 1, "processes were started for a single chunk"
-
-
-def test_a_process_that_dies_is_explained(
-    pairs: list[tuple[str, str]], word_config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(counting, "CHUNK", 20)
-    monkeypatch.setattr(counting, "_start_worker", _die)
-    with pytest.raises(UserError, match=r"^data.workers: a counting process ended early"):
-        counted(word_config, pairs)
-
-
-def _die(config: Config) -> None:
-    raise SystemExit(1)

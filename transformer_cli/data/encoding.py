@@ -3,21 +3,16 @@
 Called by encoded.py. What comes out depends on the pairs and the codecs alone, not on the number of processes.
 """
 
-import multiprocessing
-import signal
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
+from transformer_cli.text.processes import map_in_processes
 
 Pair = tuple[str, str]
 
@@ -80,23 +75,7 @@ def encode_in_order(encoder: PairEncoder, pairs: Iterable[Pair], workers: int) -
             break
     else:
         return
-    # spawned, not forked: the caller may run threads, and a fresh process holds nothing of the caller's memory
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(encoder,))
-    waiting: deque[Future[EncodedChunk]] = deque()
-    try:
-        for chunk in chunks:
-            waiting.append(pool.submit(_encode, chunk))
-            if len(waiting) > 2 * workers:  # enough to keep all busy; more would fill the memory
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    except BrokenProcessPool:
-        raise UserError(
-            f"one of {workers} encoding processes died, likely for want of memory; lower data.workers (0: none)"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    yield from map_in_processes(encoder, chunks, workers)
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
@@ -110,16 +89,3 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-_worker_encoder: PairEncoder  # of this worker process
-
-
-def _start_worker(encoder: PairEncoder) -> None:
-    global _worker_encoder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for us
-    _worker_encoder = encoder
-
-
-def _encode(pairs: list[Pair]) -> EncodedChunk:
-    return _worker_encoder(pairs)

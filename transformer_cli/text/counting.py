@@ -3,20 +3,16 @@
 import heapq
 import itertools
 import json
-import multiprocessing
-import signal
 import tempfile
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from operator import itemgetter
 from types import TracebackType
 from typing import IO, Self
 
 from transformer_cli.config import Config
-from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Preparation, Tokeniser, word_tokeniser
+from transformer_cli.text.processes import map_in_processes
 
 STRINGS_IN_MEMORY = 2_000_000  # distinct ones in one counter; a string takes some 200 bytes
 CHUNK = 20_000  # pairs handed to a process at a time
@@ -118,11 +114,11 @@ def count_tokens(pairs: Pairs, config: Config, source: StringCounter, target: St
     """Add the tokens of every pair to the counters (which may be one), in `config.data.workers` processes."""
     chunks = _chunks(pairs)
     first = list(itertools.islice(chunks, config.data.workers + 1))
-    counted: Iterator[tuple[Counts, Counts]]
+    chunks, counter = itertools.chain(first, chunks), PairCounter(config)
     if config.data.workers > 0 and len(first) > config.data.workers:
-        counted = _in_processes(itertools.chain(first, chunks), config)
+        counted = map_in_processes(counter, chunks, config.data.workers)
     else:  # too little for processes to be worth their start
-        counted = map(PairCounter(config), itertools.chain(first, chunks))
+        counted = map(counter, chunks)
     for source_counts, target_counts in counted:
         source.update(source_counts)
         target.update(target_counts)
@@ -132,38 +128,3 @@ def _chunks(pairs: Pairs) -> Iterator[list[tuple[str, str]]]:
     iterator = iter(pairs)
     while chunk := list(itertools.islice(iterator, CHUNK)):
         yield chunk
-
-
-_counter: PairCounter | None = None  # a worker process's own
-
-
-def _start_worker(config: Config) -> None:
-    global _counter
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
-    _counter = PairCounter(config)
-
-
-def _count_chunk(chunk: list[tuple[str, str]]) -> tuple[Counts, Counts]:
-    assert _counter is not None, "the worker was not started"
-    return _counter(chunk)
-
-
-def _in_processes(chunks: Iterator[list[tuple[str, str]]], config: Config) -> Iterator[tuple[Counts, Counts]]:
-    """Counts of chunks, in order; only a few chunks are under way at a time."""
-    workers = config.data.workers
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(config,)) as pool:
-        pending: deque[Future[tuple[Counts, Counts]]] = deque()
-        try:
-            for chunk in chunks:
-                pending.append(pool.submit(_count_chunk, chunk))
-                if len(pending) > workers + 1:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        except BrokenProcessPool:
-            raise UserError(
-                "data.workers: a counting process ended early (out of memory?); set data.workers to 0 or lower"
-            ) from None
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
