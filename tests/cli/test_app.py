@@ -79,7 +79,7 @@ def test_debug_shows_the_traceback_and_ends_with_the_same_line(
         (["translate", "m", "--batch-tokens", "0"], "'--batch-tokens'.*allowed: at least 1", "tfm translate"),
         (["translate", "m", "--sample", "--top-p", "1.5"], "'--top-p'.*allowed: 0.0 to 1.0", "tfm translate"),
         (["translate", "m", "--sample", "--top-k", "0"], "'--top-k'.*allowed: at least 1", "tfm translate"),
-        (["evaluate", "m", "--source", "a"], "missing option '--reference'", "tfm evaluate"),
+        (["score", "m", "--source", "a"], "missing option '--target'", "tfm score"),
         (["average", "a", "b"], "missing option '--out'", "tfm average"),
         (["average", "a", "--out", "b", "--last", "0"], "'--last'.*allowed: at least 1", "tfm average"),
     ],
