@@ -110,8 +110,12 @@ DAMAGED_WEIGHTS: dict[str, tuple[Callable[[Path], None], bool, str]] = {
     "truncated, manifest made anew": (cut, True, "no safetensors file"),
     "a flipped bit": (flip, False, "does not match its manifest"),
     "not there": (lambda folder: (folder / WEIGHTS).unlink(), False, WEIGHTS),
-    "a missing tensor": (rewrite(lambda tensors: tensors.pop(NAME)), True, f"has no tensor {NAME}"),
-    "a misshapen tensor": (rewrite(lambda tensors: tensors.update({NAME: torch.zeros(3, 4)})), True, f"{NAME} is 3×4"),
+    "a missing tensor": (rewrite(lambda tensors: tensors.pop(NAME)), True, f"tensor {NAME} is missing"),
+    "a misshapen tensor": (
+        rewrite(lambda tensors: tensors.update({NAME: torch.zeros(3, 4)})),
+        True,
+        f"tensor {NAME} is [3, 4]",
+    ),
 }
 
 

@@ -4,6 +4,7 @@ import io
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_text_without_words_is_refused(configure: Configure, tokenizer: str, sha
         if tokenizer == "sentencepiece" and blank:
             continue  # spaces are text there
         with pytest.raises(UserError, match=f"^{where}: holds no text"):
-            build_codecs(configure(tokenizer, shared=shared), lambda blank=blank: blank)
+            build_codecs(configure(tokenizer, shared=shared), partial(list[tuple[str, str]], blank))
 
 
 # --- what the user sees -------------------------------------------------------------------------------------------
