@@ -164,10 +164,11 @@ def test_sampling_follows_its_seed(trial: Any, tfm: Any) -> None:
 
 
 def test_unknown_words_are_copied_unless_kept(trial: Any, tfm: Any) -> None:
-    line = "Zyzzyva " * 3
-    copied = tfm("translate", trial.words, line).out
-    kept = tfm("translate", trial.words, line, "--keep-unknown").out
+    draw = ["translate", trial.words, *["Zyzzyva " * 8] * 12, "--sample", "--seed", 3]  # of random weights: some <unk>
+    copied = tfm(*draw).out
+    kept = tfm(*draw, "--keep-unknown").out
     assert "<unk>" not in copied
+    assert "<unk>" in kept, "nothing unknown: the test shows nothing"
     assert copied == kept.replace("<unk>", "Zyzzyva")
 
 
