@@ -303,6 +303,20 @@ _CoreLoader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 _CoreLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
 
+class _CoreDumper(yaml.SafeDumper):
+    """Quotes every text that `_CoreLoader` would not read back as the same text."""
+
+
+def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
+    resolvers = [pattern for entries in _CoreLoader.yaml_implicit_resolvers.values() for _, pattern in entries]
+    plain = text.isprintable() and not any(pattern.match(text) for pattern in resolvers)
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+    return node
+
+
+_CoreDumper.add_representer(str, _represent_text)
+
+
 def _parse_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_CoreLoader)  # noqa: S506  (a SafeLoader with stricter rules)
@@ -416,4 +430,5 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 def dump_config(config: Config) -> str:
     """The resolved config as YAML that `load_config` reads back to an equal config."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    tree = config.model_dump(mode="json")
+    return str(yaml.dump(tree, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True))

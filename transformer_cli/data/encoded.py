@@ -239,7 +239,7 @@ def _side(rows: pa.RecordBatch, side: str) -> _Side:
         _, text_offsets, text = rows.column(f"{side}_text").buffers()
     return _Side(
         offsets=_view(offsets, np.int32)[: rows.num_rows + 1],  # buffers may be padded
-        ids=_view(ids, column.type.value_type.to_pandas_dtype()),
+        ids=_view(ids, np.dtype(str(column.type.value_type))),
         text_offsets=_view(text_offsets, np.int32),
         text=_view(text, np.uint8),
     )

@@ -61,7 +61,7 @@ class PairEncoder:
         kind = self.schema.field("source_ids").type
         offsets = np.zeros(len(rows) + 1, dtype=np.int32)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
-        values = np.fromiter(chain.from_iterable(rows), kind.value_type.to_pandas_dtype(), count=int(offsets[-1]))
+        values = np.fromiter(chain.from_iterable(rows), np.dtype(str(kind.value_type)), count=int(offsets[-1]))
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=kind)
 
 
