@@ -121,16 +121,23 @@ def test_samples_are_distributed_as_sentencepiece_draws_them(
     sentencepiece.set_random_generator_seed(1)
     rng = random.Random(1)
     strength = 0.3
-    words = sorted({word for pair in pairs for word in pair[0].split()})
-    for word in [word for word in words if 3 <= len(tokeniser.tokens(word)) < len(word) - 1 < 7][:3]:
+    compared = 0
+    for word in sorted({word for pair in pairs for word in pair[0].split()}):
+        if not 3 <= len(tokeniser.tokens(word)) < len(word) - 1 < 7:
+            continue
         theirs = Counter(
             tuple(processor.encode(word, out_type=str, enable_sampling=True, alpha=strength, nbest_size=-1))
             for _ in range(DRAWS)
         )
+        if len(theirs) == 1:
+            continue  # a word that has one segmentation only
         ours = Counter(tuple(tokeniser.sample(word, strength, rng)) for _ in range(DRAWS))
         expected = {parts: count / DRAWS for parts, count in theirs.items()}
-        assert len(expected) > 1
         assert distance(ours, expected) < 2 * likely_distance(expected)
+        compared += 1
+        if compared == 3:
+            return
+    raise AssertionError(f"only {compared} words can be cut in several ways")
 
 
 @PATIENT
