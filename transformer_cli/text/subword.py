@@ -22,6 +22,9 @@ SPACE = "\u2581"  # what sentencepiece writes for a space
 # A literal U+2581 becomes ESCAPE AS_SPACE, a literal ESCAPE becomes ESCAPE AS_ESCAPE (all three noncharacters).
 ESCAPE, AS_ESCAPE, AS_SPACE = "\ufdd0", "\ufdd1", "\ufdd2"
 THREADS = 8  # sums of floats depend on their number, so it is the same on every machine
+# Unigram training starts from so many pieces for each one that is wanted (sentencepiece's own 1,000,000 at most): more
+# cost time and memory, and segment no better.
+SEEDS_A_PIECE = 10
 LONGEST_WORD = 4192  # bytes; longer ones (no words of a language) don't take part in training
 
 sentencepiece.SetMinLogLevel(2)
@@ -180,6 +183,7 @@ def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig,
             byte_fallback=options.byte_fallback,
             user_defined_symbols=[_hide_spaces(symbol) for symbol in options.symbols],
             required_chars=SPACE,
+            seed_sentencepiece_size=min(1_000_000, max(50_000, SEEDS_A_PIECE * options.size)),
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             max_sentence_length=LONGEST_WORD,
