@@ -25,8 +25,9 @@ from transformer_cli.model.build import build_model
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.positions import sinusoidal_table
 from transformer_cli.training.allocator import keep_large_buffers
-from transformer_cli.training.loop import PRECISIONS, Precision, build_optimizer, train_steps
+from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import PRECISIONS, Precision
 
 VOCABULARY = 8000
 SHAPE = ModelConfig(encoder_layers=3, decoder_layers=3, d_model=256, heads=4, d_ff=1024, dropout=0.1, norm="pre")

@@ -104,7 +104,7 @@ CHOICES: dict[str, list[str]] = {
     "model.tie_embeddings": ["none", "decoder", "all"],
     "training.optimizer": ["adam", "adamw"],
     "training.schedule": ["noam", "inverse_sqrt", "cosine", "constant"],
-    "training.precision": ["fp32", "bf16", "fp16"],
+    "training.precision": ["fp32", "bf16", "fp16", "auto"],
     "training.best_metric": ["bleu", "chrf", "loss"],
     "decoding.length_penalty_kind": ["average", "gnmt"],
     "decoding.stopping": ["first", "exact"],

@@ -170,7 +170,7 @@ class TrainingConfig(Section):
     peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # every schedule but noam
     label_smoothing: Fraction = 0.1
     clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest gradient norm; null: no clipping
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"  # auto: bf16 where the device has it
     subword_sampling: Fraction = 0.0  # bpe: dropout of merges; unigram: smoothing α of sampling; 0: off
     validate_every: Positive = 1000  # steps
     validation_sentences: Positive = 1000  # translated for BLEU and chrF; the loss is taken over all

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from transformer_cli.config import ModelConfig
+from transformer_cli.model import attention as attention_module
 from transformer_cli.model.attention import MultiHeadAttention, attention_weights
 from transformer_cli.model.cache import KeysValues
 from transformer_cli.model.layers import build_attention
@@ -54,20 +56,25 @@ def test_attention_is_the_papers_formula_head_by_head(head_dim: int) -> None:
             expected[sentence, position] = attention.output.weight @ torch.cat(parts) + attention.output.bias
 
     for need_weights in (False, True):
-        result, _ = attention(states, attention.keys_values(memory), PADDED, need_weights=need_weights)
+        with torch.no_grad():  # the fused kernel, then the open products
+            result, _ = attention(states, attention.keys_values(memory), PADDED, need_weights=need_weights)
         torch.testing.assert_close(result, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["padding", "causal", "chunk", "none"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_open_weights_change_nothing_and_sum_to_one(kind: str, dtype: torch.dtype) -> None:
+def test_open_weights_change_nothing_and_sum_to_one(
+    kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused = count_calls(monkeypatch)
     attention = make_attention().to(dtype)
     states = torch.randn(2, 2 if kind == "chunk" else 4, 6, dtype=dtype, requires_grad=True)
     memory = torch.randn(2, 4, 6, dtype=dtype, requires_grad=True)
     mask = {"padding": PADDED, "chunk": causal_mask(2, 4)}.get(kind)
     wanted = [states, memory, *attention.parameters()]
     results = []
-    for need_weights in (False, True):
+    for short, need_weights in ((0, False), (4, False), (4, True)):  # fused, plain products, and with weights
+        monkeypatch.setattr(attention_module, "SHORT", short)
         result, weights = attention(
             states, attention.keys_values(memory), mask, causal=kind == "causal", need_weights=need_weights
         )
@@ -81,13 +88,44 @@ def test_open_weights_change_nothing_and_sum_to_one(kind: str, dtype: torch.dtyp
     if forbidden is not None:
         assert weights.masked_select(forbidden).eq(0).all()
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    for fast, openly in zip(*results, strict=True):
-        torch.testing.assert_close(openly, fast, rtol=tolerance, atol=tolerance)
+    for fast, *openly in zip(*results, strict=True):
+        for other in openly:
+            torch.testing.assert_close(other, fast, rtol=tolerance, atol=tolerance)
+    assert len(fused) == 1
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The calls of the fused kernel from now on."""
+    calls: list[object] = []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(*arguments: Any, **options: Any) -> Tensor:
+        calls.append(options)
+        return kernel(*arguments, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    return calls
+
+
+def test_the_fused_kernel_serves_long_sentences_and_all_that_does_not_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    attention, fused = make_attention(), count_calls(monkeypatch)
+    states = torch.randn(2, 4, 6, dtype=torch.float64)
+    monkeypatch.setattr(attention_module, "SHORT", 4)
+    attention(states, attention.keys_values(states), PADDED)
+    assert len(fused) == 0
+    with torch.no_grad():
+        attention(states, attention.keys_values(states), PADDED)
+    assert len(fused) == 1
+    monkeypatch.setattr(attention_module, "SHORT", 3)
+    attention(states, attention.keys_values(states), PADDED)
+    assert len(fused) == 2
 
 
 @pytest.mark.parametrize("kind", ["padding", "causal"])
+@pytest.mark.parametrize("short", [0, 4], ids=["fused", "plain"])
 @pytest.mark.parametrize("need_weights", [False, True], ids=["fast", "open"])
-def test_gradcheck(kind: str, need_weights: bool) -> None:
+def test_gradcheck(kind: str, short: int, need_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_module, "SHORT", short)
     attention = make_attention(d_model=4, heads=2, head_dim=3)
     names = [name for name, _ in attention.named_parameters()]
     states = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)

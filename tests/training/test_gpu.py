@@ -12,8 +12,9 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position
 from transformer_cli.model.build import build_model
 from transformer_cli.run_folder import WEIGHTS, RunFolder
-from transformer_cli.training.loop import Precision, build_optimizer, train_steps
+from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import Precision
 from transformer_cli.training.run import train
 
 pytestmark = pytest.mark.gpu

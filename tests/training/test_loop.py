@@ -14,13 +14,13 @@ from transformer_cli.model.decoder import DecoderOutput
 from transformer_cli.model.generator import Generator
 from transformer_cli.training.loop import (
     MAX_SKIPPED,
-    Precision,
     Update,
     build_optimizer,
     group_updates,
     train_steps,
 )
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import Precision
 
 CPU = torch.device("cpu")
 VOCABULARY = 20

@@ -8,6 +8,8 @@ from torch.nn import functional
 
 from transformer_cli.model.cache import KeysValues
 
+SHORT = 128  # keys; up to here plain products train faster on a CPU than its fused kernel (docs/benchmarks.md)
+
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q Kᵀ / √d_k) (§3.2.1, eq. 1), openly. Query (B, H, T, d), keys (B, H, S, d), mask → (B, H, T, S)"""
@@ -49,13 +51,14 @@ class MultiHeadAttention(nn.Module):
         """Attend from states (B, T, D) to keys and values (B, H, S, head_dim).
 
         `mask` broadcasts to (B, H, T, S), True = may attend; `causal` says it for T = S without a mask. Returns the
-        mixed values (B, T, D) and, only if `need_weights`, the weights (B, H, T, S), computed openly.
+        mixed values (B, T, D) and, only if `need_weights`, the weights (B, H, T, S).
         """
         batch, length, _ = states.shape
         query = self.query(states).view(batch, length, self.heads, self.head_dim).transpose(1, 2)  # (B, H, T, d)
         keys, values = keys_values
         weights = None
-        if need_weights:
+        plain = query.device.type == "cpu" and torch.is_grad_enabled() and keys.size(2) <= SHORT
+        if need_weights or plain:
             if causal:
                 mask = torch.ones(length, length, dtype=torch.bool, device=states.device).tril()
             weights = attention_weights(query, keys, mask)
@@ -64,4 +67,4 @@ class MultiHeadAttention(nn.Module):
             dropout = self.dropout if self.training else 0.0
             mixed = functional.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
         joined = mixed.transpose(1, 2).reshape(batch, length, self.heads * self.head_dim)  # (B, T, H·d)
-        return self.output(joined), weights
+        return self.output(joined), weights if need_weights else None

@@ -13,11 +13,10 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position
 from transformer_cli.errors import UserError
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import Precision
 from transformer_cli.training.schedules import learning_rate
 
 MAX_SKIPPED = 20  # updates in a row whose gradients were not finite
-
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -30,18 +29,6 @@ class Update:
     target_tokens: int
     learning_rate: float
     gradient_norm: float  # before clipping
-
-
-class Precision:
-    """fp32, bf16 or fp16 (autocast); fp16 scales the loss, so that small gradients survive."""
-
-    def __init__(self, name: str, device: torch.device) -> None:
-        self.device, self.type = device, PRECISIONS[name]
-        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
-
-    def autocast(self) -> torch.autocast:
-        """The context of a forward pass."""
-        return torch.autocast(self.device.type, dtype=self.type, enabled=self.type is not None)
 
 
 def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> torch.optim.Optimizer:

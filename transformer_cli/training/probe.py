@@ -7,8 +7,9 @@ from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.loader import SubwordSampling, largest_batch
 from transformer_cli.errors import UserError
-from transformer_cli.training.loop import Precision, accumulate_gradients
+from transformer_cli.training.loop import accumulate_gradients
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import Precision
 
 
 def probe_memory(

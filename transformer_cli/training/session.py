@@ -25,8 +25,9 @@ from transformer_cli.model.build import build_model
 from transformer_cli.publishing import atomic_write
 from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name, step_name
 from transformer_cli.training.continuation import finished_because
-from transformer_cli.training.loop import Precision, build_optimizer, train_steps
+from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import Precision
 from transformer_cli.training.preparation import Material, describe_training
 from transformer_cli.training.probe import probe_memory
 from transformer_cli.training.recorder import Recorder
@@ -238,7 +239,7 @@ class Session:
     def _hardware(self) -> str:
         device = self.precision.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-        return f"{device} ({name}), {self.config.training.precision}"
+        return f"{device} ({name}), {self.precision.name}"
 
 
 def result_of(run: RunFolder, config: Config, progress: Progress, finished: str) -> TrainingResult:

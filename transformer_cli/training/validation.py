@@ -17,8 +17,8 @@ from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.text.codec import Codecs
-from transformer_cli.training.loop import Precision
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import Precision
 
 SAMPLES = 3  # translations shown
 
