@@ -1,0 +1,131 @@
+"""The sample corpus: 21,000 German–English sentence pairs, the same ones every time (`data/sample/`, `tfm demo`).
+
+`python -m transformer_cli.demo.corpus FOLDER` writes it.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from transformer_cli.demo.grammar import Sentence, Wanted, possible, sentence
+from transformer_cli.demo.phrases import Dice
+from transformer_cli.errors import UserError
+from transformer_cli.publishing import atomic_write
+
+SPLITS = {"train": 20_000, "valid": 500, "test": 500}  # sentence pairs
+UNSEEN = 250  # of test: a verb with an object that it never meets in training
+_SEED = 1
+_HELD_OUT = 90  # combinations of a verb and a noun that only test has
+_OTHERS = 5  # so many more partners at least has every verb and noun that is held out once
+
+Pair = tuple[str, str]  # German, English
+
+
+class Corpus(NamedTuple):
+    """`unseen` are positions in test, from 0: sentences whose verb and object never meet in training."""
+
+    train: list[Pair]
+    valid: list[Pair]
+    test: list[Pair]
+    unseen: list[int]
+
+
+class Drawn(NamedTuple):
+    """The corpus with the grammar's record of every sentence; `held_out` are the combinations kept for test."""
+
+    sentences: dict[str, list[Sentence]]
+    unseen: list[int]
+    held_out: list[Wanted]
+
+
+def _held_out(dice: Dice) -> list[Wanted]:
+    """Combinations to keep from training: few of any verb and of any noun, and none that has few to begin with."""
+    candidates = possible()
+    verbs, nouns = Counter(one.verb for one in candidates), Counter(one.noun for one in candidates)
+    left_verbs, left_nouns = {verb: n // 5 for verb, n in verbs.items()}, {noun: n // 4 for noun, n in nouns.items()}
+    chosen: list[Wanted] = []
+    for one in dice.shuffled(candidates):
+        enough = min(verbs[one.verb], nouns[one.noun]) > _OTHERS
+        if enough and left_verbs[one.verb] and left_nouns[one.noun] and len(chosen) < _HELD_OUT:
+            left_verbs[one.verb] -= 1
+            left_nouns[one.noun] -= 1
+            chosen.append(one)
+    return chosen
+
+
+def _new(sentences: Iterator[Sentence]) -> Iterator[Sentence]:
+    """Those whose German and English have not come yet."""
+    seen: set[str] = set()
+    for one in sentences:
+        if not {one.german, one.english} & seen:
+            seen |= {one.german, one.english}
+            yield one
+
+
+def _stream(dice: Dice, held_out: list[Wanted]) -> Iterator[Sentence]:
+    """First `UNSEEN` sentences with the held-out combinations in turn, then endless ones without any of them."""
+    for number in range(UNSEEN):
+        wanted = held_out[number % len(held_out)]
+        made = sentence(dice, wanted)
+        while wanted not in made.objects:
+            made = sentence(dice, wanted)
+        yield made
+    forbidden = set(held_out)
+    while True:
+        made = sentence(dice)
+        if not made.combinations & forbidden:
+            yield made
+
+
+def draw() -> Drawn:
+    """Make the corpus: test first, so that training is what avoids it."""
+    dice = Dice(_SEED)
+    held_out = _held_out(dice)
+    new = _new(_stream(dice, held_out))
+    test = dice.shuffled([next(new) for _ in range(SPLITS["test"])])
+    rest = {name: [next(new) for _ in range(size)] for name, size in SPLITS.items() if name != "test"}
+    unseen = [at for at, made in enumerate(test) if set(made.objects) & set(held_out)]
+    return Drawn({**rest, "test": test}, unseen, held_out)
+
+
+def build_corpus() -> Corpus:
+    """The sample corpus: the same in every process and under every Python."""
+    drawn = draw()
+    pairs = {name: [(made.german, made.english) for made in made_all] for name, made_all in drawn.sentences.items()}
+    return Corpus(pairs["train"], pairs["valid"], pairs["test"], drawn.unseen)
+
+
+def write_corpus(folder: Path) -> None:
+    """Write `train`, `valid`, `test` and `test-unseen` as `.de` and `.en`; raises `UserError` where it cannot."""
+    corpus = build_corpus()
+    splits = {name: getattr(corpus, name) for name in SPLITS} | {
+        "test-unseen": [corpus.test[at] for at in corpus.unseen]
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, pairs in splits.items():
+            for column, language in enumerate(("de", "en")):
+                atomic_write(folder / f"{name}.{language}", "".join(f"{pair[column]}\n" for pair in pairs))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot write the sample corpus: {error.strerror}; name another folder") from None
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m transformer_cli.demo.corpus FOLDER`."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print("error: usage: python -m transformer_cli.demo.corpus FOLDER", file=sys.stderr)
+        return 2
+    try:
+        write_corpus(Path(arguments[0]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    sizes = ", ".join(f"{size:,} {split}" for split, size in SPLITS.items())
+    print(f"{arguments[0]}: {sizes} sentence pairs, German and English", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
