@@ -13,7 +13,7 @@ from transformer_cli.decoding.torch_engine import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
 from transformer_cli.run_folder import CheckpointIndex, RunFolder
-from transformer_cli.training.allocator import keep_large_buffers
+from transformer_cli.training.allocator import keep_few_kernels, keep_large_buffers
 from transformer_cli.training.continuation import check_continuation, check_corpora, finished_because
 from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
 from transformer_cli.training.recorder import load_tensorboard
@@ -39,6 +39,7 @@ def train(
     `UserError` before anything is written, and `Interrupted` after SIGINT or SIGTERM, with the state saved.
     """
     keep_large_buffers()
+    keep_few_kernels()
     run, torch_device = RunFolder(path), choose_device(device)
     run.check_writable()
     load_scorers(("bleu", "chrf"), config.data.target_language)
