@@ -19,9 +19,11 @@ import typer
 import typer.main
 
 from transformer_cli import __version__
-from transformer_cli.cli import average, build_vocab, evaluate, score, train, translate
-from transformer_cli.cli.output import silence_stdout
+from transformer_cli.cli import average, build_vocab, evaluate, plot, score, train, translate
+from transformer_cli.cli.output import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError
+
+LONGEST_REASON = 150  # characters of an unforeseen error that are shown
 
 app = typer.Typer(
     name="tfm",
@@ -76,6 +78,7 @@ app.command("translate")(translate.translate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("score")(score.score)
 app.command("average")(average.average)
+app.add_typer(plot.app, name="plot")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _settle_process()
         try:
             result = command.main(args=arguments, prog_name="tfm", standalone_mode=False)
-            sys.stdout.flush()
+            flush_stdout()
             return result if isinstance(result, int) else 0
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -103,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if isinstance(error, OSError):
                 silence_stdout()
             with contextlib.suppress(OSError):
-                print("error: " + " ".join(message.splitlines()), file=sys.stderr, flush=True)
+                print("error: " + _one_line(message), file=sys.stderr, flush=True)
             return code
 
 
@@ -127,8 +130,19 @@ def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
         return 1, f"{where}{error.strerror}"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return 1, "out of memory; take smaller batches (--batch-tokens, training.batch_tokens) or a smaller model"
-    kind = type(error).__name__
-    return 1, f"internal: {kind}: {error} (TFM_DEBUG=1 shows where; please report it)"
+    kind, reason = type(error).__name__, _one_line(str(error))
+    if kind == "RuntimeError" and "can't allocate memory" in reason:  # torch's, of the machine's own memory
+        return _explain(MemoryError(), arguments)
+    reason = reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
+    return 1, f"internal: {kind}: {reason} (TFM_DEBUG=1 shows where; please report it)"
+
+
+def _one_line(message: str) -> str:
+    """The message without what would break the line or steer the terminal, which a damaged file may hold."""
+    text = " ".join(message.split())
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def _explain_usage(error: Any, arguments: Sequence[str]) -> str:

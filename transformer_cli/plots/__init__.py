@@ -1,0 +1,64 @@
+"""Pictures of a model, its training and its parts, by matplotlib: functions from plain data to a `Figure`, and `save`.
+
+`cli.plot` and the demo call it. Importing it raises `UserError` where matplotlib is not installed. Names are looked up
+when they are first asked for, so that pictures without a model need no torch.
+"""
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from transformer_cli.errors import UserError
+
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word on font caches: `save` says what a user can act on
+try:
+    import matplotlib.ft2font
+except ImportError:
+    raise UserError("pictures need matplotlib, which is not installed: pip install 'transformer-cli[plots]'") from None
+if not hasattr(matplotlib.ft2font, "__libraqm_version__"):
+    raise UserError(
+        f"pictures need matplotlib 3.11 or newer, this is {matplotlib.__version__}: "
+        "pip install --upgrade 'transformer-cli[plots]'"
+    )
+
+if TYPE_CHECKING:
+    from transformer_cli.plots.attention import Attention, attend, attention_figure, plot_attention
+    from transformer_cli.plots.masks import mask_figure
+    from transformer_cli.plots.positions import positions_figure
+    from transformer_cli.plots.saving import check_picture, save
+    from transformer_cli.plots.schedule import schedule_figure
+    from transformer_cli.plots.style import distinct_names
+    from transformer_cli.plots.training import plot_training, read_metrics, training_figure
+
+_PLACES = {
+    "attention": ("Attention", "attend", "attention_figure", "plot_attention"),
+    "masks": ("mask_figure",),
+    "positions": ("positions_figure",),
+    "saving": ("check_picture", "save"),
+    "schedule": ("schedule_figure",),
+    "style": ("distinct_names",),
+    "training": ("plot_training", "read_metrics", "training_figure"),
+}
+
+__all__ = [
+    "Attention",
+    "attend",
+    "attention_figure",
+    "check_picture",
+    "distinct_names",
+    "mask_figure",
+    "plot_attention",
+    "plot_training",
+    "positions_figure",
+    "read_metrics",
+    "save",
+    "schedule_figure",
+    "training_figure",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"transformer_cli.plots.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,157 @@
+"""How training went: loss, BLEU and learning rate over the steps of one or several runs, from their metrics.jsonl."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from transformer_cli.errors import UserError
+from transformer_cli.plots.saving import check_picture, save
+from transformer_cli.plots.style import add_title, count_axis, distinct_names, line_look, plain_numbers, style
+from transformer_cli.publishing import MANIFEST
+from transformer_cli.run_folder import WEIGHTS, RunFolder
+
+KEYS = ("loss", "valid_loss", "valid_bleu", "learning_rate")
+
+
+@dataclass
+class Series:
+    """A figure over the steps; NaN where it was no number."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+    def append(self, step: int, value: float) -> None:
+        """One more point."""
+        self.steps.append(step)
+        self.values.append(value)
+
+
+def read_metrics(run: Path) -> dict[str, Series]:
+    """What `metrics.jsonl` of a run folder tells of `KEYS`. A half-written last line (of a kill) is left out.
+
+    Raises `UserError` where there is no such file, nothing in it, or anything else.
+    """
+    path = _metrics_path(run)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    metrics = {key: Series() for key in KEYS}
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+        event = _parse(line, f"{path}:{number}")
+        for key in KEYS:
+            if key in event:
+                value = event[key]
+                metrics[key].append(event["step"], math.nan if value is None else float(value))
+    if not any(series.steps for series in metrics.values()):
+        raise UserError(f"{path}: tells nothing yet; plot it when training has reached its first training.log_every")
+    return metrics
+
+
+def _metrics_path(run: Path) -> Path:
+    path = RunFolder(run).metrics_path
+    if not run.exists():
+        raise UserError(f"{run}: no such folder; give a run folder, as tfm train made it")
+    if not run.is_dir():
+        raise UserError(f"{run}: is a file; give a run folder, as tfm train made it")
+    if not path.exists():
+        if (run / WEIGHTS).exists() or (run / MANIFEST).exists():
+            raise UserError(f"{run}: is a single model, which does not tell of its training; give the run folder")
+        raise UserError(f"{run}: has no {path.name}, so it tells of no training; give the run folder of a training")
+    return path
+
+
+def _parse(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UserError(
+            f"{where}: is no JSON, so the file is damaged; remove this line, or copy the file again"
+        ) from None
+    step = event.get("step") if isinstance(event, dict) else None
+    values = [event.get(key) for key in KEYS] if isinstance(event, dict) else []
+    whole = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 10**12
+    if not whole or not all(value is None or type(value) in (int, float) for value in values):
+        raise UserError(f"{where}: is no event of a training; remove this line, or copy the file again")
+    return dict(event)
+
+
+def training_figure(runs: Sequence[Path]) -> Figure:
+    """Panels above each other, over the same steps: loss, BLEU (where it was measured) and learning rate.
+
+    A colour for each run; training loss is the thin line, validation loss the one with dots. Raises `UserError` for a
+    folder that tells nothing.
+    """
+    found = dict(zip(distinct_names(runs), [read_metrics(run) for run in runs], strict=True))
+    parts = [
+        name
+        for name, keys in (("loss", ("loss", "valid_loss")), ("BLEU", ("valid_bleu",)), ("rate", ("learning_rate",)))
+        if any(metrics[key].steps for metrics in found.values() for key in keys)
+    ]
+    draw = {"loss": _draw_loss, "BLEU": _draw_bleu, "rate": _draw_rate}
+    heights = [{"loss": 3, "BLEU": 2, "rate": 1.5}[part] for part in parts]
+    with style():
+        figure = Figure(figsize=(8, 1.2 + 1.1 * sum(heights)), layout="constrained")
+        add_title(figure, f"Training of {', '.join(found)}" if len(found) < 4 else f"Training of {len(found)} runs")
+        panels = figure.subplots(len(parts), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        for part, axes in zip(parts, panels, strict=True):
+            draw[part](axes, found)
+        count_axis(panels[-1], "step (update of the weights)")
+        figure.align_ylabels(panels)
+    return figure
+
+
+def _draw_loss(axes: Axes, runs: dict[str, dict[str, Series]]) -> None:
+    for number, (name, metrics) in enumerate(runs.items()):
+        prefix = f"{name}: " if len(runs) > 1 else ""
+        look = line_look(number)
+        train, valid = metrics["loss"], metrics["valid_loss"]
+        if train.steps:
+            marker = "." if len(train.steps) == 1 else ""
+            axes.plot(train.steps, train.values, linewidth=0.8, marker=marker, label=f"{prefix}training", **look)
+        if valid.steps:
+            look = look if len(runs) > 1 else line_look(1)
+            axes.plot(valid.steps, valid.values, marker="o", label=f"{prefix}validation", **look)
+    axes.set_title("loss")
+    axes.set_ylabel("nats per target token")
+    plain_numbers(axes)
+    axes.legend(fontsize=8, ncols=1 if len(runs) == 1 else 2)
+
+
+def _draw_bleu(axes: Axes, runs: dict[str, dict[str, Series]]) -> None:
+    for number, (name, metrics) in enumerate(runs.items()):
+        bleu = metrics["valid_bleu"]
+        measured = [(value, -step) for step, value in zip(bleu.steps, bleu.values, strict=True) if value == value]
+        if not measured:
+            continue
+        best, step = max(measured)
+        prefix = f"{name}: " if len(runs) > 1 else ""
+        look = line_look(number) if len(runs) > 1 else line_look(1)
+        axes.plot(bleu.steps, bleu.values, marker="o", label=f"{prefix}best {best:.1f}, step {-step:,}", **look)
+    axes.set_title("BLEU of the validation set, greedy search")
+    axes.set_ylabel("BLEU")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def _draw_rate(axes: Axes, runs: dict[str, dict[str, Series]]) -> None:
+    for number, (name, metrics) in enumerate(runs.items()):
+        rate = metrics["learning_rate"]
+        marker = "." if len(rate.steps) == 1 else ""
+        axes.plot(rate.steps, rate.values, marker=marker, label=name, **line_look(number))
+    axes.set_title("learning rate")
+    axes.set_ylabel("learning rate")
+    axes.set_ylim(bottom=0)
+    plain_numbers(axes)
+
+
+def plot_training(runs: Sequence[Path], out: str | Path) -> list[str]:
+    """Write the picture of some runs; return what the user should know of it. Raises `UserError`."""
+    check_picture(out)
+    return save(training_figure(runs), out)
