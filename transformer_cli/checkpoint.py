@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transformer_cli.config import Config, dump_config, load_config
+from transformer_cli.config import Config, ModelConfig, dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
@@ -121,10 +121,30 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
     """
     folder = find_model(path)
     config, codecs = _load_text_side(folder)
+    sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
+    _check_size(folder / WEIGHTS, config.model, sizes[1])
     with torch.random.fork_rng(devices=[]), _NoDrawing():
-        model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
+        model = build_model(config.model, *sizes)
     _fill(model, folder / WEIGHTS)
     return LoadedModel(config, codecs, model.to(device).eval(), folder)
+
+
+def _check_size(path: Path, shape: ModelConfig, vocabulary_size: int) -> None:
+    """Raise `UserError` where the file cannot hold the model that the config describes, before memory is taken for it.
+
+    Counts only what every model has; `_check_layout` looks at each tensor later.
+    """
+    layout = _read_layout(path)
+    attention = 4 * shape.d_model * shape.heads * (shape.head_dim or shape.d_model // shape.heads)
+    layer = attention + 2 * shape.d_model * shape.d_ff
+    rows = vocabulary_size + (shape.max_positions if shape.positions == "learned" else 0)
+    needed = shape.encoder_layers * layer + shape.decoder_layers * (layer + attention) + rows * shape.d_model
+    held = sum(size.numel() for _, size in layout.values())
+    if needed > held or shape.encoder_layers + shape.decoder_layers > len(layout):
+        raise UserError(
+            f"{path}: holds {held:,} weights in {len(layout):,} tensors, but {CONFIG} and vocab/ describe another, "
+            "larger model; copy the whole folder again"
+        )
 
 
 class _NoDrawing(TorchFunctionMode):
@@ -155,6 +175,9 @@ def _fill(model: nn.Module, path: Path) -> None:
     tensors = _stored_once(model)
     with torch.no_grad(), safe_open(path, framework="pt") as content:
         for name in layout:
+            if not content.get_tensor(name).isfinite().all():
+                raise UserError(f"{path}: tensor {name} holds what is no number; copy it again, or take another model")
+        for name in layout:
             tensors[name].copy_(content.get_tensor(name))
 
 
@@ -176,7 +199,7 @@ def _check_layout(path: Path, layout: Layout, tensors: Mapping[str, Tensor]) -> 
             elif dtype != expected:
                 fault = f"is of type {dtype}, not {expected}"
         if fault:
-            raise UserError(f"{path}: tensor {name} {fault}; copy the whole folder again")
+            raise UserError(f"{path}: tensor {name[:100]} {fault}; copy the whole folder again")
 
 
 def load_training_state(folder: Path) -> TrainingState:
@@ -189,7 +212,7 @@ def load_training_state(folder: Path) -> TrainingState:
     try:
         values = json.loads(read_bytes(folder / STATE_VALUES))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{folder / STATE_VALUES}: is damaged ({error}); copy it again") from None
+        raise UserError(f"{folder / STATE_VALUES}: is damaged ({str(error)[:100]}); copy it again") from None
     if not isinstance(values, dict):
         raise UserError(f"{folder / STATE_VALUES}: is damaged (not an object); copy it again")
     with safe_open(folder / STATE_TENSORS, framework="pt") as content:
@@ -223,7 +246,7 @@ def _read_layout(path: Path) -> Layout:
                 if part.get_dtype() not in DTYPES:
                     raise ValueError(f"tensor {name} is of type {part.get_dtype()}")
                 layout[name] = (DTYPES[part.get_dtype()], torch.Size(part.get_shape()))
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:150]
         raise UserError(f"{path}: is no safetensors file that can be read ({reason}); copy it again") from None
     return layout

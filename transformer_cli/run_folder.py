@@ -100,6 +100,12 @@ class RunFolder:
 
     def check_writable(self) -> None:
         """Raise `UserError` where the folder can be neither written to nor made. Makes nothing itself."""
+        try:
+            os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # else: a name that is too long, links in a circle, a folder on the way that is closed
+        except OSError as error:
+            raise _not_writable(self.path, error) from None
         nearest = self.path.absolute()
         while not os.path.lexists(nearest) and nearest != nearest.parent:
             nearest = nearest.parent
@@ -176,7 +182,10 @@ class RunFolder:
         return index
 
     def _complete_steps(self) -> list[int]:
-        names = os.listdir(self.path) if os.path.isdir(self.path) else []
+        try:
+            names = os.listdir(self.path) if os.path.isdir(self.path) else []
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror}") from None
         steps = [int(name.removeprefix("step-")) for name in names if STEP.fullmatch(name)]
         return sorted(step for step in steps if is_complete(self.path / step_name(step)))
 

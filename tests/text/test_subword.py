@@ -205,16 +205,30 @@ def test_only_a_model_whose_pieces_keep_to_words_is_taken(pairs: list[Pair]) -> 
     for garbage in (b"", b"abc", b"\0" * 100):
         with pytest.raises(ValueError, match="not a sentencepiece model"):
             SubwordTokeniser(garbage, "unigram")
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(source for source, _ in pairs),
-        model_writer=model,
-        vocab_size=200,
-        split_by_whitespace=False,
-        minloglevel=2,
-    )
+
+    def train(rule: str, **more: object) -> bytes:
+        model = io.BytesIO()
+        lines = iter(source for source, _ in pairs)
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=lines,
+            model_writer=model,
+            normalization_rule_name=rule,
+            vocab_size=200,
+            minloglevel=2,
+            **more,
+        )
+        return model.getvalue()
+
     with pytest.raises(ValueError, match="reach over spaces"):
-        SubwordTokeniser(model.getvalue(), "unigram")
+        SubwordTokeniser(train("identity", split_by_whitespace=False), "unigram")
+    with pytest.raises(ValueError, match="changes the text"):
+        SubwordTokeniser(train("nmt_nfkc"), "unigram")
+    model = train("identity")
+    with pytest.raises(ValueError, match="no bpe model"):
+        SubwordTokeniser(model, "bpe")
+    for length in range(0, len(model), 7):
+        with pytest.raises(ValueError, match="sentencepiece model"):
+            SubwordTokeniser(model[:length], "unigram")
 
 
 def test_a_copy_is_the_same(codecs: Callable[..., Codecs], pairs: list[Pair]) -> None:

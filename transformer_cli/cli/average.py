@@ -50,6 +50,8 @@ def choose_checkpoints(paths: Sequence[Path], last: int | None) -> list[Path]:
         return list(paths)
     if len(paths) > 1:
         raise UserError("--last: takes one run folder; name that alone, or the checkpoints without --last")
+    if not paths[0].is_dir():
+        raise UserError(f"{paths[0]}: is no folder; give a run folder with --last")
     run = RunFolder(paths[0])
     steps = sorted(run.index().steps)
     if len(steps) < last:

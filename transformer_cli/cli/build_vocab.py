@@ -56,12 +56,12 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
     from transformer_cli.text.build import build_codecs, describe
 
     run = RunFolder(path)
+    run.check_writable()
     if not fresh and (run.vocab_path.exists() or run.index().steps):
         raise UserError(
             f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
             " this one aside and build anew"
         )
-    run.check_writable()
     languages = config.data.source_language, config.data.target_language
     train = open_corpus(config.data.train, *languages)
     valid = open_corpus(config.data.valid, *languages)

@@ -23,12 +23,22 @@ def note(text: str) -> None:
 
 def check_output(path: Path | None) -> None:
     """Raise `UserError` where a result file could not be written, before time is spent on its content."""
-    if path is None or _is_special(path):
+    if path is None or str(path) in ("-", "/dev/stdout"):
         return
-    if path.is_dir():
+    try:
+        exists = bool(os.stat(path))
+    except FileNotFoundError:
+        exists = False
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
+    if os.path.isdir(path):
         raise UserError(f"{path}: is a folder; name a file to write the results to")
+    if exists and not os.access(path, os.W_OK):
+        raise UserError(f"{path}: cannot be written: no permission; choose another place")
     folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
+    if _is_special(path):
+        return
+    if not os.path.isdir(folder):
         raise UserError(f"{path}: cannot be written: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{path}: cannot be written: no permission to write into {folder}; choose another place")
@@ -42,49 +52,88 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
     live: every line reaches the reader at once.
     """
     if path is None or str(path) in ("-", "/dev/stdout"):
-        yield _writer(cast(IO[bytes], sys.stdout.buffer), live)
-        sys.stdout.flush()
+        yield _writer(cast(IO[bytes], sys.stdout.buffer), live, "stdout")
+        flush_stdout()
     elif _is_special(path):  # /dev/stdout, /dev/null, a named pipe: nothing to rename
-        with open(path, "wb") as stream:
-            yield _writer(stream, live)
+        with _stream(path) as stream:
+            yield _writer(stream, live, path)
     else:
         check_output(path)
-        with _whole_file(Path(os.path.realpath(path))) as stream:
-            yield _writer(stream, live)
+        with _whole_file(Path(os.path.realpath(path)), path) as stream:
+            yield _writer(stream, live, path)
 
 
 def _is_special(path: Path) -> bool:
     """Whether it names a stream, not a place for a file."""
-    return str(path) in ("-", "/dev/stdout") or (path.exists() and not path.is_file() and not path.is_dir())
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
-def _writer(stream: IO[bytes], live: bool) -> Write:
+def _writer(stream: IO[bytes], live: bool, name: Path | str) -> Write:
     def write(line: str) -> None:
-        stream.write(line.encode("utf-8", errors="replace") + b"\n")
-        if live:
-            stream.flush()
+        with _named(name):
+            stream.write(line.encode("utf-8", errors="replace") + b"\n")
+            if live:
+                stream.flush()
 
     return write
 
 
 @contextlib.contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def _named(name: Path | str) -> Iterator[None]:
+    """What fails here failed on this file: a full disk does not say where by itself."""
     try:
-        with open(temporary, "wb") as file:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(name)) from error
+        raise
+
+
+@contextlib.contextmanager
+def _stream(path: Path) -> Iterator[IO[bytes]]:
+    stream = open(path, "wb")  # noqa: SIM115  (closed below)
+    try:
+        yield stream
+        with _named(path):
+            stream.close()
+    finally:
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path, name: Path) -> Iterator[IO[bytes]]:
+    """`name`: what the user calls it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _named(name):
+        file = open(temporary, "wb")  # noqa: SIM115  (closed below)
+    packed = None
+    if path.suffix == ".gz":
+        packed = cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+    try:
+        yield packed or file
+        with _named(name):
+            if packed is not None:
+                packed.close()
             if path.exists():
                 os.chmod(temporary, path.stat().st_mode & 0o777)
-            if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
-            else:
-                yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            file.close()
+            os.replace(temporary, path)
     except BaseException:
+        for stream in (packed, file):
+            with contextlib.suppress(OSError, ValueError):
+                if stream is not None:
+                    stream.close()
         temporary.unlink(missing_ok=True)
         raise
+
+
+def flush_stdout() -> None:
+    """Everything printed has left this process, or the error says that stdout took it not."""
+    with _named("stdout"):
+        sys.stdout.flush()
 
 
 def silence_stdout() -> None:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,11 +200,11 @@ class _Input:
         self.name = name
 
     def __iter__(self) -> Iterator[str]:
+        from transformer_cli.text.lines import READ_ERRORS, read_fault
+
         try:
             yield from self.reader
-        except (OSError, EOFError, zlib.error) as error:
-            from transformer_cli.text.lines import read_fault
-
+        except READ_ERRORS as error:
             raise UserError(f"{self.name}:{self.reader.lines + 1}: {read_fault(error)}") from None
 
 

@@ -6,13 +6,15 @@ Called by build-vocab, train and evaluate. A corpus is read as a stream, any num
 import hashlib
 import os
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Protocol
 
 from transformer_cli.config import HubDataset, TableFile, TextFiles
 from transformer_cli.errors import UserError
 from transformer_cli.text.lines import TextLines, read_lines
+
+COUNTED = 10_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
 
 
 class Corpus(Protocol):
@@ -77,10 +79,11 @@ class TextCorpus:
 
     @staticmethod
     def _unequal(shorter: "LocalFile", longer: "LocalFile", number: int, rest: Iterator[str]) -> UserError:
-        lines = number + sum(1 for _ in rest)
+        more = sum(1 for _ in islice(rest, COUNTED))
+        lines = f"{number + more:,}" if more < COUNTED else f"over {number + more:,}"
         return UserError(
             f"{longer.path}:{number}: has no counterpart: {shorter.path} has {number - 1:,} lines and {longer.path} "
-            f"{lines:,}; both need the same number, line by line"
+            f"{lines}; both need the same number, line by line"
         )
 
     def content_hash(self) -> str:
@@ -98,7 +101,7 @@ class LocalFile:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._hashed: tuple[tuple[int, ...], str] | None = None
-        if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
+        if os.path.exists(self.path) and not os.path.isfile(self.path) and not os.path.isdir(self.path):
             raise UserError(
                 f"{path}: is a pipe or device, and it is read more than once; write the text to a file first"
             )

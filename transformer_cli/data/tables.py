@@ -6,14 +6,13 @@ Nothing is guessed: `NA`, `null` and a lone quote are text, and a row that is no
 import csv
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from transformer_cli.data.corpora import LocalFile, dropped
 from transformer_cli.errors import UserError, one_of
-from transformer_cli.text.lines import read_lines
+from transformer_cli.text.lines import LONGEST_LINE, read_lines
 
 _KINDS = {
     type(None): "null",
@@ -77,7 +76,7 @@ def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
 
 def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
     """RFC 4180: fields between commas; one with a comma, a quote or a line break stands in quotes, quotes doubled."""
-    csv.field_size_limit(sys.maxsize)  # of the whole process; its default cuts off at 131,072 characters
+    csv.field_size_limit(LONGEST_LINE)  # of the whole process; its default cuts off at 131,072 characters
     reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     number = 1
     try:

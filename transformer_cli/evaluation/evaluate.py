@@ -6,14 +6,15 @@ Inputs are checked before the first sentence is translated.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_cli.config import Config
-from transformer_cli.data.corpora import dropped, open_corpus
+from transformer_cli.data.corpora import COUNTED, dropped, open_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import Score, corpus_scores, load_scorers
-from transformer_cli.text.lines import read_lines
+from transformer_cli.text.lines import TextLines, read_lines
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
@@ -45,19 +46,31 @@ def read_test_set(source: Path, references: Sequence[Path]) -> EvaluationSet:
 
     Raises `UserError` where a file is empty, is not UTF-8, or a reference has another number of lines than the source.
     """
-    notes: list[str] = []
-    sources = _read(source, notes)
-    if not sources:
+    files = [read_lines(path) for path in (source, *references)]
+    lines: list[list[str]] = [[] for _ in files]
+    for row in zip_longest(*files):  # side by side: a file that is much longer is never held
+        if None in row:
+            _refuse_unequal([source, *references], files, row, len(lines[0]))
+        for held, line in zip(lines, row, strict=True):
+            held.append(line)
+    if not lines[0]:
         raise UserError(f"{source}: is empty; name a file with at least one line")
-    sets = []
-    for path in references:
-        lines = _read(path, notes)
-        if len(lines) != len(sources):
-            raise UserError(
-                f"{path}: has {len(lines):,} lines, but {source} has {len(sources):,}; give files aligned line by line"
-            )
-        sets.append(lines)
-    return EvaluationSet(sources, sets, notes)
+    return EvaluationSet(lines[0], lines[1:], [note for file in files for note in dropped(file)])
+
+
+def _refuse_unequal(paths: Sequence[Path], files: Sequence[TextLines], row: Sequence[str | None], before: int) -> None:
+    """Raise `UserError` for the first reference of another length; `row` is the first that lacks a line."""
+    counts = [
+        before if line is None else before + 1 + sum(1 for _ in islice(rest, COUNTED))
+        for line, rest in zip(row, files, strict=True)
+    ]
+    if not counts[0]:
+        raise UserError(f"{paths[0]}: is empty; name a file with at least one line")
+    counted = [f"{count:,}" if count < COUNTED else f"over {COUNTED:,}" for count in counts]
+    wrong = next(place for place, count in enumerate(counts) if count != counts[0])
+    raise UserError(
+        f"{paths[wrong]}: has {counted[wrong]} lines, but {paths[0]} has {counted[0]}; give files aligned line by line"
+    )
 
 
 def configured_test_set(config: Config) -> EvaluationSet:
@@ -67,13 +80,6 @@ def configured_test_set(config: Config) -> EvaluationSet:
     corpus = open_corpus(config.data.test, config.data.source_language, config.data.target_language)
     pairs = list(corpus.pairs())
     return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
-
-
-def _read(path: Path, notes: list[str]) -> list[str]:
-    text = read_lines(path)
-    lines = list(text)
-    notes += dropped(text)
-    return lines
 
 
 def evaluate(

@@ -12,6 +12,7 @@ from typing import BinaryIO, Self, cast
 
 from transformer_cli.errors import UserError
 
+LONGEST_LINE = 1 << 24  # bytes: no sentence; what has a longer one is no text, or a gzip file made to fill the memory
 _SPACES = str.maketrans(dict.fromkeys("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 
@@ -20,7 +21,7 @@ class TextLines:
 
     Bytes are split on `\\n` only, and a last line without it counts. One trailing `\\r` and a leading byte-order mark
     are dropped and counted: `carriage_returns` and `byte_order_mark` tell of the lines read so far. Raises `UserError`
-    with file and line at invalid UTF-8 and at damaged gzip data.
+    with file and line at invalid UTF-8, at damaged gzip data and at lines over `LONGEST_LINE`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -35,8 +36,8 @@ class TextLines:
 
     def __next__(self) -> str:
         try:
-            raw = self._file.readline()
-        except (OSError, EOFError, zlib.error) as error:
+            raw = _read_line(self._file)
+        except READ_ERRORS as error:
             self.close()
             raise UserError(f"{self.path}:{self.number + 1}: {read_fault(error)}") from None
         if not raw:
@@ -76,10 +77,10 @@ def read_lines(path: str | Path) -> TextLines:
 
 
 class LineReader:
-    """The lines of a binary stream of text to translate: an iterator of `str` that refuses nothing.
+    """The lines of a binary stream of text to translate: an iterator of `str` that refuses no text.
 
     Lines are split and stripped as in `TextLines`; invalid UTF-8 becomes U+FFFD. `lines`, `invalid`,
-    `carriage_returns` and `byte_order_mark` tell of the lines read so far.
+    `carriage_returns` and `byte_order_mark` tell of the lines read so far. Raises one of `READ_ERRORS`.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -93,7 +94,7 @@ class LineReader:
         return self
 
     def __next__(self) -> str:
-        raw = self._stream.readline()
+        raw = _read_line(self._stream)
         if not raw:
             raise StopIteration
         raw, carriage_return, byte_order_mark = _strip(raw, first=self.lines == 0)
@@ -110,6 +111,21 @@ class LineReader:
 def one_line(text: str) -> str:
     """The text as it may go out: every character that some program takes for a line end becomes a space."""
     return text.translate(_SPACES)
+
+
+class LineTooLong(ValueError):
+    """A line has more than `LONGEST_LINE` bytes."""
+
+
+READ_ERRORS = (OSError, EOFError, zlib.error, LineTooLong)
+
+
+def _read_line(stream: BinaryIO) -> bytes:
+    """The next line with its end, in bounded memory whatever the stream holds."""
+    raw = stream.readline(LONGEST_LINE + 1)
+    if len(raw) > LONGEST_LINE:
+        raise LineTooLong
+    return raw
 
 
 def _strip(raw: bytes, *, first: bool) -> tuple[bytes, bool, bool]:
@@ -138,6 +154,8 @@ def open_bytes(path: Path) -> BinaryIO:
 
 def read_fault(error: Exception) -> str:
     """What to say of an error that reading met: damaged gzip data, or what the system says."""
+    if isinstance(error, LineTooLong):
+        return f"the line has more than {LONGEST_LINE:,} bytes, so it is no sentence; check that the file is text"
     if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" in str(error):
         return "is named .gz but holds no gzip data; rename or compress it"
     if isinstance(error, EOFError):

@@ -5,6 +5,7 @@ no piece reaches over one: so words are segmented alone, and a segmentation depe
 """
 
 import io
+import math
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ import sentencepiece
 
 from transformer_cli.config import VocabularyConfig
 from transformer_cli.errors import UserError
+from transformer_cli.text.model_file import check_model
 from transformer_cli.text.sampling import BytePairSampler, UnigramSampler
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from transformer_cli.text.words import escape, split_symbols, symbol_pattern, unescape, without_surrogates
@@ -53,8 +55,9 @@ class SubwordTokeniser:
         self._user_symbols = list(symbols)
         self._symbols = symbol_pattern(symbols)
         self._processor = sentencepiece.SentencePieceProcessor()
+        check_model(model, algorithm)
         try:
-            loaded = bool(model) and self._processor.LoadFromSerializedProto(model)
+            loaded = self._processor.LoadFromSerializedProto(model)
         except RuntimeError:
             loaded = False
         if not loaded:
@@ -155,6 +158,8 @@ class SubwordTokeniser:
             for index, piece in enumerate(self.pieces)
             if piece in self._known and piece not in symbols
         }
+        if not all(map(math.isfinite, scores.values())):
+            raise ValueError("a sentencepiece model with a score that is no number")
         return UnigramSampler(scores) if self._algorithm == "unigram" else BytePairSampler(scores)
 
 

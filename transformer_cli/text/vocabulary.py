@@ -14,6 +14,8 @@ PAD, UNK, BOS, EOS = range(4)
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 _ALIASES = {"<bos>": BOS, "<sos>": BOS, "<eos>": EOS}  # as torchtext's tutorials name them
 FORMAT = 1
+MAX_BYTES = 1 << 30  # ten million tokens, the most that a config allows, take about a quarter
+SHOWN = 60  # characters of a token in a message
 
 
 class Vocabulary:
@@ -155,7 +157,11 @@ class Vocabulary:
         """Read what `save` wrote; raises `UserError` with the file if it is anything else."""
         path = Path(path)
         try:
-            content = json.loads(path.read_bytes().decode("utf-8"))
+            with open(path, "rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+            if len(raw) > MAX_BYTES:
+                raise UserError(f"{path}: is larger than {MAX_BYTES:,} bytes; that is no vocabulary")
+            content = json.loads(raw.decode("utf-8"))
         except OSError as error:
             raise UserError(f"{path}: cannot read the vocabulary: {error.strerror or error}") from None
         except (ValueError, RecursionError):
@@ -163,7 +169,7 @@ class Vocabulary:
         if not isinstance(content, dict) or not isinstance(content.get("tokens"), list):
             raise UserError(f"{path}: is no vocabulary (no list of tokens); build or copy it again")
         if content.get("format") != FORMAT:
-            raise UserError(f"{path}: has format {content.get('format')!r}, not {FORMAT}; build it again")
+            raise UserError(f"{path}: has format {str(content.get('format'))[:SHOWN]}, not {FORMAT}; build it again")
         fault = _fault(content["tokens"])
         if fault:
             raise UserError(f"{path}: is no vocabulary ({fault}); build or copy it again")
@@ -179,7 +185,9 @@ def _fault(rows: list[Any]) -> str | None:
         if row[1] < 0:
             return f"entry {number} has a negative count"
         if row[0] in seen:
-            return f"{row[0]!r} stands there twice"
+            return f"{row[0][:SHOWN]!r} stands there twice"
+        if not row[0].isascii() and any("\ud800" <= character <= "\udfff" for character in row[0]):
+            return f"entry {number} holds half of a surrogate pair"
         seen.add(row[0])
     if [row[0] for row in rows[: len(SPECIALS)]] != list(SPECIALS):
         return f"it does not begin with {' '.join(SPECIALS)}"
