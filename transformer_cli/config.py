@@ -6,6 +6,7 @@ Each field states its unit, bound and default here and nowhere else. `load_confi
 import difflib
 import math
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,10 +14,12 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from transformer_cli.errors import UserError
+from transformer_cli.errors import UserError, one_of
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_ALIASES = 100
+MAX_VALUES = 20_000  # of a file, each as often as aliases repeat it
+SHOWN = 60  # characters of a key or value in a message
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -251,18 +254,53 @@ class Config(Section):
 
 # --- reading and writing ------------------------------------------------------------------------------------------
 
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # escapes can spell it, but no file and no path can hold it
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, whatever it is."""
+    text = _Brief().repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+class _Brief(reprlib.Repr):
+    """Never writes out all of a tree, which aliases may have made as large as they like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = SHOWN
+
 
 class _CoreLoader(yaml.SafeLoader):
-    """YAML 1.2's core rules (`no` is text, `1e-4` a number), no duplicate keys, few aliases."""
+    """YAML 1.2's core rules (`no` is text, `1e-4` a number), no duplicate keys, few aliases, and none of aliases."""
 
     aliases = 0
+    values = 0
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._sizes: dict[int, int] = {}  # by node: how many values it holds, those of its aliases too
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
+        before, is_alias = self.values, self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        if is_alias:
             self.aliases += 1
-            if self.aliases > MAX_ALIASES:
-                raise yaml.YAMLError(f"more than {MAX_ALIASES} aliases")
-        return super().compose_node(parent, index)
+            if id(node) not in self._sizes:
+                raise yaml.YAMLError("an alias stands inside of what it names")
+        self.values += self._sizes[id(node)] if is_alias else 1
+        self._sizes[id(node)] = self.values - before
+        if self.aliases > MAX_ALIASES:
+            raise yaml.YAMLError(f"more than {MAX_ALIASES} aliases")
+        if self.values > MAX_VALUES:
+            raise yaml.YAMLError(f"more than {MAX_VALUES:,} values")
+        return node
+
+    def construct_scalar(self, node: Any) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and _NO_TEXT.search(value):
+            raise yaml.MarkedYAMLError(problem="a character that no text holds", problem_mark=node.start_mark)
+        return value
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -270,7 +308,9 @@ class _CoreLoader(yaml.SafeLoader):
             if not isinstance(key.value, str):
                 raise yaml.MarkedYAMLError(problem="a key that is no plain word", problem_mark=key.start_mark)
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands here twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {shown(key.value)} stands here twice", problem_mark=key.start_mark
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -324,7 +364,9 @@ def _parse_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
         raise UserError(f"{where}:{line} is not valid YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except RecursionError:
+        raise UserError(f"{where}: is not valid YAML: nested too deeply") from None
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{where}: is not valid YAML: {' '.join(str(error).split())[:150]}") from None
 
 
@@ -332,15 +374,15 @@ def _merge(tree: dict[str, Any], override: str) -> None:
     """Set one `section.key=value` in the tree; a mapping replaces the whole mapping."""
     key, equals, text = override.partition("=")
     if not equals or not all(key.split(".")):
-        raise UserError(f"--set {override!r}: write it as section.key=value, for example training.max_steps=1000")
+        raise UserError(f"--set {shown(override)}: write it as section.key=value, for example training.max_steps=1000")
     value = _parse_yaml(text, f"--set {key}")
     *parents, last = key.split(".")
     node = tree
     for parent in parents:
-        child = node.setdefault(parent, {})
+        child = node.get(parent, {})
         if not isinstance(child, dict):
             raise UserError(f"--set {key}: {parent} is a value, not a section")
-        node = child
+        node[parent] = node = dict(child)  # a copy: aliases may have put the same mapping elsewhere too
     node[last] = value
 
 
@@ -367,11 +409,11 @@ def _explain(error: ValidationError) -> str:
     parts = [str(part) for part in location]
     if len(parts) > 2 and parts[0] == "data":
         parts = [*parts[:2], *parts[3:]]  # drop the tag of the source's kind
-    key = ".".join(parts)
+    key = ".".join(part if len(part) <= SHOWN else f"{part[: SHOWN - 1]}…" for part in parts)
     if first["type"] == "extra_forbidden":
         known = list(_known_keys(location[:-1]))
-        close = difflib.get_close_matches(str(location[-1]), known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+        close = difflib.get_close_matches(str(location[-1])[:SHOWN], known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known here: {one_of(known, limit=100)}"
         return f"{key}: unknown key; {hint}"
     if first["type"] == "missing":
         return f"{key}: is missing; add it"
@@ -379,7 +421,7 @@ def _explain(error: ValidationError) -> str:
         message = str(first["ctx"]["error"])
         return f"{key}.{message}" if key else message
     message = first["msg"].removeprefix("Input ")
-    return f"{key}: {message}, got {str(first['input'])[:60]!r}"
+    return f"{key}: {message}, got {shown(first['input'])}"
 
 
 def _lists_to_tuples(tree: Any) -> Any:
