@@ -8,7 +8,7 @@ TFM := $(BIN)/tfm
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow lint docs bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -20,17 +20,15 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
-demo: $(VENV)/.installed  ## train a small translator on a generated corpus and use it
-	$(BIN)/python -m transformer_cli.demo_corpus data/demo
-	$(TFM) train configs/demo.yaml
-	$(TFM) translate checkpoints/demo "Am 3. Mai kaufte Anna siebenundvierzig rote Äpfel." "Wo ist das blaue Buch?"
+demo: $(VENV)/.installed  ## train a small German-English translator, score it, use it, draw it
+	$(TFM) demo
 
 test: $(VENV)/.installed-dev  ## the tests, with branch coverage and its floor
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term
@@ -42,6 +40,9 @@ lint: $(VENV)/.installed-dev  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict
+
+docs: $(VENV)/.installed-dev  ## write docs/cli.md and docs/config.md anew from the code
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.installed-dev  ## every benchmark in benchmarks/, one after the other
 	@set -e; for file in benchmarks/bench_*.py; do \

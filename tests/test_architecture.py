@@ -23,11 +23,11 @@ LAYERS = [
     {"evaluation"},
     {"training"},
     {"export", "serve", "plots"},
+    {"demo"},
     {"cli"},
 ]
 NARROWER = {
     "model": {"errors", "config", "model"},  # knows no text and no data
-    "demo_corpus": {"errors"},
     "__main__": {"cli"},
     "": {"decoding"},  # the package itself: Translator, looked up when asked for
 }
@@ -36,7 +36,8 @@ TORCH_FREE = [
     "transformer_cli",
     "transformer_cli.config",
     "transformer_cli.errors",
-    "transformer_cli.demo_corpus",
+    "transformer_cli.demo.corpus",
+    "transformer_cli.demo.numbers",
     "transformer_cli.publishing",
     "transformer_cli.run_folder",
     "transformer_cli.data.corpora",

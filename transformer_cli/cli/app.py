@@ -19,7 +19,7 @@ import typer
 import typer.main
 
 from transformer_cli import __version__
-from transformer_cli.cli import average, build_vocab, evaluate, plot, score, train, translate
+from transformer_cli.cli import average, build_vocab, demo, evaluate, plot, score, train, translate
 from transformer_cli.cli.output import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError
 
@@ -72,6 +72,7 @@ def tfm(
         print(context.get_help())
 
 
+app.command("demo")(demo.demo)
 app.command("build-vocab")(build_vocab.build_vocab)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)

@@ -1,0 +1,67 @@
+"""`tfm demo`: one call of `demo.run.demo`, and what it found, shown."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer_cli.cli.arguments import Device, Quiet
+from transformer_cli.cli.output import note
+
+if TYPE_CHECKING:
+    from transformer_cli.demo.run import DemoResult
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder for corpus, model and pictures.")
+    ] = Path("demo"),
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Train a small German-English translator and try it: the whole tool in minutes.
+
+    Writes a corpus of 20,000 everyday sentences with their translations into DIR, trains on it, scores the model on
+    sentences it has not seen, shows translations and draws pictures. The same command again goes on where it stopped.
+
+    \b
+    tfm demo
+    tfm demo --out /tmp/demo
+    """
+    from transformer_cli.demo import run
+    from transformer_cli.training.run import Interrupted
+
+    if not quiet:
+        note(f"corpus       20,000 German–English sentence pairs in {out / 'corpus'}")
+    try:
+        result = run.demo(out, device=device, quiet=quiet)
+    except Interrupted as interrupted:
+        raise typer.Exit(128 + interrupted.signal_number) from None
+    print("\n".join(report(out, result)))
+
+
+def report(folder: Path, result: "DemoResult") -> list[str]:
+    """What the demo shows at its end, line by line."""
+    model, corpus = shlex.quote(str(folder / "model")), shlex.quote(str(folder / "corpus"))
+    lines = []
+    for example in result.examples:
+        lines += [f"source       {example.source}", f"translation  {example.translation}"]
+        lines += [] if example.translation == example.reference else [f"reference    {example.reference}"]
+        lines.append("")
+    lines += [
+        f"BLEU         {result.test.bleu:.1f} on {result.test.sentences} test sentences, none of them in training",
+        f"             {result.unseen.bleu:.1f} on the {result.unseen.sentences} of them whose verb and noun never met "
+        "in training",
+        f"model        {folder / 'model'}",
+        f"pictures     {', '.join(map(str, result.pictures))}"
+        if result.pictures
+        else "pictures     need matplotlib: pip install 'transformer-cli[plots]', then tfm demo again",
+        "",
+        "Now try:",
+        f'  tfm translate {model} "Meine Schwester hat heute zwei rote Äpfel gekauft."',
+        f"  tfm evaluate {model} --source {corpus}/test.de --reference {corpus}/test.en",
+        f'  tfm plot attention {model} "Wo ist das blaue Buch?"',
+        f"  tfm train YOUR.yaml         # a copy of {folder / 'config.yaml'} with the names of your own files",
+    ]
+    return lines

@@ -1,0 +1,115 @@
+"""`tfm demo`: the whole tool once through on the sample corpus, from raw text to a judged translator and its pictures.
+
+One folder holds it all: `corpus/`, `config.yaml` to copy, the run folder `model/`, the pictures. The same folder again
+goes on where an earlier demo stopped.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from transformer_cli.config import load_config
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.demo.corpus import write_corpus
+from transformer_cli.errors import UserError
+from transformer_cli.evaluation.evaluate import evaluate, read_test_set
+from transformer_cli.publishing import atomic_write
+from transformer_cli.training.run import TrainingResult, train
+
+EXAMPLES = 10  # translations shown
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test sentence, its reference and what the model made of it."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+@dataclass(frozen=True)
+class Scored:
+    """BLEU of a part of the test set."""
+
+    sentences: int
+    bleu: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo trained and found out; paths lie in its folder."""
+
+    training: TrainingResult
+    test: Scored
+    unseen: Scored  # the test sentences whose verb and noun never occur together in training
+    examples: list[Example]
+    pictures: list[Path]  # none without matplotlib
+
+
+def prepare(folder: Path) -> Path:
+    """Write the corpus and the config into `folder`, unless an earlier demo did; return the config's path.
+
+    Raises `UserError` where something else lies there, so that nothing of the user's is written over.
+    """
+    config = folder / "config.yaml"
+    text = config_text(folder)
+    if config.exists():
+        if config.read_text(encoding="utf-8") != text:
+            raise UserError(f"{config}: is not this version's demo config; choose another folder with --out")
+        return config
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; choose another folder with --out")
+    if folder.exists() and any(entry.name != "corpus" for entry in folder.iterdir()):
+        raise UserError(f"{folder}: holds other files; choose another folder with --out")
+    write_corpus(folder / "corpus")
+    atomic_write(config, text)
+    return config
+
+
+def config_text(folder: Path) -> str:
+    """The demo's config, for a corpus in `folder`."""
+    template = (resources.files("transformer_cli.demo") / "config.yaml").read_text(encoding="utf-8")
+    place = json.dumps(f"{folder / 'corpus'}/", ensure_ascii=False)  # a JSON string is a YAML string
+    return template.replace('"demo/corpus/', place.removesuffix('"')).replace("demo/", f"{folder}/")
+
+
+def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResult:
+    """Train on the sample corpus in `folder`, or go on there; score, translate examples, draw.
+
+    Raises `UserError` as `train` does, and `Interrupted` after SIGINT or SIGTERM: the same call goes on.
+    """
+    config = load_config(prepare(folder))
+    training = train(config, folder / "model", device=device, quiet=quiet)
+    translator = Translator.load(training.run, device)
+    test = read_test_set(folder / "corpus" / "test.de", [folder / "corpus" / "test.en"])
+    unseen = read_test_set(folder / "corpus" / "test-unseen.de", [folder / "corpus" / "test-unseen.en"])
+    of_test, of_unseen = (
+        evaluate(translator, part.sources, part.references, metrics=["bleu"]) for part in (test, unseen)
+    )
+    every = max(1, len(test.sources) // EXAMPLES)
+    examples = [
+        Example(*row)
+        for row in zip(test.sources[::every], test.references[0][::every], of_test.translations[::every], strict=True)
+    ][:EXAMPLES]
+    return DemoResult(
+        training,
+        Scored(len(test.sources), of_test.scores[0].score, of_test.scores[0].signature),
+        Scored(len(unseen.sources), of_unseen.scores[0].score, of_unseen.scores[0].signature),
+        examples,
+        draw(folder, training.run, examples[0].source),
+    )
+
+
+def draw(folder: Path, run: Path, sentence: str) -> list[Path]:
+    """The training curve and the attention map of a sentence as pictures in `folder`; none without matplotlib."""
+    try:
+        from transformer_cli import plots
+    except UserError:  # it says how to install them; so does the demo
+        return []
+    pictures = [folder / "training.png", folder / "attention.png"]
+    plots.plot_training([run], pictures[0])
+    plots.plot_attention(run, sentence, pictures[1], mean=True)
+    return pictures
