@@ -19,7 +19,7 @@ import typer
 import typer.main
 
 from transformer_cli import __version__
-from transformer_cli.cli import average, build_vocab, demo, evaluate, plot, score, train, translate
+from transformer_cli.cli import average, build_vocab, completion, demo, evaluate, plot, score, train, translate
 from transformer_cli.cli.output import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError
 
@@ -27,7 +27,7 @@ LONGEST_REASON = 150  # characters of an unforeseen error that are shown
 
 app = typer.Typer(
     name="tfm",
-    add_completion=False,  # Typer checks the values of its options with pydantic, before every --help
+    add_completion=False,  # cli/completion.py has the same without pydantic
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -56,6 +56,24 @@ def tfm(
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion",
+            callback=completion.install,
+            is_eager=True,
+            help="Let this shell complete commands and options of tfm (bash, zsh, fish).",
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        typer.Option(
+            "--show-completion",
+            callback=completion.show,
+            is_eager=True,
+            help="Print the script for that, to put it elsewhere.",
+        ),
     ] = False,
 ) -> None:
     """Train, judge and use your own translator: the Transformer of "Attention Is All You Need", from raw text to raw
@@ -92,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             _settle_process()
         try:
+            completion.prepare()
             result = command.main(args=arguments, prog_name="tfm", standalone_mode=False)
             flush_stdout()
             return result if isinstance(result, int) else 0
