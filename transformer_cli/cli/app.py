@@ -20,6 +20,7 @@ import typer.main
 
 from transformer_cli import __version__
 from transformer_cli.cli import average, build_vocab, completion, demo, evaluate, plot, score, train, translate
+from transformer_cli.cli.arguments import name_arguments
 from transformer_cli.cli.output import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError
 
@@ -72,7 +73,7 @@ def tfm(
             "--show-completion",
             callback=completion.show,
             is_eager=True,
-            help="Print the script for that, to put it elsewhere.",
+            help="Print the script that does it, to put it elsewhere.",
         ),
     ] = False,
 ) -> None:
@@ -83,8 +84,13 @@ def tfm(
     MODEL   a run folder (its best checkpoint is used) or one checkpoint folder
     CONFIG  a YAML file; --set SECTION.KEY=VALUE changes any of its values
 
-    Results go to stdout or the named file, everything else to stderr. Exit code 0: done; 2: the input is at fault,
-    and one line says what to do; 1: anything else. TFM_DEBUG=1 shows tracebacks.
+    Results go to stdout or the named file, everything else to stderr. The exit code tells how it went:
+
+    \b
+    0         done
+    2         the input is at fault, and one line says what to do
+    130, 143  interrupted by Ctrl-C or SIGTERM, with the state saved
+    1         anything else; TFM_DEBUG=1 shows where
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -105,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     arguments: without the program's name; None takes those of the process.
     """
-    command = typer.main.get_command(app)
+    command = name_arguments(typer.main.get_command(app))
     with _sigterm_as_exit(), warnings.catch_warnings():
         if arguments is None:
             _settle_process()

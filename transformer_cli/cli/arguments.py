@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from transformer_cli.errors import UserError
 
@@ -51,6 +52,18 @@ BatchTokens = Annotated[
         help="Source tokens translated at a time, padding included.  [default: the model's]",
     ),
 ]
+
+
+def name_arguments(command: Any) -> Any:
+    """The command, whose help calls each argument by its name alone (`CONFIG`, not `{CONFIG}` or `CONFIG <path>`)."""
+    for parameter in command.params:
+        if isinstance(parameter, typer.core.TyperArgument):
+            name = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
+            usage = [f"{name}..." if parameter.nargs != 1 else name]
+            vars(parameter).update(get_usage_pieces=lambda _, usage=usage: usage, display_type_rich=lambda **_: "")
+    for inner in getattr(command, "commands", {}).values():
+        name_arguments(inner)
+    return command
 
 
 def run_folder_path(config: Path, out: Path | None) -> Path:

@@ -20,7 +20,7 @@ def demo(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Train a small German-English translator and try it: the whole tool in minutes.
+    """Train a small German-English translator, and try it.
 
     Writes a corpus of 20,000 everyday sentences with their translations into DIR, trains on it, scores the model on
     sentences it has not seen, shows translations and draws pictures. The same command again goes on where it stopped.

@@ -76,7 +76,7 @@ def attention(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Draw which tokens a model attends to as it translates a sentence.
+    """Draw which tokens a model attends to while it translates.
 
     A heat map for each layer and head. A row is the token that is predicted (encoder: that is encoded), a column one
     that it attends to; the weights of a row sum to one.
