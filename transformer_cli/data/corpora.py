@@ -124,7 +124,8 @@ def dropped(lines: TextLines) -> list[str]:
     """What reading a file dropped from its text, in words."""
     notes = []
     if lines.carriage_returns:
-        notes.append(f"{lines.path}: dropped the carriage return at the end of {lines.carriage_returns:,} lines")
+        count = lines.carriage_returns
+        notes.append(f"{lines.path}: dropped the carriage return at the end of {count:,} line{'s' * (count != 1)}")
     if lines.byte_order_mark:
         notes.append(f"{lines.path}: dropped the byte-order mark at its beginning")
     return notes
