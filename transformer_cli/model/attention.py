@@ -8,7 +8,10 @@ from torch.nn import functional
 
 from transformer_cli.model.cache import KeysValues
 
-SHORT = 128  # keys; up to here plain products train faster on a CPU than its fused kernel (docs/benchmarks.md)
+# A CPU's fused kernel is slow backward in half precision; up to so many keys plain products train faster there
+# (docs/benchmarks.md).
+SHORT = 256
+HALF = {torch.bfloat16, torch.float16}
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -57,8 +60,8 @@ class MultiHeadAttention(nn.Module):
         query = self.query(states).view(batch, length, self.heads, self.head_dim).transpose(1, 2)  # (B, H, T, d)
         keys, values = keys_values
         weights = None
-        plain = query.device.type == "cpu" and torch.is_grad_enabled() and keys.size(2) <= SHORT
-        if need_weights or plain:
+        slow = query.device.type == "cpu" and query.dtype in HALF and torch.is_grad_enabled()
+        if need_weights or (slow and keys.size(2) <= SHORT):
             if causal:
                 mask = torch.ones(length, length, dtype=torch.bool, device=states.device).tril()
             weights = attention_weights(query, keys, mask)
