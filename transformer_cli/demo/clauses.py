@@ -1,16 +1,16 @@
 """One clause in both languages: its verb's forms and the order of its words as statement, question or subordinate."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from transformer_cli.demo import english, german
+from transformer_cli.demo.adverbs import Adverb
 from transformer_cli.demo.lexicon import Verb
-from transformer_cli.demo.phrases import Adverb, Phrase
+from transformer_cli.demo.phrases import Phrase, join
 
 BE = Verb("", "sein", "ist", "war", "gewesen", "sein", "be", "was", (), (), frozenset({"stative", "past"}))
 _HAVE = Verb("", "haben", "hat", "hatte", "gehabt", "haben", "have", "had", (), (), frozenset())
 _WILL = Verb("", "werden", "wird", "wurde", "geworden", "sein", "will", "", (), (), frozenset())
-NOTHING = Phrase("", "")
 
 
 class Modal(NamedTuple):
@@ -63,6 +63,12 @@ class Clause:
         return tuple(noun for part in parts if part for noun in part.nouns)
 
 
+def changed(clause: Clause, part: str, value: Phrase | None) -> Clause:
+    """The clause with another part."""
+    changes: dict[str, Any] = {part: value}
+    return replace(clause, **changes)
+
+
 def german_verb(clause: Clause) -> tuple[str, str, str]:
     """The finite verb, what stands at the end of a main clause, and both as they end a subordinate one."""
     verb, person = clause.verb, clause.subject.person
@@ -101,35 +107,32 @@ def _middle(clause: Clause, left_out: str = "") -> list[str]:
     return [*words, rest.get("direction", ""), rest.get("predicate", "")]
 
 
-def _join(*words: str) -> str:
-    return " ".join(filter(None, words))
-
-
 def german_statement(clause: Clause, front: str = "subject") -> str:
     """The verb comes second, after `front`: the subject, the time, the place, the object or the receiver."""
     finite, tail, _ = german_verb(clause)
     if front == "subject":
-        return _join(clause.subject.german, finite, *_middle(clause), tail)
-    return _join(getattr(clause, front).german, finite, clause.subject.german, *_middle(clause, front), tail)
+        return join(clause.subject.german, finite, *_middle(clause), tail)
+    return join(getattr(clause, front).german, finite, clause.subject.german, *_middle(clause, front), tail)
 
 
 def german_question(clause: Clause, asked: str = "", gap: str = "") -> str:
     """`asked` is wer, wo, … for the part `gap`; nothing asks whether."""
     finite, tail, _ = german_verb(clause)
     who = "" if gap == "subject" else clause.subject.german
-    return _join(asked, finite, who, *_middle(clause, gap), tail)
+    return join(asked, finite, who, *_middle(clause, gap), tail)
 
 
 def german_subordinate(clause: Clause, conjunction: str, gap: str = "") -> str:
     """The verb comes last; a relative pronoun is a conjunction that stands for the part `gap`."""
     who = "" if gap == "subject" else clause.subject.german
-    return _join(conjunction, who, *_middle(clause, gap), german_verb(clause)[2])
+    return join(conjunction, who, *_middle(clause, gap), german_verb(clause)[2])
 
 
 def german_infinitive(clause: Clause) -> str:
     """`das Fenster aufzumachen`."""
-    return _join(*_middle(clause), clause.verb.particle + "zu" + clause.verb.infinitive
-                 if clause.verb.particle else "zu " + clause.verb.infinitive)  # fmt: skip
+    verb = clause.verb
+    to = f"{verb.particle}zu{verb.infinitive}" if verb.particle else f"zu {verb.infinitive}"
+    return join(*_middle(clause), to)
 
 
 def english_verb(clause: Clause, support: bool) -> tuple[str, str]:
@@ -142,7 +145,7 @@ def english_verb(clause: Clause, support: bool) -> tuple[str, str]:
         if auxiliary in ("be", "was"):
             return (english.was(person) if past else english.be(person)), f"{main} {base}"
         if auxiliary:
-            return auxiliary, _join(main, base)
+            return auxiliary, join(main, base)
         forms = (f"{modal.main} {base}", f"{modal.past_main} {base}")
     elif clause.tense == "future":
         return "will", base
@@ -164,7 +167,7 @@ def _predicate(clause: Clause, main: str, gap: str) -> list[str]:
     if objects and objects[0].pronoun and particle in ("up", "on", "off") and first:
         words = [main.removesuffix(particle).strip(), objects.pop(0).english, particle]
     words += [part.english for part in objects]
-    rest = ("predicate", "company", "direction", "place", "time")
+    rest = ("predicate", "direction", "company", "place", "time")
     return words + [getattr(clause, name).english for name in rest if getattr(clause, name) and name != gap]
 
 
@@ -176,13 +179,18 @@ def english_statement(clause: Clause, gap: str = "") -> str:
         auxiliary, no = "cannot", ""
     often = clause.frequency.english if clause.frequency else ""
     who = "" if gap == "subject" else clause.subject.english
-    return _join(who, auxiliary, no, often, *_predicate(clause, main, gap))
+    return join(who, auxiliary, no, often, *_predicate(clause, main, gap))
 
 
 def english_question(clause: Clause, asked: str = "", gap: str = "") -> str:
     """`asked` is who, where, … for the part `gap`; of the subject one asks without do."""
     if gap == "subject":
-        return _join(asked, english_statement(clause, "subject"))
+        return join(asked, english_statement(clause, "subject"))
     auxiliary, main = english_verb(clause, True)
     often = clause.frequency.english if clause.frequency else ""
-    return _join(asked, auxiliary, clause.subject.english, often, *_predicate(clause, main, gap))
+    return join(asked, auxiliary, clause.subject.english, often, *_predicate(clause, main, gap))
+
+
+def english_infinitive(clause: Clause) -> str:
+    """`open the window`."""
+    return join(*_predicate(clause, clause.verb.english, ""))

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from transformer_cli.demo.dice import Dice
 from transformer_cli.demo.grammar import Sentence, Wanted, possible, sentence
-from transformer_cli.demo.phrases import Dice
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import atomic_write
 
@@ -43,14 +43,14 @@ class Drawn(NamedTuple):
 def _held_out(dice: Dice) -> list[Wanted]:
     """Combinations to keep from training: few of any verb and of any noun, and none that has few to begin with."""
     candidates = possible()
-    verbs, nouns = Counter(one.verb for one in candidates), Counter(one.noun for one in candidates)
+    verbs, nouns = Counter(one[0] for one in candidates), Counter(one[1] for one in candidates)
     left_verbs, left_nouns = {verb: n // 5 for verb, n in verbs.items()}, {noun: n // 4 for noun, n in nouns.items()}
     chosen: list[Wanted] = []
     for one in dice.shuffled(candidates):
-        enough = min(verbs[one.verb], nouns[one.noun]) > _OTHERS
-        if enough and left_verbs[one.verb] and left_nouns[one.noun] and len(chosen) < _HELD_OUT:
-            left_verbs[one.verb] -= 1
-            left_nouns[one.noun] -= 1
+        enough = min(verbs[one[0]], nouns[one[1]]) > _OTHERS
+        if enough and left_verbs[one[0]] and left_nouns[one[1]] and len(chosen) < _HELD_OUT:
+            left_verbs[one[0]] -= 1
+            left_nouns[one[1]] -= 1
             chosen.append(one)
     return chosen
 

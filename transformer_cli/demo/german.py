@@ -25,9 +25,29 @@ CONTRACTED = {"in dem": "im", "an dem": "am", "in das": "ins", "zu dem": "zum", 
 _SIBILANTS = ("s", "ß", "x", "z")
 _ENDINGS = {"weak": WEAK, "mixed": MIXED, "strong": STRONG}
 
-_ONES = ("null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn "
-         "achtzehn neunzehn").split()  # fmt: skip
-_TENS = "- - zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
+_ONES = [
+    "null",
+    "ein",
+    "zwei",
+    "drei",
+    "vier",
+    "fünf",
+    "sechs",
+    "sieben",
+    "acht",
+    "neun",
+    "zehn",
+    "elf",
+    "zwölf",
+    "dreizehn",
+    "vierzehn",
+    "fünfzehn",
+    "sechzehn",
+    "siebzehn",
+    "achtzehn",
+    "neunzehn",
+]
+_TENS = ["-", "-", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
 
 
 def adjective(word: Adjective, kind: str, case: str, gender: str) -> str:

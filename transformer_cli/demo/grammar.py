@@ -7,27 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from transformer_cli.demo import clauses, phrases
-from transformer_cli.demo.clauses import BE, MODALS, Clause
-from transformer_cli.demo.lexicon import NOUNS, VERBS, Noun, Verb
-from transformer_cli.demo.phrases import PEOPLE, Adverb, Dice, Phrase
+from transformer_cli.demo import clauses, german, phrases, states
+from transformer_cli.demo.adverbs import REASONS, Adverb
+from transformer_cli.demo.clauses import BE, Clause
+from transformer_cli.demo.dice import Dice
+from transformer_cli.demo.events import FITTING, VERB, clause, distinct, person, somebody_known
+from transformer_cli.demo.lexicon import NOUNS, VERBS
+from transformer_cli.demo.phrases import PEOPLE, THE, Phrase, pronoun_for
 
-# How long a thing takes: one does not build a house at half past three, nor close a door for years.
-_SLOW = {"bauen", "mieten", "sammeln", "wohnen", "reisen"}
-_MEMORABLE = {"kaufen", "verkaufen", "besuchen", "treffen", "reparieren", "malen", "schreiben", "übersetzen", "verlieren",
-              "fotografieren", "finden", "pflanzen", "schenken", "leihen", "schicken", "einladen", "fliegen"}  # fmt: skip
-_DAILY = {"lesen", "schreiben", "essen", "trinken", "kochen", "putzen", "aufräumen", "waschen", "füttern", "streicheln",
-          "besuchen", "anrufen", "treffen", "abholen", "fragen", "begrüßen", "helfen", "vorlesen", "erzählen", "vergessen",
-          "suchen", "malen", "fotografieren", "bringen", "mitbringen", "schlafen", "arbeiten", "spielen", "warten",
-          "sitzen", "tanzen", "singen", "einkaufen", "gehen", "fahren", "laufen", "aufstehen", "zuhören", "anziehen",
-          "aufmachen", "zumachen", "anmachen", "ausmachen", "zeigen", "einpacken"}  # fmt: skip
-_LONG_AGO = ("Monat", "Jahr", "Sommer", "im ")  # im Juni, im Jahr 1999
-_SHORT = ("um ", "Pause", "Essen", "Unterricht", "Morgen", "Abend", "heute", "halb", "am ", "gestern")
-_SOCIABLE = {"essen", "trinken", "kochen", "spielen", "tanzen", "singen", "warten", "arbeiten", "gehen", "fahren", "reisen",
-             "fliegen", "wohnen", "einkaufen"}  # fmt: skip
-_VERBS_BY_LEMMA = {verb.lemma: verb for verb in VERBS}
-_TRANSITIVE = [(verb, len(verb.objects) ** 0.5) for verb in VERBS if verb.objects]
-_INTRANSITIVE = [verb for verb in VERBS if not verb.objects]
+MAX_WORDS = 14
 
 
 class Sentence(NamedTuple):
@@ -46,169 +34,41 @@ class Sentence(NamedTuple):
         return {(verb, noun) for verb in self.verbs for noun in self.nouns}
 
 
-class Wanted(NamedTuple):
-    """A verb and the noun that is to be its object."""
-
-    verb: str
-    noun: str
+Wanted = tuple[str, str]  # a verb and the noun that is to be its object
 
 
 def possible() -> list[Wanted]:
     """Every verb with every noun it can have as an object."""
-    return [Wanted(verb.lemma, noun) for verb in VERBS for noun in verb.objects]
+    return [(verb.lemma, noun) for verb in VERBS for noun in verb.objects]
 
 
-def _suits(verb: Verb, time: Adverb) -> bool:
-    """Whether one says so of such a thing: no house is built at half past three."""
-    if verb.lemma in _SLOW:
-        return not any(word in time.german for word in _SHORT)
-    return verb.lemma in _MEMORABLE or not any(word in time.german for word in _LONG_AGO)
-
-
-def _tense(dice: Dice, verb: Verb, who: Phrase, daily: bool) -> tuple[str, clauses.Modal | None]:
-    if daily:
-        return "present", None
-    choices = [("present", 3.0), ("past", 2.0), ("perfect", 2.5), ("future", 1.0), ("modal", 1.5)]
-    if "past" in verb.flags:
-        choices = [("present", 1), ("past", 1)]
-    elif "stative" in verb.flags:
-        choices = [("present", 2), ("past", 1), ("perfect", 1)]
-    elif "event" in verb.flags:
-        choices = choices[1:]
-    tense = dice.weighted(choices)
-    if tense == "past" and who.person == "2s":  # bookish
-        tense = "present" if "past" in verb.flags else "perfect"
-    if tense != "modal":
-        return tense, None
-    modal = dice.pick(MODALS)
-    return "past" if modal.past and who.person != "2s" and dice.chance(0.3) else "present", modal
-
-
-def _time(dice: Dice, verb: Verb, tense: str, modal: clauses.Modal | None) -> tuple[Adverb | None, bool]:
-    """A time for it, and whether it is a habit."""
-    if "stative" in verb.flags:
-        return None, False
-    if tense in ("past", "perfect"):
-        kinds = [("", 3), ("past", 7)]
-    elif tense == "future" or modal:
-        kinds = [("", 3), ("future", 6)]
-    else:
-        kinds = [("", 4), ("now", 2.5), ("future", 2), ("habit", 2 if verb.lemma in _DAILY else 0)]
-    kind = dice.weighted(kinds)
-    while kind:
-        time = phrases.when(dice, kind)
-        if _suits(verb, time):
-            return time, kind == "habit"
-    return None, False
-
-
-def _object(dice: Dice, verb: Verb, noun: Noun | None, who: Phrase, denied: bool) -> Phrase:
-    case = "dat" if "dative" in verb.flags else "acc"
-    if noun is None:
-        noun = NOUNS[dice.pick(verb.objects)]
-        if noun.group in PEOPLE and dice.chance(0.25):
-            return phrases.object_pronoun(dice, case, who)
-    if noun.group in PEOPLE:
-        return phrases.person(dice, case, noun=noun)
-    return phrases.thing(dice, noun, case, who, counted="count" in verb.flags, negated=denied)
-
-
-def clause(
-    dice: Dice, wanted: Wanted | None = None, *, who: Phrase | None = None, daily: bool = False, negative: float = 0.15
-) -> Clause:
-    """Somebody does something; `wanted` says what with what, `daily` that it is a habit."""
-    while True:
-        verb = _VERBS_BY_LEMMA[wanted.verb] if wanted else _some_verb(dice)
-        if daily and not wanted and verb.lemma not in _DAILY:
-            continue
-        made = _clause(dice, verb, NOUNS[wanted.noun] if wanted else None, who, daily, negative)
-        if made is not None and _sensible(made):
-            return made
-
-
-def _some_verb(dice: Dice) -> Verb:
-    return dice.weighted(_TRANSITIVE) if dice.chance(0.78) else dice.pick(_INTRANSITIVE)
-
-
-def _sensible(made: Clause) -> bool:
-    """Nobody visits himself, nor a teacher a teacher."""
-    words = [NOUNS[noun].english or NOUNS[noun].english_plural for noun in made.nouns()]
-    return len(set(words)) == len(words)
-
-
-def _clause(
-    dice: Dice, verb: Verb, noun: Noun | None, who: Phrase | None, daily: bool, negative: float
-) -> Clause | None:
-    who = who or phrases.subject(dice)
-    tense, modal = _tense(dice, verb, who, daily)
-    negated = dice.chance(negative)
-    made = Clause(who, verb, tense, modal, habitual=daily)
-    if verb.objects:
-        denied = negated and dice.chance(0.5)
-        thing = _object(dice, verb, noun, who, denied)
-        denied = denied and not thing.definite and not thing.pronoun and not thing.animate
-        if negated and not denied and not (thing.definite or thing.pronoun):
-            return None
-        made = replace(made, object=thing, denied=denied)
-        negated = negated and not denied
-    if "receiver" in verb.flags:
-        to = phrases.object_pronoun(dice, "dat", who) if dice.chance(0.3) else phrases.person(dice, "dat")
-        made = replace(made, receiver=to)
-    made = replace(made, negated=negated)
-    return _with_adverbs(dice, made, daily, negated or made.denied)
-
-
-def _with_adverbs(dice: Dice, made: Clause, daily: bool, negative: bool) -> Clause | None:
-    verb = made.verb
-    if not daily:
-        time, habitual = _time(dice, verb, made.tense, made.modal)
-        if negative and habitual:
-            return None
-        made = replace(made, time=time, habitual=habitual)
-    if made.time is None and not negative and verb.lemma in _DAILY and made.modal is None and dice.chance(0.25):
-        often = Adverb(*dice.pick(phrases.FREQUENCIES))
-        if made.tense != "future":
-            made = replace(made, frequency=often, habitual=made.tense == "present")
-    if verb.lemma in _SOCIABLE and dice.chance(0.2):
-        friend = phrases.person(dice, "dat")
-        made = replace(made, company=Adverb(f"mit {friend.german}", f"with {friend.english}", friend.nouns))
-    if "put" in verb.flags:
-        return replace(made, direction=phrases.where(dice, "put", "acc"))
-    if verb.places:
-        kind = dice.pick(verb.places)
-        if "move" in verb.flags:
-            return replace(made, direction=phrases.where(dice, kind, "acc"))
-        needed = verb.lemma in ("wohnen", "ankommen") or (verb.lemma == "sitzen")
-        if needed or (not (negative and verb.objects) and dice.chance(0.45 if verb.objects else 0.7)):
-            return replace(made, place=phrases.where(dice, kind, "dat"))
-    return made
-
-
-def _sentence(kind: str, german: str, english: str, *parts: Clause, nouns: tuple[str, ...] = ()) -> Sentence:
-    german, english = german[0].upper() + german[1:], english[0].upper() + english[1:]
-    verbs = tuple(part.verb.lemma for part in parts if part.verb is not BE)
+def _sentence(
+    kind: str, text: str, text_en: str, *parts: Clause, nouns: tuple[str, ...] = (), verbs: tuple[str, ...] = ()
+) -> Sentence:
+    verbs += tuple(part.verb.lemma for part in parts if part.verb is not BE)
     used = tuple(noun for part in parts for noun in part.nouns()) + nouns
-    objects = tuple(
-        (part.verb.lemma, part.object.nouns[0]) for part in parts if part.object is not None and part.object.nouns
-    )
-    return Sentence(german, english, kind, verbs, used, objects)
+    objects = tuple((one.verb.lemma, one.object.nouns[0]) for one in parts if one.object and one.object.nouns)
+    return Sentence(_capital(text), _capital(text_en), kind, verbs, used, objects)
 
 
 def _fronts(made: Clause) -> list[tuple[str, float]]:
-    """What may stand before the verb. An object only where its case shows that it is none of the subject."""
+    """What may stand before the verb. An object only where its case shows that it is not the subject."""
     fronts = [("subject", 5.0)]
     if made.time:
         fronts.append(("time", 5.0))
     if made.place:
         fronts.append(("place", 2.0))
-    thing = made.object
-    if thing and not thing.pronoun and thing.definite and (thing.gender == "m" or thing.case == "dat"):
+    other = made.object
+    if other and not other.pronoun and other.definite and (other.gender == "m" or other.case == "dat"):
         fronts.append(("object", 0.8))
     return fronts
 
 
 def statement(dice: Dice, wanted: Wanted | None) -> Sentence:
+    """A main clause, the verb second."""
     made = clause(dice, wanted)
+    if made.negated and made.place and not made.time and dice.chance(0.5):
+        made = replace(made, time=dice.pick(REASONS))
     front = dice.weighted(_fronts(made))
     return _sentence(
         "statement", clauses.german_statement(made, front) + ".", clauses.english_statement(made) + ".", made
@@ -216,83 +76,231 @@ def statement(dice: Dice, wanted: Wanted | None) -> Sentence:
 
 
 def yes_or_no(dice: Dice, wanted: Wanted | None) -> Sentence:
-    made = clause(dice, wanted, negative=0)
+    """A question that begins with the verb."""
+    made = clause(dice, wanted, who=somebody_known, negative=0)
     return _sentence("yes-no", clauses.german_question(made) + "?", clauses.english_question(made) + "?", made)
 
 
 def who(dice: Dice, wanted: Wanted | None) -> Sentence:
-    asked = Phrase("wer", "who", own=None, animate=True)
-    made = clause(dice, wanted, who=asked)
-    german = clauses.german_question(made, "wer", "subject") + "?"
-    return _sentence("who", german, clauses.english_question(made, "who", "subject") + "?", made)
+    """Wer …?"""
+    made = clause(dice, wanted, who=lambda _: Phrase("wer", "who"), negative=0)
+    text = clauses.german_question(made, "wer", "subject") + "?"
+    return _sentence("wer", text, clauses.english_question(made, "who", "subject") + "?", made)
 
 
-def where_or_when(dice: Dice, wanted: Wanted | None) -> Sentence:
+def where_or_when(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     """Wo, wohin, wann: asked of a part that the clause has."""
-    while True:
-        made = clause(dice, wanted, negative=0)
-        gaps = [name for name in ("place", "direction", "time") if getattr(made, name)]
-        if gaps and not made.habitual:
-            break
-        if wanted and not made.verb.places:
-            made = replace(made, time=Adverb("", ""))
-            gaps = ["time"]
-            if "stative" not in made.verb.flags:
-                break
-            return statement(dice, wanted)
+    made = clause(dice, wanted, who=somebody_known, negative=0)
+    gaps = [name for name in ("place", "direction", "time") if getattr(made, name)]
+    if not gaps or made.habitual:
+        return None
     gap = dice.pick(gaps)
     asked, asked_en = {"place": ("wo", "where"), "direction": ("wohin", "where"), "time": ("wann", "when")}[gap]
-    german = clauses.german_question(made, asked, gap) + "?"
-    left = replace(made, **{gap: None})
-    return _sentence("where", german, clauses.english_question(made, asked_en, gap) + "?", left)
+    left = clauses.changed(made, gap, None)
+    return _sentence(
+        asked, clauses.german_question(left, asked) + "?", clauses.english_question(left, asked_en) + "?", left
+    )
 
 
-def what(dice: Dice, wanted: Wanted | None) -> Sentence:
+def what(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     """Was, wen, wem; or welches Buch."""
-    while True:
-        made = clause(dice, wanted, negative=0)
-        if made.object is not None:
-            break
-    thing = made.object
-    human = thing.pronoun or NOUNS[thing.nouns[0]].group in PEOPLE
-    if wanted or (not thing.pronoun and dice.chance(0.6)):
-        noun = NOUNS[thing.nouns[0]]
-        many = thing.gender == "p" and bool(noun.plural)
-        which = phrases.noun_phrase(noun, thing.case, phrases.WHICH, plural=many)
-        made = replace(made, object=which)
-        asked, asked_en = which.german, which.english
+    made = clause(dice, wanted, who=somebody_known, negative=0)
+    other = made.object
+    if other is None or made.verb.lemma == "vorlesen":
+        return None
+    if not other.pronoun and (wanted or dice.chance(0.5)):
+        noun = NOUNS[other.nouns[0]]
+        which = phrases.noun_phrase(noun, other.case, phrases.WHICH, plural=other.gender == "p" and bool(noun.plural))
+        made, asked, asked_en, kind = replace(made, object=which), which.german, which.english, "welch"
     else:
-        asked = {"acc": "wen" if human else "was", "dat": "wem"}[thing.case]
+        human = other.pronoun or NOUNS[other.nouns[0]].group in PEOPLE
+        kind = asked = "wem" if other.case == "dat" else "wen" if human else "was"
         asked_en = "who" if human else "what"
         made = replace(made, object=Phrase("", "", pronoun=True))
-    german = clauses.german_question(made, asked, "object") + "?"
-    return _sentence("what", german, clauses.english_question(made, asked_en, "object") + "?", made)
+    text = clauses.german_question(made, asked, "object") + "?"
+    return _sentence(kind, text, clauses.english_question(made, asked_en, "object") + "?", made)
 
 
-_SAYING = [("ich weiß", "I know"), ("ich glaube", "I think"), ("sie sagt", "she says"), ("er hat gesagt", "he said"),
-           ("wir hoffen", "we hope"), ("es ist schön", "it is nice"), ("Anna glaubt", "Anna thinks"),
-           ("ich habe gehört", "I heard"), ("sie haben uns erzählt", "they told us")]  # fmt: skip
-_ASKING = [("ich weiß nicht", "I do not know"), ("er fragt", "he asks"), ("sie wollte wissen", "she wanted to know"),
-           ("weißt du", "do you know"), ("niemand weiß", "nobody knows")]  # fmt: skip
-
-
-def that(dice: Dice, wanted: Wanted | None) -> Sentence:
-    """A clause with dass or ob."""
-    made = clause(dice, wanted)
-    conjunction, (opening, opening_en) = dice.weighted(
-        [(("dass", "that"), 2), (("ob", "whether"), 1)]
-    ), ("", "")  # fmt: skip
-    opening, opening_en = dice.pick(_SAYING if conjunction[0] == "dass" else _ASKING)
-    end = "?" if opening == "weißt du" else "."
-    german = f"{opening}, {clauses.german_subordinate(made, conjunction[0])}{end}"
-    return _sentence("that", german, f"{opening_en} {conjunction[1]} {clauses.english_statement(made)}{end}", made)
-
-
-KINDS: list[tuple[Callable[[Dice, Wanted | None], Sentence], float]] = [
-    (statement, 34), (yes_or_no, 10), (who, 4), (where_or_when, 5), (what, 7), (that, 10),
+_THAT = [
+    ("ich weiß", "I know"), ("ich glaube", "I think"), ("sie sagt", "she says"), ("er hat gesagt", "he said"),
+    ("wir hoffen", "we hope"), ("Anna glaubt", "Anna thinks"), ("ich habe gehört", "I heard"),
+    ("sie haben erzählt", "they said"),
 ]  # fmt: skip
+_WHETHER = [
+    ("ich weiß nicht", "I do not know"), ("er fragt sich", "he wonders"), ("sie wollte wissen", "she wanted to know"),
+    ("weißt du", "do you know"), ("niemand weiß", "nobody knows"),
+]  # fmt: skip
+
+
+def that(dice: Dice, wanted: Wanted | None) -> Sentence | None:
+    """A clause with dass or ob."""
+    whether = dice.chance(0.35)
+    made = clause(dice, wanted, negative=0 if whether else 0.15)
+    opening, opening_en = dice.pick(_WHETHER if whether else _THAT)
+    first = {"ich": "1s", "wir": "1p", "wei": "2s"}.get(opening[:3])
+    if first == made.subject.person:
+        return None
+    word, word_en, end = ("ob", "whether", "?" if first == "2s" else ".") if whether else ("dass", "that", ".")
+    text = f"{opening}, {clauses.german_subordinate(made, word)}{end}"
+    return _sentence(word, text, f"{opening_en} {word_en} {clauses.english_statement(made)}{end}", made)
+
+
+_STATES = {
+    "müde": Adverb("müde", "tired"), "krank": Adverb("krank", "ill"), "hungrig": Adverb("hungrig", "hungry"),
+    "glücklich": Adverb("glücklich", "happy"), "traurig": Adverb("traurig", "sad"),
+}  # fmt: skip
+_BECAUSE = {"schlafen": "müde", "essen": "hungrig", "tanzen": "glücklich", "singen": "glücklich", "kochen": "hungrig"}
+_DEAR, _LONG, _HOT = ("zu teuer", "too expensive"), ("zu lang", "too long"), ("zu heiß", "too hot")
+_OLD, _SMALL, _BIG = ("zu alt", "too old"), ("zu klein", "too small"), ("zu groß", "too big")
+_FAULTS = {
+    "kaufen": (_DEAR, _OLD, _SMALL), "mieten": (_DEAR, _OLD, _SMALL), "bestellen": (_DEAR,), "bezahlen": (_DEAR,),
+    "anziehen": (_OLD, _SMALL, _BIG), "anprobieren": (_DEAR, _OLD, _BIG), "einpacken": (_BIG, _OLD),
+    "lesen": (_LONG,), "übersetzen": (_LONG,), "trinken": (_HOT,), "brauchen": (_OLD, _SMALL),
+}  # fmt: skip
+_WEATHER = [("es regnet", "it rains"), ("es schneit", "it snows"), ("das Wetter schön ist", "the weather is nice"),
+            ("die Sonne scheint", "the sun shines"), ("es warm ist", "it is warm")]  # fmt: skip
+
+
+def _is(subject: Phrase, predicate: Adverb, tense: str) -> Clause:
+    return Clause(subject, BE, "past" if tense in ("past", "perfect") else "present", predicate=predicate)
+
+
+def because(dice: Dice, wanted: Wanted | None) -> Sentence | None:
+    """A clause with weil: of how somebody is, or what is wrong with a thing."""
+    verb = "" if wanted or dice.chance(0.4) else dice.pick(list(_BECAUSE) + list(_FAULTS))
+    made = clause(dice, wanted, verb=verb, negative=0.0 if verb in _BECAUSE else 1.0)
+    past = made.tense in ("past", "perfect")
+    if made.modal or made.tense == "future" or made.habitual or made.frequency or made.time:
+        return None
+    if made.object and made.object.definite and made.verb.lemma in _FAULTS:
+        taken, state = pronoun_for(made.object), Adverb(*dice.pick(_FAULTS[made.verb.lemma]))
+    elif {"planned", "daily", "social"} & made.verb.flags and not {"kaufen", "verkaufen", "mieten"} & {made.verb.lemma}:
+        taken = pronoun_for(made.subject)
+        state = _STATES[_BECAUSE[verb] if verb in _BECAUSE else dice.pick(["müde", "krank"])]
+        if taken.english == "it" or (taken.person == "2s" and past) or "over" in made.verb.flags:
+            return None
+    else:
+        return None
+    reason = _is(taken, state, made.tense)
+    text = f"{clauses.german_statement(made)}, {clauses.german_subordinate(reason, 'weil')}."
+    text_en = f"{clauses.english_statement(made)} because {clauses.english_statement(reason)}."
+    return _sentence("weil", text, text_en, made, reason)
+
+
+def whenever(dice: Dice, wanted: Wanted | None) -> Sentence | None:
+    """A habit with wenn, before or after the main clause."""
+    made = clause(dice, wanted, daily=True, negative=0)
+    taken = pronoun_for(made.subject)
+    if dice.chance(0.5) or taken.english == "it":
+        sub, sub_en = dice.pick(_WEATHER)
+        sub, sub_en = f"wenn {sub}", f"when {sub_en}"
+    else:
+        state = _is(taken, _STATES[dice.pick(["müde", "traurig", "glücklich"])], "present")
+        sub, sub_en = clauses.german_subordinate(state, "wenn"), f"when {clauses.english_statement(state)}"
+    if dice.chance(0.5):
+        text, text_en = clauses.german_statement(made), clauses.english_statement(made)
+        return _sentence("wenn", f"{text}, {sub}.", f"{text_en} {sub_en}.", made)
+    text, text_en = clauses.german_question(made), clauses.english_statement(made)
+    return _sentence("wenn", f"{sub}, {text}.", f"{sub_en}, {text_en}.", made)
+
+
+_DATIVE = [verb.lemma for verb in VERBS if "dative" in verb.flags]
+
+
+def relative(dice: Dice, wanted: Wanted | None) -> Sentence | None:
+    """A relative clause: about who did it, or about what it was done to."""
+    if wanted or dice.chance(0.6):
+        verb = dice.pick(_DATIVE) if not wanted and dice.chance(0.2) else ""
+        made = clause(dice, wanted, verb=verb, negative=0)
+        gap = "object"
+    else:
+        made = clause(dice, who=lambda dice: person(dice, definite=True), negative=0.1)
+        gap = "subject"
+    head = getattr(made, gap)
+    if head is None or head.pronoun or (gap == "object" and made.subject.nouns[:1] == head.nouns[:1]):
+        return None
+    noun = NOUNS[head.nouns[0]]
+    if noun.group == "family" or not (noun.plural or head.gender != "p"):
+        return None
+    return _about(dice, made, gap, noun.group in PEOPLE)
+
+
+def _about(dice: Dice, made: Clause, gap: str, human: bool) -> Sentence:
+    """The main clause around a relative clause."""
+    head = getattr(made, gap)
+    noun, plural = NOUNS[head.nouns[0]], head.gender == "p"
+    case = head.case if gap == "object" else "nom"
+    fits = FITTING[head.nouns[0]]
+    known = ["know"] * (human or noun.group in ("text", "building"))
+    frame = dice.pick(["this", "where", *known, *(["is", "is"] if fits else [])])
+    short = phrases.noun_phrase(noun, "acc" if frame == "know" else "nom", THE, plural=plural)
+    sub = clauses.german_subordinate(made, german.RELATIVE[case][head.gender], gap)
+    head_en = f"{short.english} {'who' if human else 'that'} {clauses.english_statement(made, gap)}"
+    be, be_en, this = ("sind", "are", "these are") if plural else ("ist", "is", "this is")
+    adjective = dice.pick(fits) if frame == "is" else None
+    text, text_en = {
+        "this": (f"das {be} {short.german}, {sub}.", f"{this} {head_en}."),
+        "where": (f"wo {be} {short.german}, {sub}?", f"where {be_en} {head_en}?"),
+        "know": (f"ich kenne {short.german}, {sub}.", f"I know {head_en}."),
+        "is": (f"{short.german}, {sub}, {be} {adjective and adjective.german}.",
+               f"{head_en} {be_en} {adjective and adjective.english}."),
+    }[frame]  # fmt: skip
+    left = clauses.changed(made, gap, short)
+    return _sentence(f"relative-{case}", text, text_en, left, verbs=("kennen",) * (frame == "know"))
+
+
+_ATTEMPTS = [
+    ("versucht", "tried to"), ("vergessen", "forgot to"), ("angefangen", "began to"),
+]  # fmt: skip
+_OPINIONS = [("schwer", "hard"), ("leicht", "easy"), ("schön", "nice"), ("wichtig", "important")]
+
+
+def infinitive(dice: Dice, wanted: Wanted | None) -> Sentence | None:
+    """Somebody tried, forgot, began to do something; it is easy to do it."""
+    made = clause(dice, wanted, negative=0)
+    if {"stative", "over", "event"} & made.verb.flags or made.frequency or made.time or not made.object:
+        return None
+    to, to_en = clauses.german_infinitive(made), clauses.english_infinitive(made)
+    if dice.chance(0.4):
+        own = made.subject.own
+        if own and (f"{own[0]} " in f"{to} " or own[0] + "e" in to) and made.subject.person[0] == "3":
+            return None  # nobody there whose it could be
+        impersonal, impersonal_en = dice.pick(_OPINIONS)
+        made = replace(made, subject=Phrase("es", "it"))
+        text, text_en = f"es ist {impersonal}, {to}.", f"it is {impersonal_en} to {to_en}."
+        return _sentence("zu", text, text_en, made)
+    helper = german.present(VERB["haben"], made.subject.person)
+    attempt, attempt_en = dice.pick(_ATTEMPTS)
+    text = f"{made.subject.german} {helper} {attempt}, {to}."
+    verbs = ("vergessen",) * (attempt == "vergessen")
+    return _sentence("zu", text, f"{made.subject.english} {attempt_en} {to_en}.", made, verbs=verbs)
+
+
+Maker = Callable[[Dice, Wanted | None], Sentence | None]
+_KINDS: list[tuple[Maker, float]] = [
+    (statement, 34), (yes_or_no, 9), (who, 4), (where_or_when, 8), (what, 7), (that, 9), (because, 22), (whenever, 5),
+    (relative, 11), (infinitive, 10),
+]  # fmt: skip
+_STATES_OF_THINGS: list[tuple[Callable[[Dice], states.State], float]] = [
+    (states.description, 5), (states.comparison, 2), (states.position, 4), (states.age_or_price, 2),
+    (states.belonging, 2), (states.liking, 2), (states.there_is, 2),
+]  # fmt: skip
+_SHARE_OF_STATES = 0.14
 
 
 def sentence(dice: Dice, wanted: Wanted | None = None) -> Sentence:
     """A sentence of any kind; with a verb and an object that are wanted."""
-    return dice.weighted(KINDS)(dice, wanted)
+    while True:
+        if wanted is None and dice.chance(_SHARE_OF_STATES):
+            state = dice.weighted(_STATES_OF_THINGS)(dice)
+            made: Sentence | None = Sentence(
+                _capital(state.german), _capital(state.english), state.kind, state.verbs, state.nouns
+            )
+        else:
+            made = dice.weighted(_KINDS)(dice, wanted)
+        if made and distinct(made.nouns) and max(len(made.german.split()), len(made.english.split())) <= MAX_WORDS:
+            return made
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
