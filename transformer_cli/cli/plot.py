@@ -115,7 +115,7 @@ def positions(
     d_model: Annotated[
         int, typer.Option("--d-model", min=2, max=4096, metavar="N", help="Dimensions of the model, an even number.")
     ] = 128,
-    length: Annotated[int, typer.Option("--length", min=1, max=10_000, metavar="N", help="Positions.")] = 100,
+    length: Annotated[int, typer.Option("--length", min=1, max=2000, metavar="N", help="Positions.")] = 100,
     output_file: Output = None,
     quiet: Quiet = False,
 ) -> None:
@@ -281,7 +281,7 @@ def _first_sentences(config: "Config", codec: "Codec", side: str, path: Path | N
 
 def _encode(codec: "Codec", sentences: Iterable[str], where: str, count: int) -> list[list[int]]:
     """The ids of the first `count` sentences that have any."""
-    encoded = (codec.encode(sentence) for sentence in sentences)
+    encoded = (codec.encode(sentence) for sentence in sentences if sentence.strip())
     chosen = list(islice((ids for ids in encoded if ids), count))
     if not chosen:
         raise UserError(f"{where}: has no sentence to show; give one with words in it")

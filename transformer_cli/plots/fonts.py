@@ -14,7 +14,10 @@ from matplotlib.font_manager import FontEntry, FontProperties, findSystemFonts, 
 from matplotlib.ft2font import FaceFlags, FT2Font
 from matplotlib.textpath import text_to_path
 
+from transformer_cli.text.words import JOINER
+
 BASE = "DejaVu Sans"
+SQUARE = "\u25aa"  # ▪
 _INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # categories that need no glyph
 _JOINERS = "\u200c\u200d"  # part of how Persian and Indic words are written
 
@@ -73,7 +76,7 @@ def _by_preference(entries: Iterable[FontEntry], characters: Iterable[str]) -> l
         odd = any(word in entry.name for word in ("Serif", "Mono", "Condensed"))
         return odd, not entry.name.startswith("Noto Sans"), foreign, entry.name, entry.fname
 
-    plain = {}
+    plain: dict[str, FontEntry] = {}
     for entry in entries:
         # The last resort has a box for every character, and says nothing by it.
         regular = entry.style == "normal" and entry.weight in (400, "normal", "regular")
@@ -116,6 +119,7 @@ def quiet_boxes() -> Iterator[None]:
         yield
 
 
+@functools.lru_cache(10_000)  # a grid measures the same labels again and again
 def text_width(text: str, points: float) -> float:
     """How wide a text is, in inches."""
     font = FontProperties(family=list(fonts_for(text).families), size=points)
@@ -135,7 +139,11 @@ def shorten(text: str, points: float, inches: float) -> str:
 
 
 def visible(token: str) -> str:
-    """A token as it can stand beside a picture: nothing in it that is not seen, or that turns the text around it."""
+    """A token as it can stand beside a picture: nothing in it that is not seen, or that turns the text around it.
+
+    The joiner of word tokens becomes a square that DejaVu Sans has.
+    """
+    token = token.replace(JOINER, SQUARE)
     shown = "".join(
         character if character.isprintable() or character in _JOINERS else f"<U+{ord(character):04X}>"
         for character in token

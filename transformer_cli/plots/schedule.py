@@ -32,6 +32,7 @@ def schedule_figure(configs: Sequence[tuple[str, Config]], steps: int | None = N
                 **line_look(number),
             )
         axes.set_ylim(bottom=0)
+        axes.set_xlim(left=0)
         axes.set_ylabel("learning rate")
         plain_numbers(axes)
         count_axis(axes, "step (update of the weights)")

@@ -61,9 +61,13 @@ def add_title(figure: Figure, text: str) -> None:
 def count_axis(axes: Axes, name: str) -> None:
     """The x axis counts something: whole numbers, with commas."""
     axes.set_xlabel(name)
-    axes.set_xlim(left=min(0.0, axes.dataLim.x0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.xaxis.set_major_locator(whole_numbers())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def whole_numbers() -> MaxNLocator:
+    """Ticks at whole and round numbers only."""
+    return MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
 
 
 def plain_numbers(axes: Axes) -> None:

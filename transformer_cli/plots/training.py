@@ -16,6 +16,7 @@ from transformer_cli.plots.style import add_title, count_axis, distinct_names, l
 from transformer_cli.publishing import MANIFEST
 from transformer_cli.run_folder import WEIGHTS, RunFolder
 
+LARGEST = 1e12  # a step or a figure above it is no one's
 KEYS = ("loss", "valid_loss", "valid_bleu", "learning_rate")
 
 
@@ -76,10 +77,14 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
         ) from None
     step = event.get("step") if isinstance(event, dict) else None
     values = [event.get(key) for key in KEYS] if isinstance(event, dict) else []
-    whole = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 10**12
-    if not whole or not all(value is None or type(value) in (int, float) for value in values):
+    whole = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < LARGEST
+    if not whole or not all(value is None or _is_number(value) for value in values):
         raise UserError(f"{where}: is no event of a training; remove this line, or copy the file again")
     return dict(event)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < LARGEST  # type: ignore[arg-type]
 
 
 def training_figure(runs: Sequence[Path]) -> Figure:
@@ -103,6 +108,7 @@ def training_figure(runs: Sequence[Path]) -> Figure:
         for part, axes in zip(parts, panels, strict=True):
             draw[part](axes, found)
         count_axis(panels[-1], "step (update of the weights)")
+        panels[-1].set_xlim(left=0)
         figure.align_ylabels(panels)
     return figure
 

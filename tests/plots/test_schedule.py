@@ -1,0 +1,46 @@
+"""The line is the learning rate that training takes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transformer_cli.config import Config
+from transformer_cli.plots.schedule import schedule_figure
+from transformer_cli.training.schedules import learning_rate
+
+FILES = {"source": "a", "target": "b"}
+DATA = {"source_language": "de", "target_language": "en", "train": FILES, "valid": FILES}
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "noam": {"schedule": "noam", "warmup_steps": 4000, "factor": 2.0},
+    "inverse_sqrt": {"schedule": "inverse_sqrt", "peak_learning_rate": 1e-3, "warmup_steps": 333, "max_steps": 5000},
+    "cosine": {"schedule": "cosine", "peak_learning_rate": 1e-3, "warmup_steps": 0, "max_steps": 777},
+    "constant": {"schedule": "constant", "peak_learning_rate": 1e-3, "max_steps": None, "max_epochs": 3},
+    "short": {"max_steps": 1},
+}
+
+
+def make(name: str) -> Config:
+    return Config.model_validate({"data": DATA, "training": SCHEDULES[name]})
+
+
+def test_every_line_is_the_learning_rate_to_the_end_with_its_peak() -> None:
+    configs = [(name, make(name)) for name in SCHEDULES]
+    (axes,) = schedule_figure(configs).axes
+    for (name, config), line in zip(configs, axes.lines, strict=True):
+        training = config.training
+        steps, rates = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+        assert rates.tolist() == [learning_rate(training, config.model.d_model, int(step)) for step in steps]
+        assert (steps[0], steps[-1]) == (1, training.max_steps or 40_000)
+        if len(steps) > 1:
+            assert max(rates) == learning_rate(training, config.model.d_model, max(1, training.warmup_steps))
+        assert str(line.get_label()).startswith(f"{name}: {training.schedule}, ")
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
+    assert len(set(looks)) == len(looks)
+
+
+@pytest.mark.parametrize("steps", [1, 10, 100_000])
+def test_the_number_of_steps_can_be_given(steps: int) -> None:
+    (axes,) = schedule_figure([("a", make("noam"))], steps).axes
+    (line,) = axes.lines
+    assert np.asarray(line.get_xdata())[-1] == steps

@@ -1,0 +1,102 @@
+"""The training curves are what metrics.jsonl says; whatever else stands there is refused."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transformer_cli.errors import UserError
+from transformer_cli.plots.training import plot_training, read_metrics, training_figure
+
+EVENTS: list[dict[str, Any]] = [
+    {"step": 100, "epoch": 0, "loss": 7.5, "learning_rate": 0.001, "gradient_norm": 1.0},
+    {"step": 200, "epoch": 0, "loss": None, "learning_rate": 0.002, "gradient_norm": None},
+    {"step": 200, "valid_loss": 5.25, "valid_perplexity": 80.0, "valid_bleu": 12.5, "valid_chrf": 30.0},
+    {"step": 300, "epoch": 1, "loss": 5, "learning_rate": 0.0015},
+    {"step": 400, "valid_loss": 5.0, "valid_bleu": 11.5},
+]
+
+
+def write(folder: Path, events: list[dict[str, Any]], more: str = "") -> Path:
+    folder.mkdir(parents=True)
+    text = "".join(json.dumps(event) + "\n" for event in events)
+    (folder / "metrics.jsonl").write_text(text + more, encoding="utf-8")
+    return folder
+
+
+def lines(axes: Any) -> dict[str, tuple[list[float], list[float]]]:
+    return {
+        line.get_label(): (np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist())
+        for line in axes.lines
+    }
+
+
+def test_curves_are_the_events(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", EVENTS, more='{"step": 500, "lo')  # cut off by a kill
+    loss, bleu, rate = training_figure([run]).axes
+    steps, values = lines(loss)["training"]
+    assert steps == [100, 200, 300]
+    assert (values[0], values[2]) == (7.5, 5.0)
+    assert math.isnan(values[1])
+    assert lines(loss)["validation"] == ([200, 400], [5.25, 5.0])
+    assert lines(bleu) == {"best 12.5, step 200": ([200, 400], [12.5, 11.5])}
+    assert lines(rate) == {"run": ([100, 200, 300], [0.001, 0.002, 0.0015])}
+    assert [axes.get_ylabel() for axes in (loss, bleu, rate)] == ["nats per target token", "BLEU", "learning rate"]
+    assert rate.get_xlabel().startswith("step")
+
+
+def test_runs_are_told_apart(tmp_path: Path) -> None:
+    runs = [write(tmp_path / name, EVENTS) for name in ("a/run", "b/run", "other")]
+    loss, bleu, rate = training_figure(runs).axes
+    names = [str(runs[0]), str(runs[1]), "other"]
+    assert list(lines(rate)) == names
+    assert list(lines(loss)) == [f"{name}: {which}" for name in names for which in ("training", "validation")]
+    assert len(bleu.lines) == 3
+    assert len({line.get_color() for line in loss.lines}) == 3
+
+
+def test_a_run_without_validation_has_no_panel_of_bleu(tmp_path: Path) -> None:
+    figure = training_figure([write(tmp_path / "run", EVENTS[:1])])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["loss", "learning rate"]
+    assert plot_training([tmp_path / "run"], tmp_path / "a.svg") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "tells nothing yet"),
+        ('{"step": 5}\n', "tells nothing yet"),
+        ('{"step": 1, "loss": 2.0}\nx\n', "metrics.jsonl:2: is no JSON"),
+        ("[" * 100_000 + "\n", "metrics.jsonl:1: is no JSON"),
+        ("[1]\n", "metrics.jsonl:1: is no event"),
+        ('{"loss": 1.0}\n', "metrics.jsonl:1: is no event"),
+        ('{"step": 1.5, "loss": 1.0}\n', "metrics.jsonl:1: is no event"),
+        ('{"step": 1, "loss": "low"}\n', "metrics.jsonl:1: is no event"),
+        (f'{{"step": 1{"0" * 400}, "loss": 1}}\n', "metrics.jsonl:1: is no event"),
+        (f'{{"step": 1, "loss": 1{"0" * 400}}}\n', "metrics.jsonl:1: is no event"),
+        (f'{{"step": 1, "loss": 1{"0" * 5000}}}\n', "metrics.jsonl:1: is no JSON"),
+    ],
+)
+def test_what_is_no_event_is_refused_with_its_line(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        read_metrics(write(tmp_path / "run", [], content))
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "odd" / "metrics.jsonl").mkdir(parents=True)
+    for name, message in {
+        "none": "no such folder",
+        "file": "is a file",
+        "empty": "has no metrics.jsonl",
+        "model": "give the run folder",
+        "odd": "metrics.jsonl: cannot be read: Is a directory",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            training_figure([tmp_path / name])
