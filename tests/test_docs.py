@@ -1,145 +1,158 @@
-"""The documentation tells the truth: every config key with its bounds and default, every name of a file it mentions."""
+"""The documentation tells the truth: the generated pages are those of the code, names and links lead somewhere."""
 
+import importlib.util
 import re
-import types
-import typing
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
-import annotated_types
 import pytest
-from pydantic.fields import FieldInfo
+from typer.main import get_command
 
-from transformer_cli import config as config_module
-from transformer_cli.config import Config, HubDataset, Section, TableFile, TextFiles, load_config
+from transformer_cli.cli.app import app, main
+from transformer_cli.config import Config, load_config, parse_config
+from transformer_cli.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-CONFIGURATION = ROOT / "docs" / "configuration.md"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-SECTIONS: dict[str, type[Section]] = {
-    "data": config_module.DataConfig,
-    "vocabulary": config_module.VocabularyConfig,
-    "model": config_module.ModelConfig,
-    "training": config_module.TrainingConfig,
-    "decoding": config_module.DecodingConfig,
-}
-SOURCES: dict[str, type[Section]] = {"text files": TextFiles, "table": TableFile, "dataset": HubDataset}
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*/README.md"))]
+SMALLEST = """
+data:
+  source_language: de
+  target_language: en
+  train: {source: a.de, target: a.en}
+  valid: {source: b.de, target: b.en}
+"""
 
 
-def bounds(metadata: "list[Any]") -> str:
-    """`≥ 1 and ≤ 256`, as the page writes it."""
-    signs = {annotated_types.Ge: "≥", annotated_types.Gt: ">", annotated_types.Le: "≤", annotated_types.Lt: "<"}
-    found = []
-    for item in metadata:
-        for part in item if isinstance(item, annotated_types.GroupedMetadata) else [item]:
-            for kind, sign in signs.items():
-                if isinstance(part, kind):
-                    value = getattr(part, kind.__name__.lower())
-                    found.append(
-                        f"{sign} 2^32"
-                        if value == 2**32
-                        else f"{sign} {value:g}"
-                        if value < 1
-                        else f"{sign} {value:,.0f}"
-                    )
-    return " and ".join(found)
+def load_generator() -> Any:
+    """docs/generate.py as a module."""
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def allowed(annotation: Any, metadata: "list[Any]") -> str:
-    """What a key may be, as the page writes it."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        inner, *more = get_args(annotation)
-        more = [part for item in more for part in (item.metadata if isinstance(item, FieldInfo) else [item])]
-        return allowed(inner, [*more, *metadata])
-    if origin in (Union, types.UnionType):
-        options = get_args(annotation)
-        if TextFiles in map(bare, options):
-            return "source"
-        return " or ".join("null" if o is type(None) else allowed(o, metadata) for o in options)
-    if origin is Literal:
-        return ", ".join(f"`{choice}`" for choice in get_args(annotation))
-    if origin in (tuple, list):
-        elements = get_args(annotation)
-        return f"list of {len(elements)}: {allowed(elements[0], [])}" if origin is tuple else "list of texts"
-    if annotation is bool:
-        return "`true`, `false`"
-    if annotation is str:
-        return "language code" if any(getattr(item, "pattern", None) for item in metadata) else "text"
-    return bounds(metadata)
+@pytest.fixture(scope="module")
+def generator() -> Any:
+    return load_generator()
 
 
-def bare(annotation: Any) -> Any:
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+@pytest.mark.parametrize("name", ["cli.md", "config.md"])
+def test_a_generated_page_is_that_of_the_code(name: str, generator: Any) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == generator.pages()[name], (
+        f"docs/{name} is not what the code says: run `make docs` (python docs/generate.py) and commit the page"
+    )
 
 
-def default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    value = field.default
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return str(list(value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+# --- config.md ----------------------------------------------------------------------------------------------------
 
 
-def documented() -> dict[str, tuple[str, str, str, str]]:
-    """key → (unit, allowed, default, meaning), from the page's tables."""
-    rows: dict[str, tuple[str, str, str, str]] = {}
-    for line in CONFIGURATION.read_text(encoding="utf-8").splitlines():
-        if match := re.match(r"\| `([a-z_ ]+\.[a-z_]+)` \|(.*)\|$", line):
-            unit, may_be, standard, meaning = (cell.strip() for cell in match[2].split(" | "))
-            assert match[1] not in rows, f"{match[1]} is documented twice"
-            rows[match[1]] = (unit, may_be, standard, meaning)
-    return rows
+def rows(page: str, words: str = r"[a-z_]+\.[a-z_]+") -> dict[str, list[str]]:
+    """key → the other cells of its row."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.findall(rf"^\| `({words})` \| (.*) \|$", text, re.MULTILINE)
+    assert len(dict(found)) == len(found), "a key has two rows"
+    return {key: [cell.strip() for cell in cells.split(" | ")] for key, cells in found}
 
 
-def declared() -> dict[str, tuple[str, str]]:
-    """key → (allowed, default), from config.py."""
-    rows = {}
-    for section, model in {**SECTIONS, **SOURCES}.items():
-        hints = typing.get_type_hints(model, include_extras=True)
-        for name, field in model.model_fields.items():
-            rows[f"{section}.{name}"] = (allowed(hints[name], []), default(field))
-    return rows
+def leaves(tree: dict[str, Any]) -> list[str]:
+    return [f"{section}.{key}" for section, values in tree.items() for key in values]
 
 
-def test_every_key_is_documented_and_no_other() -> None:
-    assert list(documented()) == list(declared())
+def test_every_key_of_a_config_has_a_row_and_no_other() -> None:
+    assert list(rows("config.md")) == leaves(parse_config(SMALLEST, "smallest").model_dump())
 
 
-@pytest.mark.parametrize("key", list(declared()))
-def test_bounds_and_default_are_those_of_the_code(key: str) -> None:
-    unit, may_be, standard, meaning = documented()[key]
-    assert (may_be, standard) == declared()[key]
-    assert unit
+@pytest.mark.parametrize("key", [key for key in rows("config.md") if not key.startswith("data.t")])
+def test_bounds_are_what_the_validator_holds(key: str) -> None:
+    """The bound itself is taken, or refused for another reason than its size; what lies past it is refused."""
+    kind, bound, _, meaning = rows("config.md")[key]
     assert len(meaning) > 10
+    for sign, written in re.findall(r"([≥>≤<]) ([0-9.,^]+)", bound):
+        limit = 2.0**32 if written == "2^32" else float(written.replace(",", ""))
+        past = {"≥": -1, ">": 0, "≤": 1, "<": 0}[sign]
+        for value, within in ((limit + past, False), (limit, sign in "≥≤")):
+            number = f"{value:.0f}" if kind.startswith("integer") else f"{value}"
+            given = f"[{number}, {number}]" if kind.startswith("list") else number
+            try:
+                parse_config(SMALLEST, "smallest", [f"{key}={given}"])
+                message = ""
+            except UserError as error:
+                message = str(error)
+            assert (f"{key}" in message and "should be" in message) is not within, (key, given, message)
 
 
-def test_bounds_are_read_from_the_code() -> None:
-    """The reader above really sees bounds: what it says of a few keys is what the validator does."""
-    rows = declared()
-    assert rows["training.seed"] == ("≥ 0 and < 2^32", "1")
-    assert rows["model.head_dim"] == ("≥ 1 and ≤ 65,536 or null", "null")
-    assert rows["vocabulary.character_coverage"][0] == "> 0 and ≤ 1"
-    assert rows["training.betas"] == ("list of 2: ≥ 0 and < 1", "[0.9, 0.98]")
+def test_defaults_are_those_of_an_empty_section() -> None:
+    """Read back as YAML, the defaults of the page make the config that leaving them out makes."""
+    changes = [f"{key}={row[2].strip('`')}" for key, row in rows("config.md").items() if row[2] != "required"]
+    assert len(changes) > 60
+    assert parse_config(SMALLEST, "page", changes) == parse_config(SMALLEST, "none")
 
 
-def test_the_five_sections_are_all() -> None:
-    assert list(SECTIONS) == list(Config.model_fields)
+def test_the_page_has_a_heading_for_each_section() -> None:
+    headings = re.findall(r"^## (.*)$", (DOCS / "config.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[:5] == list(Config.model_fields)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# --- cli.md -------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_help_shows_is_on_the_page(generator: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Every command, nested ones too, and every option that its `--help` lists."""
+    sections = re.split(r"^## (tfm.*)\n", (DOCS / "cli.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    page = dict(zip(sections[::2], sections[1::2], strict=True))
+    commands = dict(generator.walk(get_command(app), "tfm"))
+    assert list(page) == list(commands)
+    for path in commands:
+        assert main([*path.split()[1:], "--help"]) == 0
+        options = capfd.readouterr().out.partition("Options:")[2].partition("Commands:")[0]
+        listed = {word for line in options.splitlines() for word in re.findall(r"^  (?:-\w, )?(--[a-z-]+)", line)}
+        shown = {word for row in re.findall(r"^\| (`--.*?) \|", page[path], re.MULTILINE) for word in row.split("`")}
+        assert listed - {"--help"} <= shown, path
+
+
+def test_nested_commands_get_a_section_each(generator: Any) -> None:
+    import typer
+
+    outer, inner = typer.Typer(), typer.Typer(help="Pictures.")
+
+    @inner.command()
+    def mask(width: int = typer.Option(3, "--width", min=1, help="How wide.")) -> None:
+        """A picture of the mask."""
+
+    outer.add_typer(inner, name="plot")
+    outer.command("other")(lambda: None)
+    found = dict(generator.walk(get_command(outer), "tfm"))
+    assert list(found) == ["tfm", "tfm other", "tfm plot", "tfm plot mask"]
+    assert generator.parameter_row(found["tfm plot mask"].params[0]) == (
+        "`--width`",
+        "integer",
+        "≥ 1",
+        "`3`",
+        "How wide.",
+    )
+
+
+# --- names and links ----------------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_and_links_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
-    for name in re.findall(r"`((?:configs|docs|tests|benchmarks|transformer_cli)/[A-Za-z0-9_./]+\.[a-z]+)`", text):
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(file), f"{page.name} links to {target}#{anchor}"
+    for name in re.findall(r"`((?:configs|docs|tests|benchmarks|transformer_cli)/[A-Za-z0-9_./-]+\.[a-z]+)`", text):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
 
 
@@ -150,6 +163,8 @@ def test_shipped_configs_load_and_are_commented(path: Path) -> None:
     assert text.startswith("# ")
     assert f"tfm train configs/{path.name}" in text
     assert all(len(line) <= 120 for line in text.splitlines())
+    for name in re.findall(r"docs/[a-z-]+\.md", text):
+        assert (ROOT / name).exists(), f"{path.name} names {name}"
 
 
 def test_wmt_configs_hold_the_papers_numbers() -> None:

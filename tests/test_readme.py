@@ -1,6 +1,7 @@
-"""Every command and program that the README shows works, run for real in a folder of its own.
+"""Every shell block of the README and of docs/ runs as it stands, in bash, page by page, and does what the page says.
 
-Training is shortened by `--set`; commands that need the hub or a GPU run until their config is validated.
+`tfm` is the real command line, but for shorter training (`forked_tfm.py`); what needs the hub or a GPU runs until its
+config is validated, `pip` and `git` are held against the files they name, `make` of this repository is not run.
 """
 
 import gzip
@@ -8,63 +9,91 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
+from typer.main import get_command
 
-from transformer_cli.cli.app import main
-from transformer_cli.demo_corpus import write_demo_corpus
+from transformer_cli.cli.app import app
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SMALLER = {
-    "vocabulary.size": "400",
-    "model": "{encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 32}",
-    "training.max_steps": "6",
-    "training.warmup_steps": "2",
-    "training.save_every": "2",
-    "training.validate_every": "6",
-    "training.validation_sentences": "4",
-    "data.workers": "0",
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+SERVER = Path(__file__).parent / "forked_tfm.py"
+MULTI30K = {"train": "train", "val": "valid", "test_2016_flickr": "test"}  # its names and ours
+FIVE_LINES = """data:
+  source_language: de
+  target_language: en
+  train: {source: train.de, target: train.en}
+  valid: {source: valid.de, target: valid.en}
+"""
+STAND_INS = {  # what `tfm`, and what changes more than its own folder, is in these tests
+    "tfm": 'exec "{python}" -IS "{server}" run "{socket}" "$@"',
+    "make": '[ -e Makefile ] && exec {make} "$@"; exec {make} --dry-run -C "{root}" "$@" >&2',
+    "pip": 'echo "pip $*" >> calls.txt',
+    "git": 'echo "git $*" >> calls.txt',
+    "scontrol": 'echo "scontrol $*" >> calls.txt',
+    # The first time, time is up as soon as there is a checkpoint.
+    "timeout": 'shift 2; [ -e checkpoints/limited ] && exec "$@"; "$@" & '
+    "until [ -e checkpoints/limited/checkpoints.json ]; do sleep 0.05; done; kill -TERM $!; wait $!",
 }
-MULTI30K = {"train": "train", "val": "valid", "test_2016_flickr": "test"}  # its names and the demo corpus's
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[str]:
-    """The shell commands shown, in order, without comments."""
-    lines = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
-    return [" ".join(line.partition(" #")[0].split()) for line in lines if line and not line.startswith("#")]
-
-
-def needs_the_hub(command: str) -> bool:
-    """Whether a config shown as it is takes its data from the hub."""
-    config = re.search(r"configs/\S+\.yaml", command)
-    return bool(config and "data.train=" not in command and "dataset:" in (ROOT / config[0]).read_text("utf-8"))
-
-
-def shortened(arguments: list[str]) -> list[str]:
-    """The same command on a smaller model."""
-    if arguments[0] not in ("train", "build-vocab"):
-        return arguments
-    return [*arguments, *(word for key, value in SMALLER.items() for word in ("--set", f"{key}={value}"))]
+def scripts(page: Path) -> Iterator[str]:
+    """The page's shell blocks, and what puts its Makefile and runs its crontab, in order."""
+    text = page.read_text(encoding="utf-8")
+    for language, block in re.findall(r"^```(sh|make|crontab)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if language == "sh":
+            yield block
+        elif language == "make":
+            yield f"cat > Makefile << 'END OF FILE'\n{block}END OF FILE\n"
+        else:
+            for line in block.splitlines():
+                yield f'env -i HOME="$HOME" /bin/sh -c {shlex.quote(line.split(maxsplit=5)[5])}\n'
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the repository's configs and the files that the README's examples name."""
-    folder = tmp_path_factory.mktemp("readme")
-    write_demo_corpus(folder / "whole")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the server of `tfm` listens."""
+    path = tmp_path_factory.mktemp("server") / "socket"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("COV")}
+    with subprocess.Popen(
+        [sys.executable, SERVER, "serve", path], stdout=subprocess.PIPE, text=True, env=environment
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield path
+        server.terminate()
+
+
+@pytest.fixture(scope="module")
+def stand_ins(socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of programs that come before all others."""
+    folder = tmp_path_factory.mktemp("bin")
+    names = {"python": sys.executable, "server": SERVER, "socket": socket, "make": shutil.which("make"), "root": ROOT}
+    for name, command in STAND_INS.items():
+        (folder / name).write_text("#!/bin/sh\n" + command.format_map(names) + "\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages name, and one small model."""
+    folder = tmp_path_factory.mktemp("trained")
     for split in MULTI30K.values():
         for language in ("de", "en"):
-            text = (folder / "whole" / f"{split}.{language}").read_bytes()
+            text = (ROOT / "data" / "sample" / f"{split}.{language}").read_bytes()
             few = b"".join(text.splitlines(keepends=True)[: 400 if split == "train" else 8])
             (folder / f"{split}.{language}").write_bytes(few)
     (folder / "multi30k").mkdir()
@@ -73,88 +102,161 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             content = gzip.compress((folder / f"{split}.{language}").read_bytes())
             (folder / "multi30k" / f"{name}.{language}.gz").write_bytes(content)
     shutil.copytree(ROOT / "configs", folder / "configs")
-    (folder / "my.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "tfm").symlink_to(stand_ins / "tfm")
+    (folder / "my.yaml").write_text(FIVE_LINES + "  test: {source: test.de, target: test.en}\n", encoding="utf-8")
+    run_script("tfm train my.yaml --quiet", folder, stand_ins)
     return folder
 
 
-def run_piped(command: str) -> str:
-    """A command with a pipe, by a shell that finds `tfm` beside this Python; returns its stdout."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def prepare(page: Path, trained: Path, folder: Path) -> Path:
+    """A copy of `trained` as the page expects it, with every model that is there before it begins."""
+    shutil.copytree(trained, folder, symlinks=True)
+    (folder / "translator").symlink_to(folder)
+    model = (folder / "checkpoints" / "my").rename(folder / "model")
+    names = {"run-folder.md": {"my"}, "shell.md": {"my", "back"}}.get(page.name, set())
+    if page.name == "cli.md":  # examples of the helps: any model that is not made there
+        text = page.read_text(encoding="utf-8")
+        names = set(re.findall(r"(?<!--out )checkpoints/([A-Za-z0-9_]+)", text)) - {"config"}
+    for name in names:
+        shutil.copytree(model, folder / "checkpoints" / name)
+        if name == "run":
+            rename_steps(folder / "checkpoints" / name, {5: 9000, 6: 10000})
+    if page == README:
+        (folder / "my.yaml").write_text(blocks(page, "yaml")[0], encoding="utf-8")
+    return folder
+
+
+def rename_steps(run: Path, names: dict[int, int]) -> None:
+    index = run / "checkpoints.json"
+    text = index.read_text(encoding="utf-8")
+    for old, new in names.items():
+        (run / f"step-{old:08d}").rename(run / f"step-{new:08d}")
+        text = re.sub(rf"\b{old}\b(?!\.)", str(new), text)
+    index.write_text(text, encoding="utf-8")
+
+
+def run_script(script: str, folder: Path, stand_ins: Path) -> str:
+    """Run a script in bash, any failing line of it a failure; returns its stdout."""
+    path = os.pathsep.join([str(stand_ins), str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"],
-        env={**os.environ, "PATH": path},
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "HOME": str(folder)},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{script}\nleft with {done.returncode}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
 
-def check_make(target: str) -> None:
-    """The target is there; what it would run is tested by itself."""
-    done = subprocess.run(["make", "-n", "-C", str(ROOT), target], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def check_pip(arguments: list[str]) -> None:
-    """The constraints and the extras that are named are there."""
-    assert (ROOT / arguments[arguments.index("-c") + 1]).is_file()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = re.search(r"\[(.*)\]", arguments[-1])
-    assert extras is not None
-    assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
-
-
-def test_every_command_works(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """In the README's order, each on what those before it made."""
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_runs(
+    page: Path,
+    trained: Path,
+    stand_ins: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """In the page's order, each on what those before it made."""
+    needed = {word for word in ("jq", "flock", "xz") if re.search(rf"\b{word} ", page.read_text(encoding="utf-8"))}
+    missing = [word for word in needed if shutil.which(word) is None]
+    if missing:
+        pytest.skip(f"{page.name} uses {', '.join(missing)}, which this machine lacks")
+    place = prepare(page, trained, tmp_path / "place")
+    said = [run_script(script, place, stand_ins) for script in scripts(page)]
     monkeypatch.chdir(place)
-    for command in commands():
-        words = shlex.split(command)
+    for program in blocks(page, "python"):
         capfd.readouterr()
-        if words[0] == "make":
-            check_make(words[1])
-        elif words[0] == "pip":
-            check_pip(words)
-        elif "|" in words:
-            assert len(run_piped(command).splitlines()) == 3, command  # --n-best 3 of one line
-        elif needs_the_hub(command):
-            local = "data.train={source: no/such.de, target: no/such.en}"
-            assert main([*words[1:], "--set", local]) == 2, command
-            message = capfd.readouterr().err
-            assert "no/such" in message or ("cuda" in message and not torch.cuda.is_available()), message
-        else:
-            assert words[0] == "tfm", f"nothing here runs {command!r}"
-            assert main(shortened(words[1:])) == 0, (command, capfd.readouterr().err)
-            if words[1] == "translate":
-                said = capfd.readouterr().out
-                texts = [word for word in words[3:] if not word.startswith("-")]
-                assert "-o" in words or len(said.splitlines()) == len(texts), command
-    assert len((place / "translated.en").read_text("utf-8").splitlines()) == 8
-    assert (place / "checkpoints" / "my-average" / "model.safetensors").is_file()
-    for program in blocks("python"):
-        capfd.readouterr()
-        exec(compile(program, "README.md", "exec"), {})
+        exec(compile(program, page.name, "exec"), {})
         assert capfd.readouterr().out.count("\n") == 2
+    check_calls(place / "calls.txt")
+    if page.name in CHECKS:
+        CHECKS[page.name](place, said)
+
+
+def check_calls(path: Path) -> None:
+    """The constraints and the extras that `pip` is given are there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for call in path.read_text("utf-8").splitlines() if path.exists() else []:
+        if call.startswith("pip "):
+            assert (ROOT / re.findall(r"-c (\S+)", call)[0]).is_file()
+            extras = {extra for found in re.findall(r"\[(.*?)\]", call) for extra in found.split(",")}
+            assert extras <= set(project["optional-dependencies"])
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def check_readme(place: Path, said: list[str]) -> None:
+    assert len(lines(place / "translated.en")) == 8
+    assert (place / "checkpoints" / "my-average" / "model.safetensors").is_file()
+
+
+def check_shell(place: Path, said: list[str]) -> None:
+    """What the recipes promise of their results."""
+    sources = lines(place / "test.de")
+    assert [row.split("\t")[0] for row in lines(place / "side-by-side.tsv")] == sources
+    assert all(len(row.split("\t")) == 3 for row in lines(place / "translated.tsv"))
+    assert len(lines(place / "translated.jsonl")) == len(lines(place / "reranked.en")) == len(sources)
+    assert len(lines(place / "n-best.tsv")) == 5 * len(sources)
+    assert len(lines(place / "answers.en")) == 2
+    assert "no translation today: checkpoints/no-such-model: no such folder" in "".join(said)
+    assert len(lines(place / "clean.de")) == len(lines(place / "clean.en")) == 360
+    assert sorted(
+        lines(place / "clean.de") + [row.split("\t")[1] for row in lines(place / "by-score.tsv")[:40]]
+    ) == sorted(lines(place / "train.de"))
+    assert "out of time; going on\n" in said
+    assert any(text.endswith("left with code 143\n") for text in said)
+
+
+CHECKS = {"README.md": check_readme, "shell.md": check_shell}
+
+
+def test_a_queued_job_is_put_back_where_its_time_ends(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
+    """The batch script of docs/shell.md: SIGTERM to the script saves, leaves with 143 and asks for another turn."""
+    place = prepare(ROOT / "docs" / "shell.md", trained, tmp_path / "place")
+    block = next(block for block in blocks(ROOT / "docs" / "shell.md", "sh") if "#SBATCH" in block)
+    script = block.replace("checkpoints/queued", "checkpoints/stopped").replace("bash train.sbatch\n", "")
+    run_script(script, place, stand_ins)
+    environment = {**os.environ, "PATH": f"{stand_ins}{os.pathsep}{os.environ['PATH']}", "SLURM_JOB_ID": "17"}
+    for expected in (128 + signal.SIGTERM, 0):
+        with subprocess.Popen(["bash", "train.sbatch"], cwd=place, env=environment) as job:
+            while not (place / "checkpoints" / "stopped" / "checkpoints.json").exists():
+                time.sleep(0.05)
+            if expected:
+                job.send_signal(signal.SIGTERM)
+            assert job.wait(60) == expected
+    assert lines(place / "calls.txt") == ["scontrol requeue 17"]
+
+
+# --- the README ---------------------------------------------------------------------------------------------------
+
+
+def commands() -> list[str]:
+    """The README's shell commands, in order, without comments."""
+    found = "\n".join(blocks(README, "sh")).replace("\\\n", " ").splitlines()
+    return [" ".join(line.partition(" #")[0].split()) for line in found if line and not line.startswith("#")]
 
 
 def test_every_command_of_tfm_is_in_the_table() -> None:
-    from typer.main import get_command
-
-    from transformer_cli.cli.app import app
-
-    table = set(re.findall(r"^\| `tfm ([a-z-]+) ", README, re.MULTILINE))
+    table = set(re.findall(r"^\| `tfm ([a-z-]+)[ `]", README.read_text(encoding="utf-8"), re.MULTILINE))
     shown = {shlex.split(command)[1] for command in commands() if command.startswith("tfm ")}
     assert table == set(get_command(app).commands)  # type: ignore[attr-defined]
     assert table <= shown
 
 
 def test_the_config_shown_has_five_lines() -> None:
-    assert len(blocks("yaml")[0].splitlines()) == 5
+    assert len(blocks(README, "yaml")[0].splitlines()) == 5
 
 
 def test_the_folders_shown_are_there() -> None:
-    tree = re.findall(r"^([a-z_]+)/ {2,}", "\n".join(blocks("text")), re.MULTILINE)
+    tree = re.findall(r"^([a-z_]+)/ {2,}", "\n".join(blocks(README, "text")), re.MULTILINE)
     assert len(tree) >= 7
     assert all((ROOT / folder).is_dir() for folder in tree)
 
@@ -163,18 +265,10 @@ def test_the_readme_opens_with_its_two_commands() -> None:
     assert commands()[:2] == ["make demo", "make test"]
 
 
-def test_the_demo_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_runs(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
     """What `make demo` runs, in its words, but for a shorter training."""
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    monkeypatch.chdir(tmp_path)
+    place = prepare(README, trained, tmp_path / "place")
     recipe = subprocess.run(["make", "-n", "-C", str(ROOT), "demo"], capture_output=True, text=True, check=True).stdout
-    steps = [shlex.split(line) for line in recipe.splitlines() if "demo_corpus" in line or "/tfm " in line]
-    assert [step[1] for step in steps] == ["-m", "train", "translate"]
-    from transformer_cli import demo_corpus
-
-    assert demo_corpus.main(steps[0][3:]) == 0
-    shorter = ["training.max_steps=2", "training.validation_sentences=2", "data.workers=0"]
-    assert main([*steps[1][1:], *(word for change in shorter for word in ("--set", change))]) == 0
-    capfd.readouterr()
-    assert main(steps[2][1:]) == 0
-    assert len(capfd.readouterr().out.splitlines()) == len(steps[2][3:])
+    steps = [line.split("/bin/", 1)[1] for line in recipe.splitlines() if "/tfm " in line or " transformer_cli" in line]
+    assert steps
+    run_script("\n".join(steps), place, stand_ins)

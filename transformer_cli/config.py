@@ -1,6 +1,7 @@
 """Every config section: one YAML file becomes one frozen, strict tree of pydantic models.
 
-Each field states its unit, bound and default here and nowhere else. `load_config` is the only way in; no torch.
+Each field states its meaning, bound and default here and nowhere else: `docs/generate.py` makes docs/config.md of the
+annotations, the comment after or above each field, and the docstrings. `load_config` is the only way in; no torch.
 """
 
 import difflib
@@ -36,30 +37,30 @@ class Section(BaseModel):
 
 
 class TextFiles(Section):
-    """Two text files aligned by line, plain or .gz."""
+    """Two text files, plain or `.gz`, such as `{source: a.de, target: a.en}`."""
 
-    source: str
-    target: str
+    source: str  # the file with one source sentence a line
+    target: str  # the file with their translations, line by line
 
 
 class TableFile(Section):
-    """One TSV, CSV, JSONL (each plain or .gz) or Parquet file; the columns default to the language codes."""
+    """One table, such as `{file: a.tsv, source_column: german, target_column: english}`."""
 
-    file: str
-    source_column: str | None = None
-    target_column: str | None = None
+    file: str  # its name ends in `.tsv`, `.csv` or `.jsonl`, each also with `.gz`, or in `.parquet`
+    source_column: str | None = None  # null: the column named as the source language
+    target_column: str | None = None  # null: the column named as the target language
 
 
 class HubDataset(Section):
-    """A Hugging Face dataset by name or local folder. Columns default to the language codes; a dot reaches into a
-    nested column (`translation.de`)."""
+    """A Hugging Face dataset, such as `{dataset: bentrevett/multi30k, split: train}`; needs
+    `pip install 'transformer-cli[datasets]'`, as Parquet files do."""
 
-    dataset: str
-    name: str | None = None
-    split: str
-    revision: str | None = None
-    source_column: str | None = None
-    target_column: str | None = None
+    dataset: str  # its name on the Hugging Face hub, or a local folder of one
+    name: str | None = None  # which configuration of the dataset, where it has several
+    split: str  # such as `train` or `validation`
+    revision: str | None = None  # commit, branch or tag of the dataset; null: the newest
+    source_column: str | None = None  # null: the source language; a dot reaches into a nested column (`translation.de`)
+    target_column: str | None = None  # null: the target language; as above
 
 
 def _source_kind(value: Any) -> str:
@@ -76,35 +77,45 @@ DataSource = Annotated[
 class DataConfig(Section):
     """Where the sentence pairs come from."""
 
-    source_language: Language
-    target_language: Language
-    train: DataSource
-    valid: DataSource
-    test: DataSource | None = None
-    max_length: Annotated[int, Field(ge=1, le=100_000)] = 256  # tokens of a side, </s> not counted
-    workers: Annotated[int, Field(ge=0, le=256)] = 2  # processes beside the training one; 0: none
+    source_language: Language  # translated from, such as `de`; also names columns, and the spaCy tokeniser
+    target_language: Language  # translated into; also chooses the tokeniser of BLEU
+    train: DataSource  # what the model learns from
+    valid: DataSource  # what decides which checkpoint is best
+    test: DataSource | None = None  # what `tfm evaluate` takes where no files are given; training never looks at it
+    # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
+    # translate is cut into pieces.
+    max_length: Annotated[int, Field(ge=1, le=100_000)] = 256
+    # Processes that encode and batch beside the training one; 0: none.
+    workers: Annotated[int, Field(ge=0, le=256)] = 2
 
 
 # --- vocabulary ---------------------------------------------------------------------------------------------------
 
 
 class VocabularyConfig(Section):
-    """How text becomes tokens, and which tokens have an id."""
+    """How text becomes tokens, and which tokens have an id. The real size is that of the vocabulary that is built."""
 
+    # Subwords, words by spaCy's rules, words by white space, or characters.
     tokenizer: Literal["sentencepiece", "spacy", "whitespace", "character"] = "sentencepiece"
-    algorithm: Literal["unigram", "bpe"] = "unigram"  # sentencepiece only
-    size: Annotated[int, Field(ge=8, le=10_000_000)] = 8000  # sentencepiece: the size; others: the largest allowed
+    algorithm: Literal["unigram", "bpe"] = "unigram"  # sentencepiece only: which kind of subwords
+    # Tokens, specials included; sentencepiece: the size of the vocabulary; other tokenizers: the largest allowed.
+    size: Annotated[int, Field(ge=8, le=10_000_000)] = 8000
     shared: bool = True  # one vocabulary for both languages
-    min_freq: Positive = 1  # words only: rarer ones become <unk>
-    lowercase: bool = False
-    normalization: Literal["none", "nfc", "nfkc"] = "none"  # Unicode normalisation form
-    symbols: list[str] = []  # never split, such as <2de>
-    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9995  # sentencepiece only
-    byte_fallback: bool = True  # sentencepiece only: an unseen character becomes its UTF-8 bytes, not <unk>
-    sample_lines: Positive = 2_000_000  # sentencepiece only: train on at most so many lines, drawn by training.seed
+    min_freq: Positive = 1  # other tokenizers than sentencepiece: tokens that occur less often become `<unk>`
+    lowercase: bool = False  # lowercase all text, in training and in translating; translations are lowercase too
+    # Unicode normalisation form of all text, in training and in translating.
+    normalization: Literal["none", "nfc", "nfkc"] = "none"
+    symbols: list[str] = []  # tokens that are never split, such as `<2de>`
+    # sentencepiece only: share of all characters in the training text that get a piece of their own.
+    character_coverage: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9995
+    # sentencepiece only: an unseen character becomes its UTF-8 bytes, not `<unk>`; takes 256 pieces of the vocabulary.
+    byte_fallback: bool = True
+    sample_lines: Positive = 2_000_000  # sentencepiece only: train on at most so many lines, drawn by `training.seed`
 
     @model_validator(mode="after")
     def _symbols_are_usable(self) -> "VocabularyConfig":
+        """`symbols` names each symbol once, without white space, and none of the specials `<pad>`, `<unk>`, `<s>` and
+        `</s>`."""
         for symbol in self.symbols:
             if not symbol or symbol.split() != [symbol]:
                 raise ValueError(f"symbols: {symbol!r} is empty or holds white space")
@@ -121,28 +132,33 @@ class VocabularyConfig(Section):
 class ModelConfig(Section):
     """The Transformer's shape (Vaswani et al. 2017, table 3). Vocabulary sizes come from the vocabularies."""
 
-    encoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6
-    decoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6
-    d_model: Annotated[int, Field(ge=2, le=65_536)] = 512
-    heads: Annotated[int, Field(ge=1, le=1024)] = 8
-    head_dim: Annotated[int, Field(ge=1, le=65_536)] | None = None  # null: d_model / heads
-    d_ff: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
-    dropout: Fraction = 0.1  # on each sub-layer's output
-    attention_dropout: Fraction = 0.0  # on attention weights
-    activation_dropout: Fraction = 0.0  # inside the feed-forward layer
-    embedding_dropout: Fraction | None = None  # on embeddings + positions; null: as dropout
+    encoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the encoder
+    decoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the decoder
+    d_model: Annotated[int, Field(ge=2, le=65_536)] = 512  # width of embeddings and of each layer's input and output
+    heads: Annotated[int, Field(ge=1, le=1024)] = 8  # attention heads, h
+    head_dim: Annotated[int, Field(ge=1, le=65_536)] | None = None  # width of a head; null: `d_model` / `heads`
+    d_ff: Annotated[int, Field(ge=1, le=1_000_000)] = 2048  # inner width of the feed-forward layer
+    dropout: Fraction = 0.1  # probability, on each sub-layer's output before it is added to its input
+    attention_dropout: Fraction = 0.0  # probability, on attention weights
+    activation_dropout: Fraction = 0.0  # probability, inside the feed-forward layer, after the activation
+    embedding_dropout: Fraction | None = None  # probability, on embeddings + positions; null: as `dropout`
+    # Of the feed-forward layer; the last two are gated.
     activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
+    # Layer norm after each residual sum (the paper), or before each sub-layer and once at the end.
     norm: Literal["post", "pre"] = "post"
-    norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024  # rows of the learned table
+    norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5  # added to the variance in layer norm
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # the paper's sines and cosines, or a learned table
+    # Tokens: rows of the learned table, so the longest sentence; sinusoidal positions have no limit.
+    max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    # Which embeddings are one table: none; the decoder's input and output; these and the encoder's.
     tie_embeddings: Literal["none", "decoder", "all"] = "all"
-    attention_bias: bool = True
-    feed_forward_bias: bool = True
-    generator_bias: bool = False
+    attention_bias: bool = True  # whether the projections of attention add a bias
+    feed_forward_bias: bool = True  # whether the feed-forward layer adds biases
+    generator_bias: bool = False  # whether the output projection adds a bias
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "ModelConfig":
+        """`heads` divides `d_model`, or `head_dim` is set. Sinusoidal positions need an even `d_model`."""
         if self.head_dim is None and self.d_model % self.heads:
             raise ValueError(
                 f"heads: {self.heads} does not divide d_model = {self.d_model}; change one of them, or set head_dim"
@@ -156,38 +172,49 @@ class ModelConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How the model is trained. A step is one update of the weights."""
+    """How the model is trained. A *step* is one update of the weights."""
 
+    # Everything random follows from it: initialisation, dropout, order of batches, sampling.
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    batch_tokens: Positive = 4096  # sentences × the longer of longest source and longest target, padding included
-    accumulation: Positive = 1  # batches an update
-    max_steps: Positive | None = 100_000
-    max_epochs: Positive | None = None
-    optimizer: Literal["adam", "adamw"] = "adam"
-    betas: tuple[Fraction, Fraction] = (0.9, 0.98)
-    epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-9
-    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0  # adamw only
+    # Size of a batch: sentences × the longer of its longest source and its longest target, padding and `</s>` included.
+    batch_tokens: Positive = 4096
+    accumulation: Positive = 1  # batches an update; the update is that of one batch as large as all of them
+    max_steps: Positive | None = 100_000  # updates after which training ends; null: `max_epochs` decides
+    max_epochs: Positive | None = None  # passes over the training data after which training ends
+    optimizer: Literal["adam", "adamw"] = "adam"  # Adam, or Adam with decoupled weight decay
+    betas: tuple[Fraction, Fraction] = (0.9, 0.98)  # decay of Adam's first and second moments
+    epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-9  # added to the denominator of Adam
+    # adamw only: how much weights shrink at each step, times the learning rate.
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    # The learning rate over the steps: `noam` is the paper's; the others rise to `peak_learning_rate` in the warmup.
     schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
-    warmup_steps: Annotated[int, Field(ge=0)] = 4000
-    factor: Annotated[float, Field(gt=0.0)] = 1.0  # noam only: scales the paper's schedule
-    peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # every schedule but noam
-    label_smoothing: Fraction = 0.1
-    clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest gradient norm; null: no clipping
-    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"  # auto: bf16 where the device has it
-    subword_sampling: Fraction = 0.0  # bpe: dropout of merges; unigram: smoothing α of sampling; 0: off
-    validate_every: Positive = 1000  # steps
-    validation_sentences: Positive = 1000  # translated for BLEU and chrF; the loss is taken over all
-    save_every: Positive = 1000  # steps
-    log_every: Positive = 100  # steps
-    keep_last: Positive = 3  # checkpoints
-    keep_best: Positive = 1  # checkpoints
-    best_metric: Literal["bleu", "chrf", "loss"] = "bleu"
-    patience: Positive | None = None  # validations without a new best before stopping; null: never
-    average_last: Annotated[int, Field(ge=2)] | None = None  # at the end, average so many checkpoints; null: none
-    tensorboard: bool = False
+    warmup_steps: Annotated[int, Field(ge=0)] = 4000  # steps in which the learning rate rises
+    factor: Annotated[float, Field(gt=0.0)] = 1.0  # noam only: multiplies the paper's learning rate
+    peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # of every schedule but `noam`
+    label_smoothing: Fraction = 0.1  # probability taken from the right token and spread over the vocabulary
+    clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest norm of the gradient; null: no clipping
+    # Of the forward and backward pass; weights are fp32 always. `auto`: bf16 where the GPU or CPU multiplies it itself,
+    # else fp32; the run says which.
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    # Segment training text anew each epoch; bpe: probability of dropping a merge; unigram: smoothing α of the sampling;
+    # 0: off. Drawn segmentations are longer: they may make a batch up to 1.5 times as long as planned.
+    subword_sampling: Fraction = 0.0
+    validate_every: Positive = 1000  # steps between two validations: loss, perplexity, BLEU and chrF
+    validation_sentences: Positive = 1000  # translated for BLEU and chrF; loss and perplexity are taken over all
+    save_every: Positive = 1000  # steps between two checkpoints; a best step is saved in any case
+    log_every: Positive = 100  # steps between two lines of `metrics.jsonl`
+    keep_last: Positive = 3  # how many of the newest checkpoints are kept
+    keep_best: Positive = 1  # how many of the best checkpoints are kept
+    best_metric: Literal["bleu", "chrf", "loss"] = "bleu"  # highest BLEU, highest chrF or lowest loss in validation
+    patience: Positive | None = None  # validations without a new best before training stops; null: never
+    average_last: Annotated[int, Field(ge=2)] | None = None  # average so many checkpoints at the end; null: none
+    tensorboard: bool = False  # also write `tensorboard/`; needs `pip install 'transformer-cli[tensorboard]'`
 
     @model_validator(mode="after")
     def _fits_together(self) -> "TrainingConfig":
+        """`max_steps` or `max_epochs` is set. Schedules other than `noam` need `peak_learning_rate`, `noam` has none;
+        `noam` and `inverse_sqrt` need `warmup_steps` of at least 1, `cosine` needs `max_steps` above `warmup_steps`.
+        `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`."""
         if self.max_steps is None and self.max_epochs is None:
             raise ValueError("max_steps: set it or max_epochs, else training never ends")
         if self.schedule == "noam" and self.peak_learning_rate is not None:
@@ -209,16 +236,20 @@ class TrainingConfig(Section):
 
 
 class DecodingConfig(Section):
-    """How translations are searched for. A translation has at most ratio × source length + extra tokens."""
+    """How translations are searched for. Options of `tfm translate` override these."""
 
-    beam_size: Annotated[int, Field(ge=1, le=1000)] = 5  # 1: greedy
-    length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0  # α
-    length_penalty_kind: Literal["average", "gnmt"] = "average"  # |y|^α, or ((5 + |y|) / 6)^α
-    stopping: Literal["first", "exact"] = "first"  # after beam_size endings, or when nothing better can come
+    beam_size: Annotated[int, Field(ge=1, le=1000)] = 5  # hypotheses followed at once; 1: greedy
+    length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0  # exponent α: larger favours longer output; 0: none
+    # What the log-probability is divided by: length^α, or the paper's ((5 + length) / 6)^α.
+    length_penalty_kind: Literal["average", "gnmt"] = "average"
+    # A sentence's search ends after `beam_size` endings, or when no open hypothesis can still win.
+    stopping: Literal["first", "exact"] = "first"
+    # A translation has at most this × source length + `max_length_extra` tokens, rounded up to a multiple of 16.
     max_length_ratio: Annotated[float, Field(gt=0.0, le=100.0)] = 2.0
-    max_length_extra: Annotated[int, Field(ge=0, le=10_000)] = 10  # tokens
-    batch_tokens: Positive = 4096  # sentences × longest source, padding included
-    copy_unknown: bool = True  # words only: <unk> becomes the source word that attention points at
+    max_length_extra: Annotated[int, Field(ge=0, le=10_000)] = 10  # tokens; see `max_length_ratio`
+    batch_tokens: Positive = 4096  # size of a batch in translating: sentences × longest source, padding included
+    # Other tokenizers than sentencepiece: `<unk>` becomes the source word that attention points at.
+    copy_unknown: bool = True
 
 
 class Config(Section):
@@ -232,6 +263,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> "Config":
+        """`data.max_length` + 1 is at most `training.batch_tokens`, and at most `model.max_positions` where positions
+        are learned. `training.subword_sampling` needs `vocabulary.tokenizer: sentencepiece`.
+        `model.tie_embeddings: all` needs `vocabulary.shared: true`."""
         longest = self.data.max_length + 1
         if longest > self.training.batch_tokens:
             raise ValueError(

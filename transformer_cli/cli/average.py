@@ -26,7 +26,7 @@ def average(
     \b
     tfm average checkpoints/run/step-00009000 checkpoints/run/step-00010000 \\
         --out checkpoints/averaged
-    tfm average checkpoints/run --last 5 --out checkpoints/averaged
+    tfm average checkpoints/run --last 5 --out checkpoints/last-five
     """
     from transformer_cli.run_folder import RunFolder
 
