@@ -102,7 +102,7 @@ def _somebody(dice: Dice, *, definite: bool) -> Phrase:
 
 def _count(dice: Dice, verb: Verb, noun: Noun) -> int:
     if {"count", "many"} & verb.flags and noun.group in (*_SMALL, "device") and dice.chance(0.6):
-        return dice.between(21, 99)
+        return dice.between(13, 99)
     return dice.between(2, 12)
 
 

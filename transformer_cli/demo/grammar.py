@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from transformer_cli.demo import clauses, german, phrases, states
@@ -15,7 +16,7 @@ from transformer_cli.demo.events import FITTING, VERB, clause, distinct, person,
 from transformer_cli.demo.lexicon import NOUNS, VERBS
 from transformer_cli.demo.phrases import PEOPLE, THE, Phrase, pronoun_for
 
-MAX_WORDS = 14
+MIN_WORDS, MAX_WORDS = 4, 14
 
 
 class Sentence(NamedTuple):
@@ -67,7 +68,8 @@ def _fronts(made: Clause) -> list[tuple[str, float]]:
 def statement(dice: Dice, wanted: Wanted | None) -> Sentence:
     """A main clause, the verb second."""
     made = clause(dice, wanted)
-    if made.negated and made.place and not made.time and dice.chance(0.5):
+    outdoors = {"planned", "daily"} & made.verb.flags
+    if (made.negated or made.denied) and not made.time and outdoors and dice.chance(0.5):
         made = replace(made, time=dice.pick(REASONS))
     front = dice.weighted(_fronts(made))
     return _sentence(
@@ -189,6 +191,8 @@ def because(dice: Dice, wanted: Wanted | None) -> Sentence | None:
 
 def whenever(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     """A habit with wenn, before or after the main clause."""
+    if wanted and "daily" not in VERB[wanted[0]].flags:
+        return None
     made = clause(dice, wanted, daily=True, negative=0)
     taken = pronoun_for(made.subject)
     if dice.chance(0.5) or taken.english == "it":
@@ -249,6 +253,8 @@ def _about(dice: Dice, made: Clause, gap: str, human: bool) -> Sentence:
     return _sentence(f"relative-{case}", text, text_en, left, verbs=("kennen",) * (frame == "know"))
 
 
+_BEGUN = {"lesen", "schreiben", "übersetzen", "essen", "kochen", "suchen", "malen", "reparieren", "putzen", "aufräumen",
+          "waschen", "sammeln", "zählen", "bauen", "pflanzen", "füttern", "einpacken", "vorlesen"}  # fmt: skip
 _ATTEMPTS = [
     ("versucht", "tried to"), ("vergessen", "forgot to"), ("angefangen", "began to"),
 ]  # fmt: skip
@@ -270,7 +276,7 @@ def infinitive(dice: Dice, wanted: Wanted | None) -> Sentence | None:
         text, text_en = f"es ist {impersonal}, {to}.", f"it is {impersonal_en} to {to_en}."
         return _sentence("zu", text, text_en, made)
     helper = german.present(VERB["haben"], made.subject.person)
-    attempt, attempt_en = dice.pick(_ATTEMPTS)
+    attempt, attempt_en = dice.pick(_ATTEMPTS if made.verb.lemma in _BEGUN else _ATTEMPTS[:2])
     text = f"{made.subject.german} {helper} {attempt}, {to}."
     verbs = ("vergessen",) * (attempt == "vergessen")
     return _sentence("zu", text, f"{made.subject.english} {attempt_en} {to_en}.", made, verbs=verbs)
@@ -282,7 +288,7 @@ _KINDS: list[tuple[Maker, float]] = [
     (relative, 11), (infinitive, 10),
 ]  # fmt: skip
 _STATES_OF_THINGS: list[tuple[Callable[[Dice], states.State], float]] = [
-    (states.description, 5), (states.comparison, 2), (states.position, 4), (states.age_or_price, 2),
+    (states.description, 5), (states.comparison, 2), (states.position, 4), (states.age_or_price, 4),
     (states.belonging, 2), (states.liking, 2), (states.there_is, 2),
 ]  # fmt: skip
 _SHARE_OF_STATES = 0.14
@@ -298,8 +304,17 @@ def sentence(dice: Dice, wanted: Wanted | None = None) -> Sentence:
             )
         else:
             made = dice.weighted(_KINDS)(dice, wanted)
-        if made and distinct(made.nouns) and max(len(made.german.split()), len(made.english.split())) <= MAX_WORDS:
+        if made and distinct(made.nouns) and _everyday(made):
             return made
+
+
+def _everyday(made: Sentence) -> bool:
+    """Neither short nor long, and no `try on on Monday`."""
+    words = made.english.split()
+    lengths = len(made.german.split()), len(words)
+    if any(word == after for word, after in pairwise(words)):
+        return False
+    return lengths[0] >= MIN_WORDS and max(lengths) <= MAX_WORDS
 
 
 def _capital(text: str) -> str:

@@ -22,7 +22,8 @@ _DEGREES = {  # of which one says so
 _FOUND = {"Park": ("Baum", "Brücke", "Blume"), "Stadt": ("Kirche", "Museum", "Schloss", "Brücke", "Park", "Kino"),
           "Dorf": ("Kirche", "Schloss", "Brücke", "Supermarkt"), "Garten": ("Baum", "Blume", "Rose", "Vogel", "Tisch"),
           "Zimmer": ("Bett", "Tisch", "Stuhl", "Schrank", "Lampe", "Regal", "Fenster"),
-          "Küche": ("Tisch", "Stuhl", "Lampe", "Fenster", "Regal"), "Straße": ("Supermarkt", "Baum", "Kirche")}  # fmt: skip
+          "Küche": ("Tisch", "Stuhl", "Lampe", "Fenster", "Regal"),
+          "Straße": ("Supermarkt", "Baum", "Kirche")}  # fmt: skip
 
 
 _AGES = {"Kind": (5, 12), "Junge": (5, 15), "Mädchen": (5, 15), "Schüler": (7, 18), "Student": (19, 30),
@@ -153,9 +154,10 @@ def liking(dice: Dice) -> State:
     """`Das Buch gefällt dem Mann`: who likes it is in the dative."""
     plural, past = dice.chance(0.25), dice.chance(0.3)
     noun = NOUNS[dice.pick(VERB["zeigen"].objects)]
-    what = phrases.noun_phrase(noun, "nom", dice.pick([THE, THIS, YOUR]), plural=plural)
     pronouns = [one for one in phrases.OBJECT_PRONOUNS if one.case == "dat"]
     who = dice.pick(pronouns) if dice.chance(0.4) else person(dice, "dat", definite=True)
+    yours = [YOUR] if who.person[0] != "2" else []
+    what = phrases.noun_phrase(noun, "nom", dice.pick([THE, THIS, *yours]), plural=plural)
     subject = {"me": "I", "him": "he", "her": "she", "us": "we", "them": "they"}.get(who.english, who.english)
     verb = ("gefielen" if plural else "gefiel") if past else ("gefallen" if plural else "gefällt")
     singular = who.person == "3s" and who.english != "them"

@@ -44,16 +44,16 @@ site: m Park Parks = park, f Stadt Städte = city, m See Seen = lake, m Markt M�
   village, n Wohnzimmer Wohnzimmer = living_room living_rooms
 """
 
-# infinitive (| after what separates), er …, er … (past), participle, ist if not hat = English, past | objects | places |
-# flags. stative: simple present in English; past: no Perfekt; event: no plain present; over: only ever told of the past;
+# infinitive (| after what separates), er …, er … (past), participle, ist if not hat = English, past | objects |
+# places | flags. stative: simple present in English; past: no Perfekt; event: no plain present; over: told of the past;
 # receiver: someone it is given to; dative: the case of its object; count: its objects may be many; many: they are;
 # put, move: goes with a direction; slow, long: takes or is remembered for years; daily: a habit; planned: said of
 # tomorrow in the present; social: done with others
 VERBS = """
-kaufen kauft kaufte gekauft = buy bought | food staple text clothes vehicle furniture device thing plant Haus | shop |
-  count long planned
-verkaufen verkauft verkaufte verkauft = sell sold | food Brot Käse text clothes vehicle furniture device thing Haus
-  Pferd Kuh Blume Rose | shop | count long planned
+kaufen kauft kaufte gekauft = buy bought | food -Suppe staple Buch Zeitung Roman Postkarte clothes vehicle furniture device
+  thing -Paket plant Haus | shop | count long planned
+verkaufen verkauft verkaufte verkauft = sell sold | food -Suppe Brot Käse Buch Zeitung Roman Postkarte clothes vehicle
+  furniture device thing -Paket -Geschenk Haus Pferd Kuh Blume Rose | shop | count long planned
 lesen liest las gelesen = read read | text | home out | daily
 schreiben schreibt schrieb geschrieben = write wrote | text -Zeitung | home out | long daily
 übersetzen übersetzt übersetzte übersetzt = translate translated | text -Zeitung -Postkarte | | long
@@ -108,7 +108,7 @@ füttern füttert fütterte gefüttert = feed fed | animal | | daily
 streicheln streichelt streichelte gestreichelt = stroke stroked | Hund Katze Pferd Kuh Schaf | | daily
 pflanzen pflanzt pflanzte gepflanzt = plant planted | plant Tomate Kartoffel | | long planned
 sammeln sammelt sammelte gesammelt = collect collected | Postkarte Uhr Puppe Bild Tasse Glas Buch Hut | | many slow
-zählen zählt zählte gezählt = count counted | animal Baum Auto Fahrrad Boot Buch Schüler Stuhl Glas Teller | | many
+zählen zählt zählte gezählt = count counted | animal Baum Auto Fahrrad Boot Buch Stuhl Glas Teller | | many
 bauen baut baute gebaut = build built | Haus Boot Tisch Stuhl Regal Brücke Bett Schrank | | slow planned
 mieten mietet mietete gemietet = rent rented | vehicle Haus Wohnung Zimmer Schloss | | slow planned
 verstehen versteht verstand verstanden = understand understood | text -Zeitung family acquaintance Kind | | stative
@@ -136,7 +136,8 @@ helfen hilft half geholfen = help helped | family acquaintance stranger | | dati
 danken dankt dankte gedankt = thank thanked | family acquaintance stranger | | dative
 antworten antwortet antwortete geantwortet = answer answered | family acquaintance stranger | | dative
 zu|hören hört hörte gehört = listen_to listened_to | family acquaintance stranger | | dative daily
-legen legt legte gelegt = put put | Buch Brief Zeitung Roman Postkarte Schlüssel Messer clothes Kamera Geschenk Puppe | | put
+legen legt legte gelegt = put put | Buch Brief Zeitung Roman Postkarte Schlüssel Messer clothes Kamera Geschenk Puppe
+  | | put
 stellen stellt stellte gestellt = put put | Lampe Stuhl Tasse Teller Glas Flasche Koffer Tasche Kiste Radio Uhr
   Computer Paket | | put
 schlafen schläft schlief geschlafen = sleep slept | | rest | daily
@@ -181,8 +182,8 @@ schön = beautiful | Kleid Rock Hut plant Haus Wohnung Garten Kirche Schloss Br�
 teuer teur = expensive | clothes vehicle furniture device Haus Wohnung Koffer Tasche Gitarre Käse | teurer
   more_expensive
 billig = cheap | clothes vehicle furniture device Wohnung Koffer Tasche Schirm Gitarre | billiger cheaper
-gut = good | Kuchen Suppe Pizza Brot Käse Fleisch Kaffee Tee Buch Roman Geschichte Freund Freundin Lehrer Lehrerin Arzt Ärztin
-  Kamera | besser better
+gut = good | Kuchen Suppe Pizza Brot Käse Fleisch Kaffee Tee Buch Roman Geschichte Freund Freundin Lehrer Lehrerin Arzt
+  Ärztin Kamera | besser better
 frisch = fresh | Ei Tomate Brötchen Brot Milch Fleisch Käse Saft Wasser Apfel Birne |
 kalt = cold | Suppe Milch Wasser Tee Saft Kaffee Pizza |
 heiß = hot | Suppe Milch Wasser Tee Kaffee |
