@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from matplotlib.font_manager import fontManager
+from matplotlib.font_manager import FontEntry, fontManager
 from matplotlib.ft2font import FT2Font
 from matplotlib.textpath import text_to_path
 
@@ -50,6 +50,18 @@ def test_a_font_installed_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(fonts, "findSystemFonts", lambda: ["/no/such/font.ttf", path])
     fonts._search.cache_clear()
     assert fonts_for(f"a{character}") == ((BASE, "STIXGeneral"), ())
+
+
+def test_chinese_and_japanese_get_the_glyphs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["Mincho Serif", "Other Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Last Resort", "Noto Sans"]
+    entries = [FontEntry(name=name, weight=400) for name in names] + [FontEntry(name="Bold", weight=700)]
+    monkeypatch.setattr(fonts, "_can_be_drawn", lambda entry: True)
+
+    def order(text: str) -> list[str]:
+        return [entry.name for entry in fonts._by_preference(entries, text)]
+
+    assert order("中文") == ["Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Other Sans", "Mincho Serif"]
+    assert order("日本の")[:3] == ["Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC"]
 
 
 def outlines(text: str) -> list[tuple[float, ...]]:

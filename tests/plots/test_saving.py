@@ -1,5 +1,6 @@
 """Files are PNG or SVG by their suffix, whole or not at all, and the same for the same picture."""
 
+import errno
 import html
 import struct
 from pathlib import Path
@@ -9,6 +10,7 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from transformer_cli.errors import UserError
 from transformer_cli.plots.attention import attention_figure
@@ -21,6 +23,9 @@ WORDS = ["▁ein", "$a$x_1^2$", "السلام", "שלום", "<&>", "a--b"]
 
 def test_a_png_has_the_size_of_the_figure(tmp_path: Path, make_attention: Any) -> None:
     figure = attention_figure(make_attention(1, 2, WORDS))
+    tokens = [text for text in figure.findobj(Text) if isinstance(text, Text) and "$" in text.get_text()]
+    assert len(tokens) > 3
+    assert not any(text.get_parse_math() for text in tokens)
     assert save(figure, tmp_path / "a.PNG") == []
     content = (tmp_path / "a.PNG").read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
@@ -54,13 +59,14 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypa
     path.write_text("old")
 
     def fail(*_: object, **__: object) -> None:
-        raise OSError("full")
+        raise OSError(errno.ENOSPC, "full")
 
     for broken in ("matplotlib.figure.Figure.savefig", "os.fsync"):
         with monkeypatch.context() as patch:
             patch.setattr(broken, fail)
-            with pytest.raises(OSError, match="full"):
+            with pytest.raises(OSError, match="full") as caught:
                 save(Figure(), path)
+    assert caught.value.filename == str(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

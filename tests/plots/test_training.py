@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from transformer_cli.errors import UserError
+from transformer_cli.plots.style import distinct_names, isolated
 from transformer_cli.plots.training import plot_training, read_metrics, training_figure
 
 EVENTS: list[dict[str, Any]] = [
@@ -42,7 +43,7 @@ def test_curves_are_the_events(tmp_path: Path) -> None:
     assert (values[0], values[2]) == (7.5, 5.0)
     assert math.isnan(values[1])
     assert lines(loss)["validation"] == ([200, 400], [5.25, 5.0])
-    assert lines(bleu) == {"best 12.5, step 200": ([200, 400], [12.5, 11.5])}
+    assert lines(bleu) == {"best BLEU 12.5, step 200": ([200, 400], [12.5, 11.5])}
     assert lines(rate) == {"run": ([100, 200, 300], [0.001, 0.002, 0.0015])}
     assert [axes.get_ylabel() for axes in (loss, bleu, rate)] == ["nats per target token", "BLEU", "learning rate"]
     assert rate.get_xlabel().startswith("step")
@@ -50,11 +51,19 @@ def test_curves_are_the_events(tmp_path: Path) -> None:
 
 def test_runs_are_told_apart(tmp_path: Path) -> None:
     runs = [write(tmp_path / name, EVENTS) for name in ("a/run", "b/run", "other")]
-    loss, bleu, rate = training_figure(runs).axes
-    names = [str(runs[0]), str(runs[1]), "other"]
+    figure = training_figure(runs)
+    loss, bleu, rate = figure.axes
+    names = distinct_names(runs)
+    assert names[0].endswith("a/run")
+    assert names[2] == "other"
     assert list(lines(rate)) == names
-    assert list(lines(loss)) == [f"{name}: {which}" for name in names for which in ("training", "validation")]
+    assert [line.get_label() for line in loss.lines] == ["training", "validation"] * 3
     assert len(bleu.lines) == 3
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [f"{name}: best BLEU 12.5, step 200" for name in names]
+    colours = [line.get_color() for line in legend.get_lines()]
+    assert colours == [line.get_color() for line in rate.lines]
+    assert colours == [line.get_color() for line in loss.lines[::2]] == [line.get_color() for line in loss.lines[1::2]]
     assert len({line.get_color() for line in loss.lines}) == 3
 
 
@@ -100,3 +109,13 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=message):
             training_figure([tmp_path / name])
+
+
+def test_names_stay_distinct_short_and_in_order() -> None:
+    long = ["x" * 100 + "y" * 60, "z" * 100 + "y" * 60]
+    assert distinct_names([Path("a/one"), Path("b/two words")]) == ["one", "two words"]
+    assert [len(name) for name in distinct_names([Path("a" * 70 + "1"), Path("2")])] == [60, 1]
+    assert distinct_names([Path(name) for name in long]) == long
+    assert distinct_names([Path("a\u202eb")]) == ["a<U+202E>b"]
+    assert isolated("plain") == "plain"
+    assert isolated("\u05d0") == "\u2068\u05d0\u2069"

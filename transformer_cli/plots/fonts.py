@@ -150,3 +150,8 @@ def visible(token: str) -> str:
     )
     blank = "".join("␣" if character.isspace() else character for character in shown)
     return "\u25cc" + blank if blank and unicodedata.combining(blank[0]) else blank
+
+
+def visible_line(text: str) -> str:
+    """A text as one visible line, with its spaces."""
+    return " ".join(visible(word) for word in text.split())

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from transformer_cli.errors import UserError
-from transformer_cli.plots.fonts import shorten, text_width, visible
+from transformer_cli.plots.fonts import shorten, text_width, visible, visible_line
 from transformer_cli.plots.style import DPI
 
 POINTS = 8.0  # of a label
@@ -102,11 +102,6 @@ def draw_grid(
     place = (right - 0.05) / width, 1 - (head + LINE + 0.06 + 1.2) / height, 0.12 / width, 1.2 / height
     legend(figure, image, place)
     return figure
-
-
-def visible_line(text: str) -> str:
-    """A sentence as one visible line."""
-    return " ".join(visible(word) for word in text.split())
 
 
 def _visible(panel: Panel) -> Panel:

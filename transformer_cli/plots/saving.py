@@ -35,7 +35,11 @@ def save(figure: Figure, path: str | Path) -> list[str]:
         kind = Path(path).suffix.lower().removeprefix(".")
         metadata = {"png": {"Software": "transformer-cli"}, "svg": {"Date": None}}[kind]  # no time of day
         figure.savefig(content, format=kind, dpi="figure", metadata=metadata)
-    atomic_write(os.path.realpath(path), content.getvalue())
+    try:
+        atomic_write(os.path.realpath(path), content.getvalue())
+    except OSError as error:
+        error.filename = str(path)  # not the temporary one's name
+        raise
     return notes
 
 

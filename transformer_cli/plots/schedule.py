@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from transformer_cli.config import Config
-from transformer_cli.plots.style import add_title, count_axis, line_look, plain_numbers, style
+from transformer_cli.plots.style import add_title, count_axis, isolated, line_look, plain_numbers, style
 from transformer_cli.training.schedules import learning_rate
 
 POINTS = 1000  # of a line; the peak is always one of them
@@ -27,7 +27,7 @@ def schedule_figure(configs: Sequence[tuple[str, Config]], steps: int | None = N
             axes.plot(
                 places,
                 rates,
-                label=f"{name}: {_describe(config)}",
+                label=f"{isolated(name)}: {_describe(config)}",
                 marker="o" if last == 1 else "",
                 **line_look(number),
             )

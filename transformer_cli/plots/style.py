@@ -1,6 +1,7 @@
 """How all pictures look: one set of matplotlib's settings, whatever the user's own are, and a palette."""
 
 import contextlib
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from transformer_cli.plots.fonts import visible_line
+
 DPI = 150  # of PNG files, where that does not make them too large
 # Okabe and Ito's colours: told apart with any kind of colour blindness. (Their yellow is too light for lines.)
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LONGEST_NAME = 60  # characters of a config's or a run's name
 DASHES = ("-", "--", ":", "-.")  # one after the other where there are more lines than colours
 
 _SETTINGS: dict[Any, Any] = {
@@ -76,6 +80,14 @@ def plain_numbers(axes: Axes) -> None:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path; the whole path where others end alike."""
+    """The last part of each path; the whole path where others end alike. Shortened from the left where it is long."""
     names = [path.absolute().name for path in paths]
-    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+    chosen = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+    short = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in chosen]
+    return [visible_line(name) for name in (short if len({*short}) == len({*chosen}) else chosen)]
+
+
+def isolated(name: str) -> str:
+    """A name that turns no text around it, though it be written from right to left."""
+    turns = any(unicodedata.bidirectional(character) in ("R", "AL") for character in name)
+    return f"\u2068{name}\u2069" if turns else name

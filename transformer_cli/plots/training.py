@@ -2,21 +2,23 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from transformer_cli.errors import UserError
 from transformer_cli.plots.saving import check_picture, save
-from transformer_cli.plots.style import add_title, count_axis, distinct_names, line_look, plain_numbers, style
+from transformer_cli.plots.style import add_title, count_axis, distinct_names, isolated, line_look, plain_numbers, style
 from transformer_cli.publishing import MANIFEST
 from transformer_cli.run_folder import WEIGHTS, RunFolder
 
 LARGEST = 1e12  # a step or a figure above it is no one's
+THIN = 0.8  # points of the line of the training loss
 KEYS = ("loss", "valid_loss", "valid_bleu", "learning_rate")
 
 
@@ -31,6 +33,9 @@ class Series:
         """One more point."""
         self.steps.append(step)
         self.values.append(value)
+
+
+Runs = Mapping[str, Mapping[str, Series]]  # by the run's name, then by one of KEYS
 
 
 def read_metrics(run: Path) -> dict[str, Series]:
@@ -90,8 +95,8 @@ def _is_number(value: object) -> bool:
 def training_figure(runs: Sequence[Path]) -> Figure:
     """Panels above each other, over the same steps: loss, BLEU (where it was measured) and learning rate.
 
-    A colour for each run; training loss is the thin line, validation loss the one with dots. Raises `UserError` for a
-    folder that tells nothing.
+    A colour for each run, named below; training loss is the thin line, validation loss the one with dots. Raises
+    `UserError` for a folder that tells nothing.
     """
     found = dict(zip(distinct_names(runs), [read_metrics(run) for run in runs], strict=True))
     parts = [
@@ -102,51 +107,58 @@ def training_figure(runs: Sequence[Path]) -> Figure:
     draw = {"loss": _draw_loss, "BLEU": _draw_bleu, "rate": _draw_rate}
     heights = [{"loss": 3, "BLEU": 2, "rate": 1.5}[part] for part in parts]
     with style():
-        figure = Figure(figsize=(8, 1.2 + 1.1 * sum(heights)), layout="constrained")
-        add_title(figure, f"Training of {', '.join(found)}" if len(found) < 4 else f"Training of {len(found)} runs")
+        figure = Figure(
+            figsize=(8, 1.2 + 1.1 * sum(heights) + 0.2 * (len(found) > 1) * len(found)), layout="constrained"
+        )
+        names = [isolated(name) for name in found]
+        add_title(
+            figure, f"Training of {', '.join(names)}" if len(" ".join(names)) < 50 else f"Training of {len(names)} runs"
+        )
         panels = figure.subplots(len(parts), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
         for part, axes in zip(parts, panels, strict=True):
             draw[part](axes, found)
         count_axis(panels[-1], "step (update of the weights)")
         panels[-1].set_xlim(left=0)
         figure.align_ylabels(panels)
+        if len(found) > 1:
+            _name_runs(figure, found)
     return figure
 
 
-def _draw_loss(axes: Axes, runs: dict[str, dict[str, Series]]) -> None:
-    for number, (name, metrics) in enumerate(runs.items()):
-        prefix = f"{name}: " if len(runs) > 1 else ""
-        look = line_look(number)
+def _draw_loss(axes: Axes, runs: Runs) -> None:
+    for number, metrics in enumerate(runs.values()):
         train, valid = metrics["loss"], metrics["valid_loss"]
-        if train.steps:
-            marker = "." if len(train.steps) == 1 else ""
-            axes.plot(train.steps, train.values, linewidth=0.8, marker=marker, label=f"{prefix}training", **look)
-        if valid.steps:
-            look = look if len(runs) > 1 else line_look(1)
-            axes.plot(valid.steps, valid.values, marker="o", label=f"{prefix}validation", **look)
+        marker = "." if len(train.steps) == 1 else ""
+        axes.plot(train.steps, train.values, linewidth=THIN, marker=marker, label="training", **line_look(number))
+        look = line_look(number if len(runs) > 1 else 1)
+        axes.plot(valid.steps, valid.values, marker="o", label="validation", **look)
     axes.set_title("loss")
     axes.set_ylabel("nats per target token")
     plain_numbers(axes)
-    axes.legend(fontsize=8, ncols=1 if len(runs) == 1 else 2)
+    handles = (
+        axes.lines
+        if len(runs) == 1
+        else [
+            Line2D([], [], color="#666666", linewidth=THIN, label="training"),
+            Line2D([], [], color="#666666", marker="o", label="validation"),
+        ]
+    )
+    axes.legend(handles=list(handles), fontsize=8, loc="upper right")
 
 
-def _draw_bleu(axes: Axes, runs: dict[str, dict[str, Series]]) -> None:
-    for number, (name, metrics) in enumerate(runs.items()):
+def _draw_bleu(axes: Axes, runs: Runs) -> None:
+    for number, metrics in enumerate(runs.values()):
         bleu = metrics["valid_bleu"]
-        measured = [(value, -step) for step, value in zip(bleu.steps, bleu.values, strict=True) if value == value]
-        if not measured:
-            continue
-        best, step = max(measured)
-        prefix = f"{name}: " if len(runs) > 1 else ""
-        look = line_look(number) if len(runs) > 1 else line_look(1)
-        axes.plot(bleu.steps, bleu.values, marker="o", label=f"{prefix}best {best:.1f}, step {-step:,}", **look)
+        look = line_look(number if len(runs) > 1 else 1)
+        axes.plot(bleu.steps, bleu.values, marker="o", label=_best(metrics), **look)
     axes.set_title("BLEU of the validation set, greedy search")
     axes.set_ylabel("BLEU")
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize=8, loc="lower right")
+    if len(runs) == 1:
+        axes.legend(fontsize=8, loc="lower right")
 
 
-def _draw_rate(axes: Axes, runs: dict[str, dict[str, Series]]) -> None:
+def _draw_rate(axes: Axes, runs: Runs) -> None:
     for number, (name, metrics) in enumerate(runs.items()):
         rate = metrics["learning_rate"]
         marker = "." if len(rate.steps) == 1 else ""
@@ -155,6 +167,25 @@ def _draw_rate(axes: Axes, runs: dict[str, dict[str, Series]]) -> None:
     axes.set_ylabel("learning rate")
     axes.set_ylim(bottom=0)
     plain_numbers(axes)
+
+
+def _best(metrics: Mapping[str, Series]) -> str:
+    """The highest BLEU, and the first step that had it."""
+    bleu = metrics["valid_bleu"]
+    measured = [(value, -step) for step, value in zip(bleu.steps, bleu.values, strict=True) if value == value]
+    if not measured:
+        return "no BLEU"
+    best, step = max(measured)
+    return f"best BLEU {best:.1f}, step {-step:,}"
+
+
+def _name_runs(figure: Figure, runs: Runs) -> None:
+    """The colour of each run, below all panels."""
+    handles = [
+        Line2D([], [], label=f"{isolated(name)}: {_best(metrics)}", **line_look(number))
+        for number, (name, metrics) in enumerate(runs.items())
+    ]
+    figure.legend(handles=handles, loc="outside lower center", fontsize=8)
 
 
 def plot_training(runs: Sequence[Path], out: str | Path) -> list[str]:
