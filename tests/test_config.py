@@ -514,10 +514,51 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         load_config(path)
 
 
+LISTS = ["&a0 [x, x, x, x, x, x, x, x, x]", *(f"&a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("\n".join(f"k{n}: {line}" for n, line in enumerate(LISTS)), "more than 20,000 values"),  # 9^9 of them
+        (f"[{'x,' * 30_000}]", "more than 20,000 values"),
+        ("a: &a [*a]", "an alias stands inside of what it names"),
+        ("[" * 10_000, "nested too deeply"),
+        ("a: " + "{a: " * 10_000, "nested too deeply"),
+        ('a: "\\0"', "line 1 is not valid YAML: a character that no text holds"),
+        ('a:\n- "\\uD800"', "line 2 is not valid YAML: a character that no text holds"),
+        ("a" * 1000 + ": 1\n" + "a" * 1000 + ": 1", "stands here twice"),
+        ("a" * 1000 + ": 1\n" + DATA, "unknown key"),
+        (DATA + "model: {heads: " + "x" * 5000 + "}", "valid integer"),
+    ],
+)
+def test_a_config_takes_no_more_time_and_space_than_it_needs(content: str, says: str) -> None:
+    message = refused(text=content)
+    assert says in message
+    assert len(message) < 200
+
+
+def test_an_override_changes_one_of_two_aliases() -> None:
+    config = read(
+        "data.valid.target=other",
+        text=DATA.split("  train")[0] + "  train: &files {source: a, target: b}\n  valid: *files\n",
+    )
+    assert (config.data.train, config.data.valid) == (
+        TextFiles(source="a", target="b"),
+        TextFiles(source="a", target="other"),
+    )
+
+
 # --- writing ------------------------------------------------------------------------------------------------------
 
-TEXT = st.text(max_size=20) | st.sampled_from(["1e3", "0o17", "no", "\x85", "\u2028", "+.5e3", "~", "", " a ", "a: b"])
-SYMBOL = st.text(min_size=1, max_size=5).filter(lambda text: text.split() == [text] and not text.startswith("<"))
+# Half a surrogate and NUL, which no file and no path can hold, are refused when they are read.
+CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+TEXT = st.text(CHARACTERS, max_size=20) | st.sampled_from(
+    ["1e3", "0o17", "no", "\x85", "\u2028", "+.5e3", "~", "", " a ", "a: b"]
+)
+SYMBOL = st.text(CHARACTERS, min_size=1, max_size=5).filter(
+    lambda text: text.split() == [text] and not text.startswith("<")
+)
 
 
 @st.composite

@@ -19,6 +19,7 @@ from transformer_cli.errors import UserError, one_of
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_ALIASES = 100
+MAX_DEPTH = 50
 MAX_VALUES = 20_000  # of a file, each as often as aliases repeat it
 SHOWN = 60  # characters of a key or value in a message
 
@@ -310,6 +311,7 @@ class _CoreLoader(yaml.SafeLoader):
 
     aliases = 0
     values = 0
+    depth = 0
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -317,7 +319,11 @@ class _CoreLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         before, is_alias = self.values, self.check_event(yaml.AliasEvent)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise yaml.YAMLError("nested too deeply")
         node = super().compose_node(parent, index)
+        self.depth -= 1
         if is_alias:
             self.aliases += 1
             if id(node) not in self._sizes:
@@ -398,8 +404,6 @@ def _parse_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
         raise UserError(f"{where}:{line} is not valid YAML: {error.problem or error.context}") from None
-    except RecursionError:
-        raise UserError(f"{where}: is not valid YAML: nested too deeply") from None
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{where}: is not valid YAML: {' '.join(str(error).split())[:150]}") from None
 

@@ -51,6 +51,7 @@ def translate(
         typer.Option(
             "--temperature",
             min=0.0,
+            max=1000.0,
             metavar="T",
             help="Of --sample: above 1 more varied, below 1 safer.  [default: 1.0]",
         ),

@@ -10,11 +10,13 @@ from importlib import resources
 from pathlib import Path
 
 from transformer_cli.config import load_config
+from transformer_cli.decoding.torch_engine import choose_device
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.demo.corpus import write_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import evaluate, read_test_set
 from transformer_cli.publishing import atomic_write
+from transformer_cli.run_folder import RunFolder
 from transformer_cli.training.run import TrainingResult, train
 
 EXAMPLES = 10  # translations shown
@@ -81,6 +83,8 @@ def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResu
 
     Raises `UserError` as `train` does, and `Interrupted` after SIGINT or SIGTERM: the same call goes on.
     """
+    choose_device(device)  # before anything is written
+    RunFolder(folder).check_writable()
     config = load_config(prepare(folder))
     training = train(config, folder / "model", device=device, quiet=quiet)
     translator = Translator.load(training.run, device)

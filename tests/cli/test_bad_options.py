@@ -1,0 +1,152 @@
+"""Values out of range for every option of every command, and options that exclude each other: exit code 2, one line.
+
+The options are read from the app itself, so that a new one is tested from its first day.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from transformer_cli.cli.app import app
+
+
+def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every option of every command, with the words that name the command."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from options(inner, (*path, name))
+    if path:
+        yield from ((path, parameter) for parameter in command.params if parameter.opts[0].startswith("-"))
+
+
+OPTIONS = [(path, option) for path, option in options(typer.main.get_command(app)) if not option.is_flag]
+ALL = {(*path, option.opts[0]) for path, option in OPTIONS}
+
+
+def out_of_range(option: Any) -> list[str]:
+    whole, low, high = option.type_descriptor.annotation is int, option.min, option.max
+    values = ["", "many", "0x10", "1,5", "nan", "1.5" if whole else "inf"]
+    values += [] if low is None else [str(low - 1), "-99999999999999999999"]
+    values += [] if high is None else [str(high + 1), "99999999999999999999"]
+    return values
+
+
+CASES = [
+    pytest.param(path, option.opts[0], value, id=f"{' '.join(path)} {option.opts[0]}={value}")
+    for path, option in OPTIONS
+    if option.type_descriptor.annotation in (int, float)
+    for value in out_of_range(option)
+]
+
+
+def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
+    """What the command needs beside its options."""
+    texts = ["--source", trial.source, "--reference" if path == ("evaluate",) else "--target", trial.reference]
+    return {
+        ("demo",): ["--out", folder / "demo", "--quiet"],
+        ("build-vocab",): [trial.config, "--out", folder / "run"],
+        ("train",): [trial.config, "--out", folder / "run"],
+        ("translate",): [trial.run, "ein hund"],
+        ("evaluate",): [trial.run, *texts],
+        ("score",): [trial.run, *texts],
+        ("average",): [trial.run, "--out", folder / "average"],
+        ("plot", "attention"): [trial.run, "ein hund", "-o", folder / "a.png"],
+        ("plot", "positions"): ["-o", folder / "a.png"],
+        ("plot", "mask"): [trial.run, "ein hund", "-o", folder / "a.png"],
+        ("plot", "schedule"): [trial.config, "-o", folder / "a.png"],
+        ("plot", "training"): [trial.run, "-o", folder / "a.png"],
+    }[path]
+
+
+@pytest.mark.parametrize(("path", "option", "value"), CASES)
+def test_a_number_out_of_range_is_refused(
+    path: tuple[str, ...], option: str, value: str, trial: Any, tfm: Any, tmp_path: Path
+) -> None:
+    said = tfm(*path, *arguments(path, trial, tmp_path), f"{option}={value}").refused()
+    assert option in said
+    assert f"tfm {' '.join(path)} --help" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_numbers_tested_are_many() -> None:
+    assert len(CASES) > 100
+    assert {("translate", "--beam"), ("score", "--length-penalty"), ("average", "--last")} <= ALL
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--device", "gpu"),
+        ("--device", ""),
+        ("--device", "cuda:x"),
+        ("--device", "cpu:7"),
+        ("--set", "training.max_steps"),
+        ("--set", "="),
+        ("--set", "training.max_steps=-1"),
+        ("--set", "training.label_smoothing=.nan"),
+        ("--set", "data.train=!!python/object/apply:os.system ['exit 1']"),
+        ("--metric", "accuracy"),
+        ("--kind", "sideways"),
+        ("--side", "left"),
+        ("--layers", "0"),
+        ("--layers", "3-1"),
+        ("--heads", "x"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_by_every_command_that_takes_it(
+    option: str, value: str, trial: Any, tfm: Any, tmp_path: Path
+) -> None:
+    commands = [path for path, parameter in OPTIONS if option in parameter.opts]
+    assert commands
+    for path in commands:
+        tfm(*path, *arguments(path, trial, tmp_path), f"{option}={value}").refused()
+        assert list(tmp_path.iterdir()) == []
+
+
+EXCLUDING = {
+    "translate": [
+        ["--beam", "2", "--greedy"],
+        ["--beam", "2", "--sample"],
+        ["--greedy", "--sample"],
+        ["--temperature", "2"],
+        ["--top-k", "3"],
+        ["--top-p", "0.5"],
+        ["--seed", "3"],
+        ["--sample", "--temperature", "0"],
+        ["--sample", "--top-p", "0"],
+        ["--n-best", "3", "--alignments"],
+        ["--n-best", "3", "--greedy"],
+        ["--n-best", "7", "--beam", "5"],
+        ["--input", "{source}"],
+    ],
+    "train": [["--resume", "--fresh"]],
+    "evaluate": [["--beam", "2", "--greedy"]],
+    "average": [["{run}", "--last", "2"]],
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "given"), [(command, given) for command, lists in EXCLUDING.items() for given in lists]
+)
+def test_options_that_exclude_each_other_are_refused(
+    command: str, given: list[str], trial: Any, tfm: Any, tmp_path: Path
+) -> None:
+    words = [word.format(source=trial.source, run=trial.run) for word in given]
+    tfm(command, *arguments((command,), trial, tmp_path), *words).refused()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lacking", ["--source", "--reference"])
+def test_one_half_of_a_test_set_is_refused(lacking: str, trial: Any, tfm: Any) -> None:
+    other = {"--source": "--reference", "--reference": "--source"}[lacking]
+    said = tfm("evaluate", trial.run, other, trial.source).refused()
+    assert "belong together" in said
+
+
+@pytest.mark.parametrize("option", ["--top-k", "--seed", "--batch-tokens"])
+def test_a_number_without_a_bound_may_be_as_large_as_it_likes(option: str, trial: Any, tfm: Any) -> None:
+    """Or it is refused; it never breaks what comes after."""
+    outcome = tfm("translate", trial.run, "ein hund", "--sample", option, 10**30)
+    assert outcome.code in (0, 2)
