@@ -5,6 +5,7 @@ goes on where an earlier demo stopped.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -74,8 +75,13 @@ def prepare(folder: Path) -> Path:
 def config_text(folder: Path) -> str:
     """The demo's config, for a corpus in `folder`."""
     template = (resources.files("transformer_cli.demo") / "config.yaml").read_text(encoding="utf-8")
-    place = json.dumps(f"{folder / 'corpus'}/", ensure_ascii=False)  # a JSON string is a YAML string
-    return template.replace('"demo/corpus/', place.removesuffix('"')).replace("demo/", f"{folder}/")
+
+    def place(match: re.Match[str]) -> str:
+        if match[0].startswith('"'):  # a JSON string is a YAML string
+            return json.dumps(f"{folder}/", ensure_ascii=False).removesuffix('"')
+        return " ".join(f"{folder}/".split())  # in a comment
+
+    return re.sub(r'"?\bdemo/', place, template)
 
 
 def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResult:

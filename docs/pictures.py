@@ -1,0 +1,64 @@
+"""Draws the pictures of the README from a finished demo: `python docs/pictures.py demo` after `tfm demo`.
+
+The training curve and the attention map are `tfm plot`'s; the terminal session is what the commands really print, set
+by rich.
+"""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+IMAGES = Path(__file__).parent / "images"
+WIDTH = 100  # columns
+# rich's own frame, without its web font
+FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>{unique_id}-matrix, text {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; }}
+{styles}</style>
+<defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+</clipPath>{lines}</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
+</svg>
+"""
+
+
+def session(folder: Path) -> list[tuple[str, str]]:
+    """Commands and what they print, after the demo in `folder`."""
+    model, corpus = folder / "model", folder / "corpus"
+    commands = [
+        f"tfm demo --out {folder} --quiet | tail -n 22",
+        f'tfm translate {model} "Gestern hat meine Schwester den roten Apfel nicht gegessen."',
+        f'echo "Wann kommen deine Freunde an?" | tfm translate {model} --n-best 3 --scores',
+        f"tfm evaluate {model} --source {corpus}/test.de --reference {corpus}/test.en --quiet",
+    ]
+    found = []
+    for command in commands:
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        found.append((command, done.stdout))
+    return found
+
+
+def main(folder: Path) -> None:
+    IMAGES.mkdir(exist_ok=True)
+    console = Console(record=True, width=WIDTH, file=open("/dev/null", "w", encoding="utf-8"), force_terminal=True)  # noqa: SIM115
+    for command, printed in session(folder):
+        console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
+        console.print(Text(printed))
+    console.save_svg(str(IMAGES / "session.svg"), title="tfm", theme=MONOKAI, code_format=FRAME)
+    model = shlex.quote(str(folder / "model"))
+    sentence = "Gestern hat meine Schwester den roten Apfel nicht gegessen."
+    for command in (
+        f"tfm plot training {model} --output {IMAGES}/training.png",
+        f'tfm plot attention {model} "{sentence}" --mean --output {IMAGES}/attention.png',
+    ):
+        subprocess.run(["bash", "-c", command], check=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

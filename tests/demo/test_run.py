@@ -1,0 +1,131 @@
+"""The demo trains, judges and draws in one folder, goes on where it stopped, and writes over nothing."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+import transformer_cli
+from transformer_cli.cli.app import main
+from transformer_cli.cli.demo import report
+from transformer_cli.config import load_config
+from transformer_cli.demo import run
+from transformer_cli.errors import UserError
+from transformer_cli.evaluation.evaluate import evaluate, read_test_set
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+SMALL = {"d_model: 192": "d_model: 16", "d_ff: 512": "d_ff: 16", "size: 1500": "size: 400"}
+SHORT = {"max_steps: 1600": "max_steps: 4", "warmup_steps: 150": "warmup_steps: 1", "_every: 400": "_every: 2"}
+
+
+def write_little(folder: Path) -> None:
+    """The beginning of each file of the sample corpus."""
+    folder.mkdir(parents=True)
+    for path in SAMPLE.glob("*.[de][en]"):
+        lines = path.read_bytes().splitlines(keepends=True)
+        (folder / path.name).write_bytes(b"".join(lines[:200] if path.stem == "train" else lines[:20]))
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demo of seconds: little text, a small model, few steps."""
+    whole = run.config_text
+
+    def shortened(folder: Path) -> str:
+        text = whole(folder)
+        for old, new in (SMALL | SHORT).items():
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+    monkeypatch.setattr(run, "config_text", shortened)
+    monkeypatch.setattr(run, "write_corpus", write_little)
+
+
+@pytest.mark.usefixtures("little")
+def test_the_demo_goes_from_nothing_to_a_judged_model_and_again_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    result = run.demo(folder, quiet=True)
+    assert result.training.step == 4
+    assert result.test.sentences == 20
+    assert result.unseen.sentences == 20
+    assert len(result.examples) == run.EXAMPLES
+    assert [path.name for path in result.pictures] == ["training.png", "attention.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in result.pictures)
+    weights = {path: path.stat().st_mtime_ns for path in (folder / "model").rglob("*.safetensors")}
+
+    again = run.demo(folder, quiet=True)
+    assert dataclasses.replace(again, training=result.training) == result
+    assert {path: path.stat().st_mtime_ns for path in (folder / "model").rglob("*.safetensors")} == weights
+
+    from transformer_cli import Translator
+
+    translator = Translator.load(folder / "model")
+    test = read_test_set(folder / "corpus" / "test.de", [folder / "corpus" / "test.en"])
+    found = evaluate(translator, test.sources, test.references, metrics=["bleu"])
+    assert found.scores[0].score == result.test.bleu
+    shown = [(one.source, one.reference, one.translation) for one in result.examples]
+    assert set(shown) <= set(zip(test.sources, test.references[0], found.translations, strict=True))
+
+
+@pytest.mark.usefixtures("little")
+def test_the_command_shows_scores_translations_places_and_what_to_type_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.count("source       ") == run.EXAMPLES
+    for part in ("BLEU  ", "demo/model", "demo/training.png", "demo/attention.png", "tfm translate demo/model"):
+        assert part in shown.out
+    for line in shown.out.split("Now try:")[1].splitlines():
+        assert line.strip() == "" or line.startswith("  tfm ")
+
+
+def test_without_matplotlib_there_are_no_pictures_but_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("transformer_cli.plots")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(transformer_cli, "plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.ft2font", None)
+    assert run.draw(tmp_path, tmp_path / "model", "Hallo.") == []
+    training = run.TrainingResult(tmp_path / "model", "", 1, None, None, 1.0)
+    nothing = run.Scored(1, 0.0, "")
+    lines = report(tmp_path, run.DemoResult(training, nothing, nothing, [], []))
+    assert any("pip install 'transformer-cli[plots]'" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["demo", "with space", 'it\'s: a #1 ["x"]', "ümläut"])
+def test_the_config_names_the_corpus_wherever_it_lies(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(run.config_text(tmp_path / name), encoding="utf-8")
+    train = load_config(path).data.train
+    assert train.model_dump()["source"] == str(tmp_path / name / "corpus" / "train.de")
+
+
+@pytest.mark.parametrize("entry", ["notes.txt", "config.yaml", "model"])
+def test_a_folder_with_other_things_is_left_alone(entry: str, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / entry).write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="--out"):
+        run.prepare(folder)
+    assert [path.name for path in folder.iterdir()] == [entry]
+    assert (folder / entry).read_text(encoding="utf-8") == "mine"
+
+
+def test_a_corpus_that_was_half_written_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "demo" / "corpus").mkdir(parents=True)
+    (tmp_path / "demo" / "corpus" / "train.de").write_text("Halb", encoding="utf-8")
+    run.prepare(tmp_path / "demo")
+    for path in SAMPLE.glob("*.[de][en]"):
+        assert (tmp_path / "demo" / "corpus" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_demo_learns_its_language(tmp_path: Path) -> None:
+    result = run.demo(tmp_path / "demo", quiet=True)
+    assert result.test.bleu >= 90
+    assert result.unseen.sentences >= 200
+    assert result.unseen.bleu >= 80
