@@ -13,6 +13,7 @@ from transformer_cli.config import load_config
 from transformer_cli.demo import run
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import evaluate, read_test_set
+from transformer_cli.training.run import TrainingResult
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 SMALL = {"d_model: 192": "d_model: 16", "d_ff: 512": "d_ff: 16", "size: 1500": "size: 400"}
@@ -90,7 +91,7 @@ def test_without_matplotlib_there_are_no_pictures_but_advice(tmp_path: Path, mon
     monkeypatch.delattr(transformer_cli, "plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.ft2font", None)
     assert run.draw(tmp_path, tmp_path / "model", "Hallo.") == []
-    training = run.TrainingResult(tmp_path / "model", "", 1, None, None, 1.0)
+    training = TrainingResult(tmp_path / "model", "", 1, None, None, 1.0)
     nothing = run.Scored(1, 0.0, "")
     lines = report(tmp_path, run.DemoResult(training, nothing, nothing, [], []))
     assert any("pip install 'transformer-cli[plots]'" in line for line in lines)

@@ -1,5 +1,7 @@
 """The arithmetic of training: fp32, bf16 or fp16 by autocast, or what the device is fastest in."""
 
+from collections.abc import Mapping
+
 import torch
 
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -12,7 +14,7 @@ def choose_precision(name: str, device: torch.device) -> str:
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if device.type == "cpu":
-        has = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.10 cannot tell
+        has: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch cannot tell
         return "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
     return "fp32"
 
