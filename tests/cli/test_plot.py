@@ -191,3 +191,15 @@ def test_through_the_real_entry_point_with_and_without_matplotlib(run: Path, tmp
     assert "pip install 'transformer-cli[plots]'" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "training.png").exists()
+
+
+def test_characters_that_no_font_has_are_one_note(run: Path, tfm: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    from transformer_cli.plots import fonts
+
+    monkeypatch.setattr(fonts, "_search", lambda characters: fonts.Fonts((fonts.BASE,), tuple(sorted(characters))))
+    command = ["plot", "attention", run, "ein 中文 hund", "--mean", "-o", tmp_path / "a.png"]
+    result = tfm(*command)
+    assert (result.code, result.out) == (0, f"{tmp_path / 'a.png'}\n")
+    assert result.err.startswith("note: no font here has 2 characters (中 文)")
+    assert result.err.count("\n") == 1
+    assert tfm(*command, "--quiet").err == ""
