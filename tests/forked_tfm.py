@@ -15,14 +15,18 @@ from pathlib import Path
 
 SMALLER = {
     "vocabulary.size": "400",
-    "model": "{encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 32}",
+    "model": "{encoder_layers: 2, decoder_layers: 2, d_model: 16, heads: 4, d_ff: 32}",
+    "training.batch_tokens": "300",
     "training.max_steps": "6",
     "training.warmup_steps": "2",
+    "training.precision": "fp32",
     "training.log_every": "2",
-    "training.save_every": "1",
+    "training.save_every": "3",
     "training.keep_last": "5",
     "training.validate_every": "6",
     "training.validation_sentences": "4",
+    "decoding.max_length_ratio": "0.1",
+    "decoding.max_length_extra": "2",
     "data.workers": "0",
 }
 INTERRUPTED = re.compile(r"checkpoints/(stopped|limited)")  # runs that a block interrupts: their first part is long
@@ -48,14 +52,17 @@ def serve(path: str) -> None:
     """Answer calls until the process is ended."""
     import gc
 
-    import matplotlib.figure  # noqa: F401
+    import matplotlib.font_manager  # noqa: F401
+    import pyarrow
     import sacrebleu  # noqa: F401
     import torch
     import torch._dynamo  # what the first optimiser of a process imports
 
     import transformer_cli.evaluation.evaluate
+    import transformer_cli.plots
     import transformer_cli.training.run  # noqa: F401
 
+    pyarrow.array([1])  # imports pandas, where that is installed
     gc.freeze()  # else each fork's first collection goes through all that was imported
     torch.set_num_threads(1)  # a fork of a process whose threads have run could wait for them for ever
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -121,7 +128,7 @@ def needs_the_hub(arguments: list[str]) -> bool:
 
 
 def _changes(arguments: list[str]) -> list[str]:
-    changes = dict(SMALLER)
+    changes = {**SMALLER, "training.save_every": os.environ.get("SAVE_EVERY", SMALLER["training.save_every"])}
     out = next((argument for argument in arguments if INTERRUPTED.fullmatch(argument)), None)
     if out is not None and not os.path.exists(f"{out}/checkpoints.json"):
         changes["training.max_steps"] = "1000000"

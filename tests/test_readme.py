@@ -5,6 +5,7 @@ config is validated, `pip` and `git` are held against the files they name, `make
 """
 
 import gzip
+import json
 import os
 import re
 import shlex
@@ -105,23 +106,26 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "tfm").symlink_to(stand_ins / "tfm")
     (folder / "my.yaml").write_text(FIVE_LINES + "  test: {source: test.de, target: test.en}\n", encoding="utf-8")
-    run_script("tfm train my.yaml --quiet", folder, stand_ins)
+    run_script("SAVE_EVERY=1 tfm train my.yaml --quiet", folder, stand_ins)  # some helps ask for five checkpoints
     return folder
 
 
-def prepare(page: Path, trained: Path, folder: Path) -> Path:
-    """A copy of `trained` as the page expects it, with every model that is there before it begins."""
+def prepare(page: Path, trained: Path, folder: Path, script: str = "") -> Path:
+    """A copy of `trained` as the page expects it, with the models that are there before it begins.
+
+    script: an example of a help, which has to itself every model and config that it names and does not make.
+    """
     shutil.copytree(trained, folder, symlinks=True)
     (folder / "translator").symlink_to(folder)
     model = (folder / "checkpoints" / "my").rename(folder / "model")
     names = {"run-folder.md": {"my"}, "shell.md": {"my", "back"}}.get(page.name, set())
-    if page.name == "cli.md":  # examples of the helps: any model that is not made there
-        text = page.read_text(encoding="utf-8")
-        names = set(re.findall(r"(?<!--out )checkpoints/([A-Za-z0-9_]+)", text)) - {"config"}
+    names |= set(re.findall(r"(?<!--out )checkpoints/([A-Za-z0-9_]+)", script))
     for name in names:
         shutil.copytree(model, folder / "checkpoints" / name)
         if name == "run":
             rename_steps(folder / "checkpoints" / name, {5: 9000, 6: 10000})
+    for name in re.findall(r" ([a-z]+\.yaml)", script):
+        (folder / name).write_bytes((folder / "my.yaml").read_bytes())
     if page == README:
         (folder / "my.yaml").write_text(blocks(page, "yaml")[0], encoding="utf-8")
     return folder
@@ -137,7 +141,8 @@ def rename_steps(run: Path, names: dict[int, int]) -> None:
 
 
 def run_script(script: str, folder: Path, stand_ins: Path) -> str:
-    """Run a script in bash, any failing line of it a failure; returns its stdout."""
+    """Run a script in bash, any failing line of it a failure; returns its stdout. /tmp is a folder of the place."""
+    script = script.replace("/tmp/", f"{folder}/tmp/")
     path = os.pathsep.join([str(stand_ins), str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -167,6 +172,10 @@ def test_every_block_of_a_page_runs(
     missing = [word for word in needed if shutil.which(word) is None]
     if missing:
         pytest.skip(f"{page.name} uses {', '.join(missing)}, which this machine lacks")
+    if page.name == "cli.md":
+        for number, script in enumerate(scripts(page)):
+            run_script(script, prepare(page, trained, tmp_path / str(number), script), stand_ins)
+        return
     place = prepare(page, trained, tmp_path / "place")
     said = [run_script(script, place, stand_ins) for script in scripts(page)]
     monkeypatch.chdir(place)
@@ -198,6 +207,13 @@ def check_readme(place: Path, said: list[str]) -> None:
     assert (place / "checkpoints" / "my-average" / "model.safetensors").is_file()
 
 
+def check_run_folder(place: Path, said: list[str]) -> None:
+    """What is said of copies and of --fresh."""
+    assert not list((place / "de-en").glob("training.*"))
+    assert (place / "checkpoints" / "my.1" / "checkpoints.json").is_file()
+    assert json.loads(said[0].split("\n", 2)[2])["last"] == 6
+
+
 def check_shell(place: Path, said: list[str]) -> None:
     """What the recipes promise of their results."""
     sources = lines(place / "test.de")
@@ -215,7 +231,7 @@ def check_shell(place: Path, said: list[str]) -> None:
     assert any(text.endswith("left with code 143\n") for text in said)
 
 
-CHECKS = {"README.md": check_readme, "shell.md": check_shell}
+CHECKS = {"README.md": check_readme, "run-folder.md": check_run_folder, "shell.md": check_shell}
 
 
 def test_a_queued_job_is_put_back_where_its_time_ends(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
@@ -246,7 +262,7 @@ def commands() -> list[str]:
 
 def test_every_command_of_tfm_is_in_the_table() -> None:
     table = set(re.findall(r"^\| `tfm ([a-z-]+)[ `]", README.read_text(encoding="utf-8"), re.MULTILINE))
-    shown = {shlex.split(command)[1] for command in commands() if command.startswith("tfm ")}
+    shown = {shlex.split(command)[1] for command in commands() if command.startswith(("tfm ", "make demo"))}
     assert table == set(get_command(app).commands)  # type: ignore[attr-defined]
     assert table <= shown
 
