@@ -203,3 +203,18 @@ def test_characters_that_no_font_has_are_one_note(run: Path, tfm: Any, tmp_path:
     assert result.err.startswith("note: no font here has 2 characters (中 文)")
     assert result.err.count("\n") == 1
     assert tfm(*command, "--quiet").err == ""
+
+
+def test_masks_of_a_model_without_its_data_need_sentences(
+    trial: Any, tfm: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A model that was moved to another machine."""
+    from transformer_cli.data import corpora
+
+    def open_corpus(*_: object) -> None:
+        raise UserError("valid.de: no such file")
+
+    monkeypatch.setattr(corpora, "open_corpus", open_corpus)
+    said = tfm("plot", "mask", trial.run, "-o", tmp_path / "a.png").refused()
+    assert said == "error: valid.de: no such file; or give sentences, or a file with --input\n"
+    assert tfm("plot", "mask", trial.run, "one dog", "-o", tmp_path / "a.png").code == 0

@@ -175,12 +175,13 @@ def mask(
         raise UserError("--count: is for sentences from a file; leave it out where the sentences are given")
     path = output_path(output_file, "mask.png")
     from transformer_cli.config import load_config
-    from transformer_cli.run_folder import CONFIG, find_model
+    from transformer_cli.run_folder import CONFIG, find_model, verify
 
     folder = find_model(model)
     from transformer_cli import plots
     from transformer_cli.checkpoint import load_codecs
 
+    verify(folder, [CONFIG])
     config = load_config(folder / CONFIG)
     codecs = load_codecs(folder, config)
     codec = codecs.source if side == "source" else codecs.target
@@ -275,7 +276,10 @@ def _first_sentences(config: "Config", codec: "Codec", side: str, path: Path | N
     from transformer_cli.data.corpora import open_corpus
 
     data = config.data
-    corpus = open_corpus(data.valid, data.source_language, data.target_language)
+    try:
+        corpus = open_corpus(data.valid, data.source_language, data.target_language)
+    except UserError as error:  # paths are relative, or the model came from another machine
+        raise UserError(f"{error}; or give sentences, or a file with --input") from None
     return _encode(codec, (pair[side == "target"] for pair in corpus.pairs()), corpus.describe(), count)
 
 
