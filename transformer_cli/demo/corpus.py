@@ -99,12 +99,11 @@ def build_corpus() -> Corpus:
 
 def write_corpus(folder: Path) -> None:
     """Write `train`, `valid`, `test` and `test-unseen` as `.de` and `.en`; raises `UserError` where it cannot."""
-    corpus = build_corpus()
-    splits = {name: getattr(corpus, name) for name in SPLITS} | {
-        "test-unseen": [corpus.test[at] for at in corpus.unseen]
-    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        corpus = build_corpus()
+        splits = {name: getattr(corpus, name) for name in SPLITS}
+        splits["test-unseen"] = [corpus.test[at] for at in corpus.unseen]
         for name, pairs in splits.items():
             for column, language in enumerate(("de", "en")):
                 atomic_write(folder / f"{name}.{language}", "".join(f"{pair[column]}\n" for pair in pairs))
@@ -115,7 +114,7 @@ def write_corpus(folder: Path) -> None:
 def main(arguments: list[str]) -> int:
     """`python -m transformer_cli.demo.corpus FOLDER`."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("error: usage: python -m transformer_cli.demo.corpus FOLDER", file=sys.stderr)
+        print("error: name one folder: python -m transformer_cli.demo.corpus FOLDER", file=sys.stderr)
         return 2
     try:
         write_corpus(Path(arguments[0]))

@@ -61,7 +61,7 @@ def _fronts(made: Clause) -> list[tuple[str, float]]:
         fronts.append(("place", 2.0))
     other = made.object
     if other and not other.pronoun and other.definite and (other.gender == "m" or other.case == "dat"):
-        fronts.append(("object", 0.8))
+        fronts.append(("object", 2.0))
     return fronts
 
 
@@ -69,7 +69,7 @@ def statement(dice: Dice, wanted: Wanted | None) -> Sentence:
     """A main clause, the verb second."""
     made = clause(dice, wanted)
     outdoors = {"planned", "daily"} & made.verb.flags
-    if (made.negated or made.denied) and not made.time and outdoors and dice.chance(0.5):
+    if (made.negated or made.denied) and not made.time and outdoors and dice.chance(0.7):
         made = replace(made, time=dice.pick(REASONS))
     front = dice.weighted(_fronts(made))
     return _sentence(
@@ -195,17 +195,19 @@ def whenever(dice: Dice, wanted: Wanted | None) -> Sentence | None:
         return None
     made = clause(dice, wanted, daily=True, negative=0)
     taken = pronoun_for(made.subject)
+    nouns: tuple[str, ...] = ()
     if dice.chance(0.5) or taken.english == "it":
-        sub, sub_en = dice.pick(_WEATHER)
-        sub, sub_en = f"wenn {sub}", f"when {sub_en}"
+        weather, weather_en = dice.pick(_WEATHER)
+        nouns = ("Wetter",) * ("Wetter" in weather)
+        sub, sub_en = f"wenn {weather}", f"when {weather_en}"
     else:
         state = _is(taken, _STATES[dice.pick(["müde", "traurig", "glücklich"])], "present")
         sub, sub_en = clauses.german_subordinate(state, "wenn"), f"when {clauses.english_statement(state)}"
     if dice.chance(0.5):
         text, text_en = clauses.german_statement(made), clauses.english_statement(made)
-        return _sentence("wenn", f"{text}, {sub}.", f"{text_en} {sub_en}.", made)
+        return _sentence("wenn", f"{text}, {sub}.", f"{text_en} {sub_en}.", made, nouns=nouns)
     text, text_en = clauses.german_question(made), clauses.english_statement(made)
-    return _sentence("wenn", f"{sub}, {text}.", f"{sub_en}, {text_en}.", made)
+    return _sentence("wenn", f"{sub}, {text}.", f"{sub_en}, {text_en}.", made, nouns=nouns)
 
 
 _DATIVE = [verb.lemma for verb in VERBS if "dative" in verb.flags]

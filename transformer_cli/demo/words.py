@@ -50,8 +50,8 @@ site: m Park Parks = park, f Stadt Städte = city, m See Seen = lake, m Markt M�
 # put, move: goes with a direction; slow, long: takes or is remembered for years; daily: a habit; planned: said of
 # tomorrow in the present; social: done with others
 VERBS = """
-kaufen kauft kaufte gekauft = buy bought | food -Suppe staple Buch Zeitung Roman Postkarte clothes vehicle furniture device
-  thing -Paket plant Haus | shop | count long planned
+kaufen kauft kaufte gekauft = buy bought | food -Suppe staple Buch Zeitung Roman Postkarte clothes vehicle furniture
+  device thing -Paket plant Haus | shop | count long planned
 verkaufen verkauft verkaufte verkauft = sell sold | food -Suppe Brot Käse Buch Zeitung Roman Postkarte clothes vehicle
   furniture device thing -Paket -Geschenk Haus Pferd Kuh Blume Rose | shop | count long planned
 lesen liest las gelesen = read read | text | home out | daily
