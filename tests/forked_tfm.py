@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 SMALLER = {
-    "vocabulary.size": "400",
+    "vocabulary.size": "900",
     "model": "{encoder_layers: 2, decoder_layers: 2, d_model: 16, heads: 4, d_ff: 32}",
     "training.batch_tokens": "300",
     "training.max_steps": "6",
