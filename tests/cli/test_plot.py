@@ -192,6 +192,11 @@ def test_through_the_real_entry_point_with_and_without_matplotlib(run: Path, tmp
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "training.png").exists()
 
+    environment = {**os.environ, "MPLBACKEND": "unknown"}
+    done = subprocess.run(start, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: matplotlib does not start: ")
+
 
 def test_characters_that_no_font_has_are_one_note(run: Path, tfm: Any, tmp_path: Path, monkeypatch: Any) -> None:
     from transformer_cli.plots import fonts

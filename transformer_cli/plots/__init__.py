@@ -15,6 +15,9 @@ try:
     import matplotlib.ft2font
 except ImportError:
     raise UserError("pictures need matplotlib, which is not installed: pip install 'transformer-cli[plots]'") from None
+except ValueError as error:
+    first = str(error).split(";")[0]
+    raise UserError(f"matplotlib does not start: {first}; mend or unset MPLBACKEND and your matplotlibrc") from None
 if not hasattr(matplotlib.ft2font, "__libraqm_version__"):
     raise UserError(
         f"pictures need matplotlib 3.11 or newer, this is {matplotlib.__version__}: "
