@@ -1,5 +1,6 @@
 """`tfm average`: one model from the mean of several checkpoints' weights."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -50,7 +51,7 @@ def choose_checkpoints(paths: Sequence[Path], last: int | None) -> list[Path]:
         return list(paths)
     if len(paths) > 1:
         raise UserError("--last: takes one run folder; name that alone, or the checkpoints without --last")
-    if not paths[0].is_dir():
+    if not os.path.isdir(paths[0]):
         raise UserError(f"{paths[0]}: is no folder; give a run folder with --last")
     run = RunFolder(paths[0])
     steps = sorted(run.index().steps)

@@ -14,7 +14,7 @@ from transformer_cli.config import HubDataset, TableFile, TextFiles
 from transformer_cli.errors import UserError
 from transformer_cli.text.lines import TextLines, read_lines
 
-COUNTED = 10_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
+COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
 
 
 class Corpus(Protocol):
