@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,11 +63,11 @@ def read_metrics(run: Path) -> dict[str, Series]:
 
 def _metrics_path(run: Path) -> Path:
     path = RunFolder(run).metrics_path
-    if not run.exists():
+    if not os.path.exists(run):
         raise UserError(f"{run}: no such folder; give a run folder, as tfm train made it")
-    if not run.is_dir():
+    if not os.path.isdir(run):
         raise UserError(f"{run}: is a file; give a run folder, as tfm train made it")
-    if not path.exists():
+    if not os.path.exists(path):
         if (run / WEIGHTS).exists() or (run / MANIFEST).exists():
             raise UserError(f"{run}: is a single model, which does not tell of its training; give the run folder")
         raise UserError(f"{run}: has no {path.name}, so it tells of no training; give the run folder of a training")
