@@ -2,6 +2,7 @@
 
 `serve` imports everything once and forks a process for each call; `run` stands for `tfm` in a shell: it hands its
 arguments, folder, environment and the three streams to the server, passes signals on, and leaves with the exit code.
+`start` does the same in a process of its own.
 """
 
 import array
@@ -171,4 +172,8 @@ def _shorten_demo() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2])
+    if sys.argv[1] == "start":
+        os.execv(sys.executable, [sys.executable, __file__, "started", *sys.argv[2:]])
+    if sys.argv[1] == "started":
+        sys.exit(shortened(sys.argv[2:]))
     sys.exit(run(sys.argv[2], sys.argv[3:]))

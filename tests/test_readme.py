@@ -35,11 +35,11 @@ FIVE_LINES = """data:
   valid: {source: valid.de, target: valid.en}
 """
 STAND_INS = {  # what `tfm`, and what changes more than its own folder, is in these tests
-    "tfm": 'exec "{python}" -IS "{server}" run "{socket}" "$@"',
+    "tfm": 'exec "{python}" -IS "{server}" {how} "$@"',
     "make": '[ -e Makefile ] && exec {make} "$@"; exec {make} --dry-run -C "{root}" "$@" >&2',
     "pip": 'echo "pip $*" >> calls.txt',
     "git": 'echo "git $*" >> calls.txt',
-    "scontrol": 'echo "scontrol $*" >> calls.txt',
+    "scontrol": 'echo "scontrol $* beside $(ps -o args= --ppid $PPID | grep -c [f]orked_tfm) tfm" >> calls.txt',
     # The first time, time is up as soon as there is a checkpoint.
     "timeout": 'shift 2; [ -e checkpoints/limited ] && exec "$@"; "$@" & '
     "until [ -e checkpoints/limited/checkpoints.json ]; do sleep 0.05; done; kill -TERM $!; wait $!",
@@ -80,8 +80,11 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def stand_ins(socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of programs that come before all others."""
-    folder = tmp_path_factory.mktemp("bin")
-    names = {"python": sys.executable, "server": SERVER, "socket": socket, "make": shutil.which("make"), "root": ROOT}
+    return write_stand_ins(tmp_path_factory.mktemp("bin"), f'run "{socket}"')
+
+
+def write_stand_ins(folder: Path, how: str) -> Path:
+    names = {"python": sys.executable, "server": SERVER, "how": how, "make": shutil.which("make"), "root": ROOT}
     for name, command in STAND_INS.items():
         (folder / name).write_text("#!/bin/sh\n" + command.format_map(names) + "\n", encoding="utf-8")
         (folder / name).chmod(0o755)
@@ -156,6 +159,17 @@ def run_script(script: str, folder: Path, stand_ins: Path) -> str:
     )
     assert done.returncode == 0, f"{script}\nleft with {done.returncode}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
+
+
+@pytest.mark.slow
+def test_the_recipes_run_with_a_process_of_its_own_for_each_command(trained: Path, tmp_path: Path) -> None:
+    """As below, but nothing is forked: each `tfm` starts and ends as the user's does."""
+    (tmp_path / "bin").mkdir()
+    programs = write_stand_ins(tmp_path / "bin", "start")
+    place = prepare(ROOT / "docs" / "shell.md", trained, tmp_path / "place")
+    (place / ".venv" / "bin" / "tfm").unlink()
+    (place / ".venv" / "bin" / "tfm").symlink_to(programs / "tfm")
+    check_shell(place, [run_script(script, place, programs) for script in scripts(ROOT / "docs" / "shell.md")])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -248,7 +262,7 @@ def test_a_queued_job_is_put_back_where_its_time_ends(trained: Path, stand_ins: 
             if expected:
                 job.send_signal(signal.SIGTERM)
             assert job.wait(60) == expected
-    assert lines(place / "calls.txt") == ["scontrol requeue 17"]
+    assert lines(place / "calls.txt") == ["scontrol requeue 17 beside 0 tfm"]
 
 
 # --- the README ---------------------------------------------------------------------------------------------------
