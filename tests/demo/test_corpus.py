@@ -134,9 +134,9 @@ def test_there_are_words_enough(train: list[Sentence], column: int) -> None:
 
 def test_hardly_a_word_of_test_is_new(drawn: Drawn, train: list[Sentence]) -> None:
     for column in (0, 1):
-        known = {word for one in train for word in words(one[column])}
-        new = {word for one in drawn.sentences["test"] for word in words(one[column])} - known
-        assert len(new) <= 3, new
+        known = {word.lower() for one in train for word in words(one[column])}
+        new = {word.lower() for one in drawn.sentences["test"] for word in words(one[column])} - known
+        assert len(new) <= 5, new
 
 
 def test_the_same_german_has_one_english() -> None:
@@ -237,9 +237,9 @@ PHENOMENA = {  # at least so often in training, in German
     "year": (r"\bim Jahr \d{4}\b", 40),
     "direction": (r"\b(ins|auf den|in den|in die|nach|unter das|hinter die|neben das) [A-ZÄÖÜ]", 500),
     "place": (r"\b([Ii]m|[Aa]m|[Ii]n der|[Aa]uf dem|[Uu]nter dem|[Vv]or der) " + _PLACES, 1000),
-    "time in front": (r"^(Gestern|Morgen|Heute|Jetzt|Am|Um|Im|Vor|In|Letzte|Nächste|Jeden) .*", 2000),
+    "time in front": (r"^(Gestern|Morgen|Heute|Jetzt|Am|Um|Im|Vor|In|Letzte|Nächste|Jeden) .*", 1500),
     "object in front": (r"^(Den|Dem|Diesen|Meinen|Meinem|Deinen|Unseren) .*", 100),
-    "because of": (r"\bwegen des\b", 60),
+    "because of": (r"\bwegen des\b", 40),
     "comparison": (r"er als (der|die|das|dies|mein|dein|unser)", 200),
 }  # fmt: skip
 

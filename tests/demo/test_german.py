@@ -89,6 +89,19 @@ def test_noun_phrases_are_translated(phrase: tuple[str, str], expected: tuple[st
     assert phrase[:2] == expected
 
 
+@pytest.mark.parametrize("case", ["acc", "dat"])
+def test_an_object_means_one_thing(case: str) -> None:
+    """Number and article can be told from the German, also where a plural looks like a singular."""
+    english_of: dict[str, str] = {}
+    for noun in NOUNS.values():
+        for determiner in (THE, A, NO, THIS, WHICH, MY, HER, "Anna"):
+            for plural in {noun.gender == "p", bool(noun.plural)}:
+                whose = {"owner": determiner} if determiner == "Anna" else {}
+                chosen = BARE if whose else determiner if noun.plural or determiner != A else BARE
+                phrase = noun_phrase(noun, case, chosen, plural=plural, **whose)  # type: ignore[arg-type]
+                assert english_of.setdefault(phrase.german, phrase.english) == phrase.english
+
+
 @pytest.mark.parametrize(
     ("lemma", "forms"),
     [

@@ -135,6 +135,8 @@ def thing(dice: Dice, verb: Verb, noun: Noun, who: Phrase, *, denied: bool = Fal
         (determiner == A and noun.group not in _SMALL) or (determiner == who.own and noun.group == "building")
     ):
         many = "many" in verb.flags
+    if determiner == A and (verb.lemma in ("vergessen", "verlieren", "suchen") or noun.german == "Kartoffel"):
+        many = noun.german == "Kartoffel"
     return phrases.noun_phrase(noun, case, determiner, plural=many, adjective=adjective)
 
 
@@ -163,7 +165,7 @@ def _tense(dice: Dice, verb: Verb, who: Phrase, daily: bool) -> tuple[str, Modal
         tense = "present" if "past" in verb.flags else "perfect"
     if tense != "modal":
         return tense, None
-    modal = dice.pick(MODALS)
+    modal = dice.pick(MODALS[:3] if "event" in verb.flags else MODALS)  # nobody is allowed to find something
     return "past" if modal.past and who.person != "2s" and dice.chance(0.3) else "present", modal
 
 

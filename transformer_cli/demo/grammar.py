@@ -57,19 +57,23 @@ def _fronts(made: Clause) -> list[tuple[str, float]]:
     fronts = [("subject", 5.0)]
     if made.time:
         fronts.append(("time", 5.0))
-    if made.place:
+    if made.place and not made.negated:
         fronts.append(("place", 2.0))
     other = made.object
-    if other and not other.pronoun and other.definite and (other.gender == "m" or other.case == "dat"):
+    article = other.german.split()[0].lower() if other and not other.pronoun and other.definite else ""
+    if article.endswith(("en", "em")) or (article.endswith("er") and other and other.case == "dat"):
         fronts.append(("object", 2.0))
     return fronts
+
+
+_OUTSIDE = {"pflanzen", "fotografieren", "besuchen", "abholen", "reparieren", "bauen", "aufräumen"}
 
 
 def statement(dice: Dice, wanted: Wanted | None) -> Sentence:
     """A main clause, the verb second."""
     made = clause(dice, wanted)
-    outdoors = {"planned", "daily"} & made.verb.flags
-    if (made.negated or made.denied) and not made.time and outdoors and dice.chance(0.7):
+    outdoors = {"out", "shop", "walk", "ride", "trip"} & set(made.verb.places) or made.verb.lemma in _OUTSIDE
+    if (made.negated or made.denied) and not made.time and outdoors:
         made = replace(made, time=dice.pick(REASONS))
     front = dice.weighted(_fronts(made))
     return _sentence(
@@ -77,9 +81,16 @@ def statement(dice: Dice, wanted: Wanted | None) -> Sentence:
     )
 
 
-def yes_or_no(dice: Dice, wanted: Wanted | None) -> Sentence:
+def rarely(made: Clause) -> bool:
+    """Nie, selten: one does not ask so."""
+    return made.frequency is not None and made.frequency.german in ("nie", "selten")
+
+
+def yes_or_no(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     """A question that begins with the verb."""
     made = clause(dice, wanted, who=somebody_known, negative=0)
+    if rarely(made):
+        return None
     return _sentence("yes-no", clauses.german_question(made) + "?", clauses.english_question(made) + "?", made)
 
 
@@ -108,7 +119,7 @@ def what(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     """Was, wen, wem; or welches Buch."""
     made = clause(dice, wanted, who=somebody_known, negative=0)
     other = made.object
-    if other is None or made.verb.lemma == "vorlesen":
+    if other is None or rarely(made) or made.verb.lemma == "vorlesen":
         return None
     if not other.pronoun and (wanted or dice.chance(0.5)):
         noun = NOUNS[other.nouns[0]]
@@ -167,6 +178,11 @@ def _is(subject: Phrase, predicate: Adverb, tense: str) -> Clause:
     return Clause(subject, BE, "past" if tense in ("past", "perfect") else "present", predicate=predicate)
 
 
+def _in_a_mood(who: Phrase) -> bool:
+    """The sad boy: to say that he is happy would be odd."""
+    return any(adjective[:4] in who.german for adjective in _STATES)
+
+
 def because(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     """A clause with weil: of how somebody is, or what is wrong with a thing."""
     verb = "" if wanted or dice.chance(0.4) else dice.pick(list(_BECAUSE) + list(_FAULTS))
@@ -179,7 +195,12 @@ def because(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     elif {"planned", "daily", "social"} & made.verb.flags and not {"kaufen", "verkaufen", "mieten"} & {made.verb.lemma}:
         taken = pronoun_for(made.subject)
         state = _STATES[_BECAUSE[verb] if verb in _BECAUSE else dice.pick(["müde", "krank"])]
-        if taken.english == "it" or (taken.person == "2s" and past) or "over" in made.verb.flags:
+        if (
+            taken.english == "it"
+            or _in_a_mood(made.subject)
+            or (taken.person == "2s" and past)
+            or "over" in made.verb.flags
+        ):
             return None
     else:
         return None
@@ -196,12 +217,16 @@ def whenever(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     made = clause(dice, wanted, daily=True, negative=0)
     taken = pronoun_for(made.subject)
     nouns: tuple[str, ...] = ()
-    if dice.chance(0.5) or taken.english == "it":
+    if dice.chance(0.5) or taken.english == "it" or _in_a_mood(made.subject):
         weather, weather_en = dice.pick(_WEATHER)
         nouns = ("Wetter",) * ("Wetter" in weather)
         sub, sub_en = f"wenn {weather}", f"when {weather_en}"
     else:
-        state = _is(taken, _STATES[dice.pick(["müde", "traurig", "glücklich"])], "present")
+        state = _is(
+            taken,
+            _STATES["müde" if made.verb.lemma in ("schlafen", "sitzen") else dice.pick(["traurig", "glücklich"])],
+            "present",
+        )
         sub, sub_en = clauses.german_subordinate(state, "wenn"), f"when {clauses.english_statement(state)}"
     if dice.chance(0.5):
         text, text_en = clauses.german_statement(made), clauses.english_statement(made)

@@ -83,6 +83,8 @@ def noun_phrase(
     name = owner if isinstance(owner, str) else ""
     whose = owner if isinstance(owner, Phrase) else None
     plural = plural or count > 0 or noun.gender == "p"
+    if name and german.noun(noun, case, True) == german.noun(noun, case, False):
+        plural = False  # nobody could tell how many are Annas Koffer
     gender = "p" if plural else noun.gender
     article, kind = _declined("" if name else determiner[0], case, gender)
     words = [

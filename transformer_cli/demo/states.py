@@ -26,9 +26,11 @@ _FOUND = {"Park": ("Baum", "Brücke", "Blume"), "Stadt": ("Kirche", "Museum", "S
           "Straße": ("Supermarkt", "Baum", "Kirche")}  # fmt: skip
 
 
-_AGES = {"Kind": (5, 12), "Junge": (5, 15), "Mädchen": (5, 15), "Schüler": (7, 18), "Student": (19, 30),
-         "Großmutter": (60, 99), "Großvater": (60, 99), "Sohn": (5, 40), "Tochter": (5, 40), "Bruder": (5, 60),
-         "Schwester": (5, 60)}  # fmt: skip
+_AGES = {
+    "Kind": (5, 12), "Junge": (5, 15), "Mädchen": (5, 15), "Schüler": (7, 18), "Student": (19, 30), "Eltern": (40, 85),
+    "Vater": (30, 85), "Mutter": (30, 85), "Onkel": (30, 85), "Tante": (30, 85), "Großmutter": (60, 99),
+    "Großvater": (60, 99), "Sohn": (5, 40), "Tochter": (5, 40), "Bruder": (5, 60), "Schwester": (5, 60),
+}  # fmt: skip
 
 
 class State(NamedTuple):
@@ -47,7 +49,7 @@ def _thing(dice: Dice, noun: Noun, case: str = "nom", *, plural: bool = False, a
     chosen = dice.pick(choices) if choices and adjective and dice.chance(0.4) else None
     people = noun.group in phrases.PEOPLE
     own = [] if noun.german in SHARED or people or noun.group in ("food", "staple") else [MY, YOUR, OUR]
-    determiner = dice.pick([THE, THE, THIS, *own])
+    determiner = dice.pick([MY, YOUR, OUR] if noun.group == "family" else [THE, THE, THIS, *own])
     return phrases.noun_phrase(noun, case, determiner, plural=plural, adjective=chosen)
 
 

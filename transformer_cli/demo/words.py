@@ -63,17 +63,17 @@ kochen kocht kochte gekocht = cook cooked | Suppe Kartoffel Reis Fleisch | kitch
 bestellen bestellt bestellte bestellt = order ordered | food drink Buch Lampe Kleid Sofa Tisch Kamera Computer | |
 probieren probiert probierte probiert = try tried | food staple drink | |
 bezahlen bezahlt bezahlte bezahlt = pay_for paid_for | food drink Buch Lampe clothes Fahrrad Auto Uhr | |
-suchen sucht suchte gesucht = look_for looked_for | clothes thing Kamera Buch Brief Zeitung Hund Katze Schaf Wohnung
+suchen sucht suchte gesucht = look_for looked_for | clothes thing Kamera Buch Brief Zeitung Hund Katze Wohnung
   acquaintance Kind Junge | home out | daily
-finden findet fand gefunden = find found | clothes thing Kamera Buch Brief Hund Katze Schaf Wohnung Uhr | home out |
+finden findet fand gefunden = find found | clothes thing Kamera Buch Brief Hund Katze Wohnung | home out |
   event long
-verlieren verliert verlor verloren = lose lost | Schlüssel Tasche Schirm Hut Mütze Jacke Ball Kamera Buch Koffer Brief
-  Uhr | out | long over
+verlieren verliert verlor verloren = lose lost | Schlüssel Tasche Schirm Hut Mütze Jacke Ball Kamera Buch Koffer
+  Brief | out | long over
 vergessen vergisst vergaß vergessen = forget forgot | Schlüssel Tasche Schirm Hut Mütze Jacke Geschenk Kamera Buch
   Koffer Brief Geschichte | | daily over
 sehen sieht sah gesehen = see saw | animal vehicle Baum acquaintance stranger Haus Kirche Schloss Brücke | out |
   stative count long
-malen malt malte gemalt = paint painted | animal plant Haus Kirche Schloss Brücke Bild Boot Tür Wohnung Garten | |
+malen malt malte gemalt = paint painted | animal plant Haus Kirche Schloss Brücke Bild Boot Garten | |
   long daily planned
 fotografieren fotografiert fotografierte fotografiert = photograph photographed | animal plant vehicle Haus Kirche
   Schloss Brücke Garten stranger | | long daily
@@ -138,7 +138,7 @@ antworten antwortet antwortete geantwortet = answer answered | family acquaintan
 zu|hören hört hörte gehört = listen_to listened_to | family acquaintance stranger | | dative daily
 legen legt legte gelegt = put put | Buch Brief Zeitung Roman Postkarte Schlüssel Messer clothes Kamera Geschenk Puppe
   | | put
-stellen stellt stellte gestellt = put put | Lampe Stuhl Tasse Teller Glas Flasche Koffer Tasche Kiste Radio Uhr
+stellen stellt stellte gestellt = put put | Lampe Tasse Teller Glas Flasche Koffer Tasche Kiste Radio Uhr
   Computer Paket | | put
 schlafen schläft schlief geschlafen = sleep slept | | rest | daily
 arbeiten arbeitet arbeitete gearbeitet = work worked | | work | daily planned social
@@ -221,8 +221,8 @@ shop: auf Markt = at the market; to the market, in Stadt = in the city; to the c
   supermarket; to the supermarket
 work: in Büro = at the office; to the office, in Schule = at school; to school, in Garten = in the garden; -, in Küche
   = in the kitchen; -, in Museum = at the museum; -, auf Markt = at the market; -
-rest: in Bett = in bed; to bed, auf Sofa = on the sofa; -, in Zimmer = in the room; -, unter Tisch = under the table;
-  -, auf Stuhl = on the chair; -
+rest: in Bett = in bed; to bed, auf Sofa = on the sofa; -, in Zimmer = in the room; -, in Garten = in the garden; -,
+  auf Stuhl = on the chair; -
 live: in Stadt = in the city; -, in Dorf = in the village; -, an See = by the lake; -, hinter Kirche = behind the
   church; -, neben Schule = next to the school; -, in Haus = in the house; -, neben Museum = next to the museum; -
 walk: in Park = in; to the park, an See = at; to the lake, in Schule = at; to school, in Stadt = in; to the city, auf
