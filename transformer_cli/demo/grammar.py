@@ -119,7 +119,7 @@ def what(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     """Was, wen, wem; or welches Buch."""
     made = clause(dice, wanted, who=somebody_known, negative=0)
     other = made.object
-    if other is None or rarely(made) or made.verb.lemma == "vorlesen":
+    if other is None or rarely(made) or made.verb.lemma in ("vorlesen", "kennen", "haben"):
         return None
     if not other.pronoun and (wanted or dice.chance(0.5)):
         noun = NOUNS[other.nouns[0]]

@@ -66,7 +66,7 @@ bezahlen bezahlt bezahlte bezahlt = pay_for paid_for | food drink Buch Lampe clo
 suchen sucht suchte gesucht = look_for looked_for | clothes thing Kamera Buch Brief Zeitung Hund Katze Wohnung
   acquaintance Kind Junge | home out | daily
 finden findet fand gefunden = find found | clothes thing Kamera Buch Brief Hund Katze Wohnung | home out |
-  event long
+  event
 verlieren verliert verlor verloren = lose lost | Schlüssel Tasche Schirm Hut Mütze Jacke Ball Kamera Buch Koffer
   Brief | out | long over
 vergessen vergisst vergaß vergessen = forget forgot | Schlüssel Tasche Schirm Hut Mütze Jacke Geschenk Kamera Buch
