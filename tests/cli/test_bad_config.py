@@ -77,6 +77,18 @@ def test_the_same_in_a_process_of_its_own(kind: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
 
 
+def test_debug_shows_where_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFM_DEBUG", "1")
+    write(tmp_path / "bad.yaml", "a list", tmp_path)
+    command = [sys.executable, "-m", "transformer_cli", "train", "bad.yaml"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    *trace, last = result.stderr.splitlines()
+    assert trace[0].startswith("Traceback")
+    assert any("parse_config" in line for line in trace)
+    assert last.startswith("error: bad.yaml: holds a list")
+
+
 # --- model folders ------------------------------------------------------------------------------------------------
 
 

@@ -338,8 +338,10 @@ def import_of_torch() -> float:
 
 def _run(command: list[str]) -> tuple[int, str, str, float, float]:
     """Exit code, stdout, stderr, seconds of CPU time, megabytes of memory at most."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    environment["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         killer = threading.Timer(60, process.kill)
         killer.start()
         _, status, usage = os.wait4(process.pid, 0)
