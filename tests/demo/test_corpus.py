@@ -13,8 +13,9 @@ import pytest
 from transformer_cli.demo.corpus import SPLITS, Corpus, Drawn, build_corpus, draw, main, write_corpus
 from transformer_cli.demo.dice import Dice
 from transformer_cli.demo.events import VERB
-from transformer_cli.demo.grammar import Sentence, sentence
+from transformer_cli.demo.grammar import sentence
 from transformer_cli.demo.lexicon import NOUNS
+from transformer_cli.demo.sentences import Sentence
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 NUMBER = re.compile(r".*(zehn|zwanzig|zig|ßig)|(fif|six|seven|eigh|nine|thir|four|twen|for)\w*(teen|ty)")

@@ -42,7 +42,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "kind"), DECLENSIONS, ids=" ".join)
+@pytest.mark.parametrize(("name", "kind"), DECLENSIONS, ids=str)
 def test_noun_phrases_decline(name: str, kind: str) -> None:
     kind_, _, number = kind.partition(" ")
     options = KINDS[kind_]

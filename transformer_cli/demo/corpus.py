@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.grammar import Sentence, Wanted, possible, sentence
+from transformer_cli.demo.grammar import sentence
+from transformer_cli.demo.sentences import Sentence, Wanted, possible
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import atomic_write
 
