@@ -52,8 +52,9 @@ def run(path: str, arguments: list[str]) -> int:
 def serve(path: str) -> None:
     """Answer calls until the process is ended."""
     import gc
+    import io
 
-    import matplotlib.font_manager  # noqa: F401
+    import matplotlib.figure
     import pyarrow
     import sacrebleu  # noqa: F401
     import torch
@@ -63,6 +64,8 @@ def serve(path: str) -> None:
     import transformer_cli.plots
     import transformer_cli.training.run  # noqa: F401
 
+    for kind in ("png", "svg"):  # finds the fonts
+        matplotlib.figure.Figure().savefig(io.BytesIO(), format=kind)
     pyarrow.array([1])  # imports pandas, where that is installed
     gc.freeze()  # else each fork's first collection goes through all that was imported
     torch.set_num_threads(1)  # a fork of a process whose threads have run could wait for them for ever
