@@ -4,10 +4,12 @@ import pytest
 
 from transformer_cli.demo import english, german
 from transformer_cli.demo.adverbs import clock, where
+from transformer_cli.demo.clauses import Clause
 from transformer_cli.demo.dice import Dice
 from transformer_cli.demo.events import VERB
 from transformer_cli.demo.lexicon import ADJECTIVES, NOUNS, VERBS
-from transformer_cli.demo.phrases import BARE, HER, MY, NO, THE, THIS, WHICH, A, noun_phrase
+from transformer_cli.demo.phrases import BARE, HER, MY, NO, PRONOUNS, THE, THIS, WHICH, A, Phrase, named, noun_phrase
+from transformer_cli.demo.subordinate import clear
 
 ADJECTIVE = {adjective.german: adjective for adjective in ADJECTIVES}
 
@@ -178,3 +180,23 @@ def test_every_noun_and_verb_is_whole() -> None:
         assert verb.present.endswith("t"), verb
         assert verb.english, verb
         assert verb.english_past, verb
+
+
+def test_relative_clauses_say_who_does_what_to_whom() -> None:
+    woman, man = NOUNS["Frau"], NOUNS["Mann"]
+    visit = VERB["besuchen"]
+
+    def whom(subject: Phrase) -> bool:
+        return clear(Clause(subject, visit, object=noun_phrase(woman, "acc", THE)), "object")
+
+    assert not whom(named("Anna", True))  # die Frau, die Anna besucht
+    assert not whom(noun_phrase(NOUNS["Lehrerin"], "nom", THE))
+    assert not whom(noun_phrase(NOUNS["Lehrer"], "nom", THE, owner="Anna"))
+    assert whom(noun_phrase(man, "nom", THE))  # die Frau, die der Mann besucht
+    assert whom(noun_phrase(NOUNS["Kind"], "nom", THE, plural=True))  # die Frau, die die Kinder besuchen
+    assert [whom(pronoun) for pronoun in PRONOUNS] == [pronoun.german != "sie" for pronoun in PRONOUNS]
+    assert clear(Clause(named("Anna", True), visit, object=noun_phrase(man, "acc", THE)), "object")
+    assert clear(Clause(named("Anna", True), VERB["helfen"], object=noun_phrase(woman, "dat", THE)), "object")
+    assert clear(Clause(named("Anna", True), VERB["lesen"], object=noun_phrase(NOUNS["Zeitung"], "acc", THE)), "object")
+    guest = noun_phrase(NOUNS["Ärztin"], "acc", THE)
+    assert not clear(Clause(noun_phrase(woman, "nom", THE), visit, object=guest), "subject")

@@ -90,6 +90,8 @@ def what(dice: Dice, wanted: Wanted | None) -> Sentence | None:
         return None
     if not other.pronoun and (wanted or dice.chance(0.5)):
         noun = NOUNS[other.nouns[0]]
+        if noun.group == "family":
+            return None
         which = phrases.noun_phrase(noun, other.case, phrases.WHICH, plural=other.gender == "p" and bool(noun.plural))
         made, asked, asked_en, kind = replace(made, object=which), which.german, which.english, "welch"
     else:

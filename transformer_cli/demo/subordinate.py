@@ -11,6 +11,7 @@ from transformer_cli.demo.lexicon import NOUNS, VERBS
 from transformer_cli.demo.phrases import PEOPLE, THE, Phrase, pronoun_for
 from transformer_cli.demo.referents import FITTING, person
 from transformer_cli.demo.sentences import Sentence, Wanted, record
+from transformer_cli.demo.words import MEN, WOMEN
 
 _THAT = [
     ("ich weiß", "I know"), ("ich glaube", "I think"), ("sie sagt", "she says"), ("er hat gesagt", "he said"),
@@ -68,6 +69,9 @@ def because(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     past = made.tense in ("past", "perfect")
     if made.modal or made.tense == "future" or made.habitual or made.frequency or made.time:
         return None
+    bought = made.object.nouns[:1] if made.object and made.verb.lemma not in ("trinken", "essen", "kochen") else ()
+    if any(NOUNS[noun].group in ("food", "staple", "drink") for noun in bought):
+        return None  # no bread is too small
     if made.object and made.object.definite and made.verb.lemma in _FAULTS:
         taken, state = pronoun_for(made.object), Adverb(*dice.pick(_FAULTS[made.verb.lemma]))
     elif {"planned", "daily", "social"} & made.verb.flags and not {"kaufen", "verkaufen", "mieten"} & {made.verb.lemma}:
@@ -113,6 +117,20 @@ def whenever(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     return record("wenn", f"{sub}, {text}.", f"{sub_en}, {text_en}.", made, nouns=nouns)
 
 
+def clear(made: Clause, gap: str) -> bool:
+    """Whether the German tells who did it to whom: `die Frau, die Anna besucht` does not."""
+    head, other = getattr(made, gap), made.subject if gap == "object" else made.object
+    if other is None or head.gender == "m" or made.object is None or made.object.case == "dat":
+        return True
+    if made.object.nouns and NOUNS[made.object.nouns[0]].group not in PEOPLE:
+        return True  # a letter reads nobody
+    if other.pronoun:
+        return bool(other.german != "sie")
+    if (head.person == "3p") != (other.person == "3p"):
+        return True  # the verb tells
+    return other.gender == "m" and bool(other.nouns) and not other.german.startswith(tuple(WOMEN + MEN))
+
+
 _DATIVE = [verb.lemma for verb in VERBS if "dative" in verb.flags]
 
 
@@ -129,7 +147,7 @@ def relative(dice: Dice, wanted: Wanted | None) -> Sentence | None:
     if head is None or head.pronoun or (gap == "object" and made.subject.nouns[:1] == head.nouns[:1]):
         return None
     noun = NOUNS[head.nouns[0]]
-    if noun.group == "family" or not (noun.plural or head.gender != "p"):
+    if noun.group == "family" or not (noun.plural or head.gender != "p") or not clear(made, gap):
         return None
     return _about(dice, made, gap, noun.group in PEOPLE)
 

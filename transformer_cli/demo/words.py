@@ -63,9 +63,9 @@ kochen kocht kochte gekocht = cook cooked | Suppe Kartoffel Reis Fleisch | kitch
 bestellen bestellt bestellte bestellt = order ordered | food drink Buch Lampe Kleid Sofa Tisch Kamera Computer | |
 probieren probiert probierte probiert = try tried | food staple drink | |
 bezahlen bezahlt bezahlte bezahlt = pay_for paid_for | food drink Buch Lampe clothes Fahrrad Auto Uhr | |
-suchen sucht suchte gesucht = look_for looked_for | clothes thing Kamera Buch Brief Zeitung Hund Katze Wohnung
+suchen sucht suchte gesucht = look_for looked_for | clothes thing Kamera Buch Brief Zeitung Hund Katze
   acquaintance Kind Junge | home out | daily
-finden findet fand gefunden = find found | clothes thing Kamera Buch Brief Hund Katze Wohnung | home out |
+finden findet fand gefunden = find found | clothes thing Kamera Buch Brief Hund Katze | home out |
   event
 verlieren verliert verlor verloren = lose lost | Schlüssel Tasche Schirm Hut Mütze Jacke Ball Kamera Buch Koffer
   Brief | out | long over
