@@ -191,5 +191,5 @@ def read_json(path: Path, kind: type[Parsed]) -> Parsed:
         return parsed
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ".".join(map(str, first["loc"]))[:60]
         raise UserError(f"{path}: is damaged ({where}{': ' * bool(where)}{first['msg']}); copy it again") from None

@@ -23,6 +23,7 @@ from transformer_cli.data.loader import (
     plan_corpus,
     read_batch,
 )
+from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import EOS
 
@@ -52,6 +53,12 @@ def load(encoded: EncodedCorpus, count: int, **options: Any) -> list[Content]:
 
 def epoch_length(encoded: EncodedCorpus, epoch: int) -> int:
     return len(plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=epoch))
+
+
+def test_a_place_that_no_epoch_has_is_refused(encoded: EncodedCorpus) -> None:
+    assert len(load(encoded, 1, start=Position(0, epoch_length(encoded, 0)))) == 1  # its end: the next epoch follows
+    with pytest.raises(UserError, match=r"batch 1,000,000 of epoch 0, which has .*--fresh"):
+        load(encoded, 1, start=Position(0, 1_000_000))
 
 
 def test_epochs_follow_each_other(encoded: EncodedCorpus) -> None:

@@ -104,6 +104,10 @@ def test_without_any_part_of_the_state_it_goes_on_differently(left_out: str) -> 
         {"progress": None},
         {"progress": {"step": "x"}},
         {"progress": {**Progress().to_values(), "position": [1]}},
+        {"progress": {**Progress().to_values(), "position": [0, -1]}},
+        {"progress": {**Progress().to_values(), "position": [1 << 64, 0]}},
+        {"progress": {**Progress().to_values(), "step": -1}},
+        {"progress": {**Progress().to_values(), "step": float("inf")}},
         {"progress": {**Progress().to_values(), "scores": []}},
     ],
 )

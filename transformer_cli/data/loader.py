@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from transformer_cli.data.batch import Batch, Ids
 from transformer_cli.data.batching import BatchPlan, plan_epoch
 from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -136,7 +137,11 @@ class _Plans(Sampler[tuple[Position, npt.NDArray[np.int32]]]):
         epoch, first = self.start
         while True:
             plan = plan_corpus(self.corpus, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
-            assert first <= len(plan), "a position of another plan"
+            if first > len(plan):
+                raise UserError(
+                    f"the training state goes on at batch {first:,} of epoch {epoch:,}, which has {len(plan):,}; "
+                    "begin anew with --fresh"
+                )
             for batch in range(first, len(plan)):
                 yield Position(epoch, batch), plan[batch]
             epoch, first = epoch + 1, 0

@@ -39,10 +39,13 @@ class Progress:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "Progress":
-        """The reverse of `to_values`; raises KeyError, TypeError or ValueError for anything else."""
+        """The reverse of `to_values`; raises KeyError, TypeError, ValueError or OverflowError for anything else."""
+        step, position = int(values["step"]), Position(*map(int, values["position"]))
+        if not all(0 <= number < 1 << 62 for number in (step, *position)):
+            raise ValueError("a step or place that no run reaches")
         return cls(
-            step=int(values["step"]),
-            position=Position(*map(int, values["position"])),
+            step=step,
+            position=position,
             seconds=float(values["seconds"]),
             scores={int(step): float(score) for step, score in values["scores"].items()},
             validations_without_best=int(values["validations_without_best"]),
@@ -94,7 +97,7 @@ def read_progress(state: TrainingState) -> Progress:
     """How far the run was; raises `UserError` for anything that is no progress."""
     try:
         return Progress.from_values(state.values["progress"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise _unusable(error) from None
 
 
