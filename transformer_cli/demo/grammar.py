@@ -42,7 +42,8 @@ def statement(dice: Dice, wanted: Wanted | None) -> Sentence:
     """A main clause, the verb second."""
     made = clause(dice, wanted)
     outdoors = {"out", "shop", "walk", "ride", "trip"} & set(made.verb.places) or made.verb.lemma in _OUTSIDE
-    if (made.negated or made.denied) and not made.time and outdoors:
+    meant = not {"over", "event", "stative"} & made.verb.flags
+    if (made.negated or made.denied) and not made.time and outdoors and meant:
         made = replace(made, time=dice.pick(REASONS))
     front = dice.weighted(_fronts(made))
     return record("statement", clauses.german_statement(made, front) + ".", clauses.english_statement(made) + ".", made)

@@ -49,6 +49,10 @@ _FAULTS = {
     "anziehen": (_OLD, _SMALL, _BIG), "anprobieren": (_DEAR, _OLD, _BIG), "einpacken": (_BIG, _OLD),
     "lesen": (_LONG,), "übersetzen": (_LONG,), "trinken": (_HOT,), "brauchen": (_OLD, _SMALL),
 }  # fmt: skip
+_SAID = {  # of the new car one does not say that it is too old
+    "zu teuer": ("teu", "billig"), "zu lang": ("lang",), "zu heiß": ("heiß", "kalt", "frisch", "warm"),
+    "zu alt": ("alt", "neu"), "zu klein": ("klein", "groß"), "zu groß": ("klein", "groß"),
+}  # fmt: skip
 _WEATHER = [("es regnet", "it rains"), ("es schneit", "it snows"), ("das Wetter schön ist", "the weather is nice"),
             ("die Sonne scheint", "the sun shines"), ("es warm ist", "it is warm")]  # fmt: skip
 
@@ -74,6 +78,8 @@ def because(dice: Dice, wanted: Wanted | None) -> Sentence | None:
         return None  # no bread is too small
     if made.object and made.object.definite and made.verb.lemma in _FAULTS:
         taken, state = pronoun_for(made.object), Adverb(*dice.pick(_FAULTS[made.verb.lemma]))
+        if any(word.startswith(_SAID[state.german]) for word in made.object.german.split()):
+            return None
     elif {"planned", "daily", "social"} & made.verb.flags and not {"kaufen", "verkaufen", "mieten"} & {made.verb.lemma}:
         taken = pronoun_for(made.subject)
         state = _STATES[_BECAUSE[verb] if verb in _BECAUSE else dice.pick(["müde", "krank"])]
