@@ -285,6 +285,13 @@ def test_misshapen_tensor(folder: Path) -> None:
     assert f"tensor {name} is [2, 3, 1], but" in message
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_weight_that_is_no_number(folder: Path, value: float) -> None:
+    name = min(load_file(folder / WEIGHTS))
+    change_weights(folder, lambda tensors: tensors[name].view(-1)[-1:].fill_(value))
+    assert f"tensor {name} holds what is no number" in refusal(lambda: load_model(folder))
+
+
 def test_transposed_tensor(tmp_path: Path) -> None:
     """As many numbers, in another order."""
     publish_model(tmp_path / "model")

@@ -30,7 +30,10 @@ def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     [
         (UserError("a.yaml: is bad\nmend it"), 2, "error: a.yaml: is bad mend it\n"),
         (OSError(errno.ENOSPC, "No space left on device", "/out/x"), 1, "error: /out/x: No space left on device\n"),
+        (UserError("a\x1b[2J\u202eb\tc\x00"), 2, "error: a\\x1b[2J\\u202eb c\\x00\n"),  # nothing steers the terminal
         (MemoryError(), 1, "error: out of memory"),
+        (RuntimeError("[…] DefaultCPUAllocator: can't allocate memory: you tried"), 1, "error: out of memory"),
+        (ValueError("bad" * 1000), 1, f"error: internal: ValueError: {('bad' * 1000)[:149]}… (TFM"),
         (ValueError("so\nbad"), 1, "error: internal: ValueError: so bad (TFM_DEBUG=1 shows where"),
         (KeyboardInterrupt(), 130, ""),
         (SystemExit(7), 7, ""),

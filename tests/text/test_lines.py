@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.errors import UserError
-from transformer_cli.text.lines import LineReader, TextLines, one_line, read_lines
+from transformer_cli.text import lines as module
+from transformer_cli.text.lines import LineReader, LineTooLong, TextLines, one_line, read_lines
 
 # The machine may have much else to do.
 PATIENT = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -146,3 +147,17 @@ def test_what_goes_out_is_one_line(text: str) -> None:
     assert len(out.splitlines()) == 1
     assert len(out) == len(text) + 11
     assert all(a == b for a, b in zip(text, out, strict=False) if len(f"x{a}x".splitlines()) == 1)
+
+
+@pytest.mark.parametrize("name", ["text.de", "text.de.gz"])
+def test_a_line_without_an_end_is_given_up(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_LINE", 100)
+    content = b"short\n" + b"a" * 99 + b"\n"
+    good, bad = write(tmp_path, content, name), write(tmp_path, content + b"a" * 101, "bad." + name)
+    assert len(list(read_lines(good))) == len(list(LineReader(io.BytesIO(content)))) == 2
+    with pytest.raises(UserError, match=r"bad.*:3: the line has more than 100 bytes"):
+        list(read_lines(bad))
+    reader = LineReader(io.BytesIO(content + b"a" * 101))
+    with pytest.raises(LineTooLong):
+        list(reader)
+    assert reader.lines == 2
