@@ -7,6 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -206,7 +207,7 @@ def test_only_a_model_whose_pieces_keep_to_words_is_taken(pairs: list[Pair]) -> 
         with pytest.raises(ValueError, match="not a sentencepiece model"):
             SubwordTokeniser(garbage, "unigram")
 
-    def train(rule: str, **more: object) -> bytes:
+    def train(rule: str, **more: Any) -> bytes:
         model = io.BytesIO()
         lines = iter(source for source, _ in pairs)
         sentencepiece.SentencePieceTrainer.Train(
