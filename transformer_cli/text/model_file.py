@@ -21,7 +21,8 @@ def check_model(model: bytes, algorithm: Literal["unigram", "bpe"]) -> None:
     kinds: list[int | bytes] = []
     for field, value in _fields(model):
         if field == TRAINER:
-            kinds += [kind for number, kind in _fields(_content(value)) if number == MODEL_TYPE]
+            named = [kind for number, kind in _fields(_content(value)) if number == MODEL_TYPE]
+            kinds += named or [TYPES["unigram"]]  # the format's default
         elif field in (NORMALIZER, DENORMALIZER) and any(
             number == CHARACTER_MAP and characters for number, characters in _fields(_content(value))
         ):
