@@ -289,3 +289,12 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     for folder in (tmp_path / "file", tmp_path / "file" / "inner"):
         assert main([str(folder)]) == 2
         assert re.fullmatch(r"error: .*file.*: cannot write .*\n", capsys.readouterr().err)
+
+
+def test_the_readme_beside_the_corpus_is_current(drawn: Drawn) -> None:
+    text = (SAMPLE / "README.md").read_text(encoding="utf-8")
+    assert f"| {len(drawn.unseen)} |" in text
+    assert f"Of the {len(drawn.held_out)} combinations" in text
+    example = re.search(r"\(`(\w+)` with `(\w+)`", text)
+    assert example is not None
+    assert example.groups() in drawn.held_out
