@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import MANIFEST, REPLACED, TEMPORARY, manifest_names, verify
 from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name, find_model, step_name
@@ -635,3 +636,26 @@ def test_cutting_keeps_exactly_the_events_up_to_the_step(
     run.cut_metrics(step)
     if events:
         assert [event["step"] for event in read_events(run)] == list(range(min(len(events), step + 1)))
+
+
+def test_a_config_of_the_users_own_is_not_taken_for_a_runs(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.check_own()  # nothing there
+    pair = "{source: a, target: b}"
+    mine = f"# mine\ndata: {{source_language: de, target_language: en, train: {pair}, valid: {pair}}}\n"
+    run.config_path.write_text(mine, encoding="utf-8")
+    for text in (mine, "", "not: [a config", "\x00"):
+        run.config_path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match="write over it"):
+            run.check_own()
+    run.config_path.write_text(mine, encoding="utf-8")
+    run.config_path.write_text(dump_config(load_config(run.config_path)), encoding="utf-8")
+    run.check_own()  # a run was killed right after it wrote this
+
+
+def test_only_our_own_temporaries_are_cleared_away(tmp_path: Path) -> None:
+    for name in (".tmp-mine", ".tmp-notes-2024", ".temporary"):
+        (tmp_path / name).write_text("mine", encoding="utf-8")
+    (tmp_path / ".tmp-step-00000001-0123abcd").mkdir()
+    RunFolder(tmp_path).clean_temporaries()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".temporary", ".tmp-mine", ".tmp-notes-2024"]

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import (
     MANIFEST,
@@ -47,6 +48,7 @@ CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 INDEX = "checkpoints.json"
 STEP = re.compile(r"step-[0-9]{8,}")
+LEFT_BEHIND = re.compile(rf"{re.escape(TEMPORARY)}.+-[0-9a-f]{{8}}")  # as `publishing` names what it writes
 AVERAGE = re.compile(r"average-[0-9]{8,}")
 
 Step = Annotated[int, Field(ge=0, strict=True)]
@@ -97,6 +99,20 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a run (or `build-vocab`) has begun here."""
         return os.path.isfile(self.config_path) or os.path.isfile(self.index_path) or bool(self._complete_steps())
+
+    def check_own(self) -> None:
+        """Raise `UserError` where the folder's config.yaml is the user's own: a run would write over it.
+
+        What a run writes is `dump_config`'s; text that somebody typed never reads quite so.
+        """
+        if self.index_path.exists() or self.vocab_path.exists() or not self.config_path.is_file():
+            return
+        try:
+            written = self.config_path.read_text(encoding="utf-8") == dump_config(load_config(self.config_path))
+        except (UserError, OSError, ValueError):
+            written = False
+        if not written:
+            raise UserError(f"{self.config_path}: no run wrote this, and one here would write over it; choose --out")
 
     def check_writable(self) -> None:
         """Raise `UserError` where the folder can be neither written to nor made. Makes nothing itself."""
@@ -227,7 +243,7 @@ class RunFolder:
                     remove(entry)
                 else:
                     os.replace(entry, final)
-            elif entry.name.startswith(TEMPORARY):
+            elif LEFT_BEHIND.fullmatch(entry.name):
                 delete(entry)
 
     def set_aside(self) -> Path:

@@ -17,7 +17,7 @@ from transformer_cli.training.run import TrainingResult
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 SMALL = {"d_model: 192": "d_model: 16", "d_ff: 512": "d_ff: 16", "size: 1500": "size: 400"}
-SHORT = {"max_steps: 1600": "max_steps: 4", "warmup_steps: 150": "warmup_steps: 1", "_every: 400": "_every: 2"}
+SHORT = {"max_steps: 1200": "max_steps: 4", "warmup_steps: 150": "warmup_steps: 1", "_every: 300": "_every: 2"}
 
 
 def write_little(folder: Path) -> None:

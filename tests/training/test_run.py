@@ -142,6 +142,13 @@ def test_a_rerun_of_a_finished_run_says_so(tmp_path: Path, tiny_config: MakeConf
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_finished_run_says_what_it_does_not_apply(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:
+    config = tiny_config(tmp_path, max_steps=1)
+    train(config, tmp_path / "run", quiet=True)
+    train(change(config, "decoding", beam_size=7), tmp_path / "run")
+    assert "not applied, for nothing was left to do: decoding.beam_size changed" in capsys.readouterr().err
+
+
 def change(config: Config, section: str, **values: Any) -> Config:
     return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
 

@@ -57,6 +57,7 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
 
     run = RunFolder(path)
     run.check_writable()
+    run.check_own()
     if not fresh and (run.vocab_path.exists() or run.index().steps):
         raise UserError(
             f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"

@@ -42,6 +42,7 @@ def train(
     keep_few_kernels()
     run, torch_device = RunFolder(path), choose_device(device)
     run.check_writable()
+    run.check_own()
     load_scorers(("bleu", "chrf"), config.data.target_language)
     if config.training.tensorboard:
         load_tensorboard()
@@ -56,6 +57,8 @@ def train(
         if finished and index.finished:
             if not quiet:
                 print(f"{run.path}: this run is finished ({finished}); {_how_to_go_on(config)}", file=sys.stderr)
+                for note in notes:
+                    print(f"not applied, for nothing was left to do: {note}", file=sys.stderr)
             return result_of(run, config, progress, finished)
         codecs = load_or_build_codecs(config, run if goes_on else None, index.last, progress=not quiet)
         material = prepare_material(config, *codecs, progress=not quiet)
