@@ -16,8 +16,8 @@ from rich.text import Text
 IMAGES = Path(__file__).parent / "images"
 WIDTH = 100  # columns
 # rich's own frame, without its web font
-FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
-<style>{unique_id}-matrix, text {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; }}
+FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" xml:space="preserve">
+<style>{unique_id}-matrix, text {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; white-space: pre; }}
 {styles}</style>
 <defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
 </clipPath>{lines}</defs>
@@ -32,9 +32,9 @@ def session(folder: Path) -> list[tuple[str, str]]:
     """Commands and what they print, after the demo in `folder`."""
     model, corpus = folder / "model", folder / "corpus"
     commands = [
-        f"tfm demo --out {folder} --quiet | tail -n 22",
+        f"tfm demo --out {folder} --quiet | tail -n 20",
         f'tfm translate {model} "Gestern hat meine Schwester den roten Apfel nicht gegessen."',
-        f'echo "Wann kommen deine Freunde an?" | tfm translate {model} --n-best 3 --scores',
+        f'echo "Wann ruft deine Schwester den Arzt an?" | tfm translate {model} --n-best 3 --scores',
         f"tfm evaluate {model} --source {corpus}/test.de --reference {corpus}/test.en --quiet",
     ]
     found = []
