@@ -211,7 +211,7 @@ def test_a_full_stdout_is_named(trial: Any) -> None:
     assert (result.returncode, result.stderr) == (1, "error: stdout: No space left on device\n")
 
 
-@pytest.mark.parametrize("name", ["out", "out.gz"])
+@pytest.mark.parametrize("name", ["out", pytest.param("out.gz", marks=pytest.mark.slow)])
 def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(name: str, trial: Any, tmp_path: Path) -> None:
     """Not the disk, but the size of files is bounded here: any user may do that."""
     (tmp_path / name).write_text("old")
@@ -221,6 +221,7 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(name: str, trial: Any
     assert sorted(path.name for path in tmp_path.iterdir()) == [name, "texts"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_really_full(trial: Any, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     script = 'mount -t tmpfs -o size=4k none disk && : > disk/filler && { "$@"; code=$?; ls -A disk >&2; exit $code; }'
