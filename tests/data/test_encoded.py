@@ -1,6 +1,7 @@
 """A corpus is encoded once, alike by any number of processes, and again when anything it depends on changes."""
 
 import copy
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_the_second_time_it_comes_from_the_cache(
     second = encode_corpus(corpus, word_codecs, max_length=30, workers=3, cache_folder=tmp_path)
     assert second.path == first.path
     assert (second.left_out_empty, second.left_out_long) == (first.left_out_empty, first.left_out_long)
-    assert [path.name for path in tmp_path.iterdir()] == [first.path.name]
+    assert {path.name for path in tmp_path.iterdir()} == {f"{first.key}.arrow", f"{first.key}.sha256"}
 
 
 def test_what_changes_the_ids_changes_the_file(
@@ -140,7 +141,38 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path, corpus: TextCorpus, word_c
         data = data.replace(b"left_out_empty", b"left_out_other")
     path.unlink()  # the old file stays mapped
     path.write_bytes(data if damage == "no counts" else data[: len(data) // 2] if damage == "cut" else b"")
+    with pytest.raises((ValueError, OSError)):
+        EncodedCorpus(path)
     assert everything(encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path)) == expected
+
+
+def test_a_cache_with_other_bytes_inside_is_made_anew(tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs) -> None:
+    """Arrow opens such a file: only its end is checked, and the ids may be anything."""
+    encoded = encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path)
+    expected, path, data = everything(encoded), encoded.path, encoded.path.read_bytes()
+    ids = encoded.ids(len(encoded) // 2)[0].tobytes()
+    path.unlink()  # the old file stays mapped
+    path.write_bytes(data.replace(ids, bytes(len(ids))))
+    assert everything(EncodedCorpus(path)) != expected
+    assert everything(encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path)) == expected
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("digest", [None, "", "0" * 64, b"\xff"])
+def test_a_cache_without_its_digest_is_made_anew(
+    tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs, digest: str | bytes | None
+) -> None:
+    encoded = encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path)
+    path = encoded.path.with_suffix(".sha256")
+    line, written = path.read_text(), encoded.path.stat().st_ino
+    assert line == f"{hashlib.sha256(encoded.path.read_bytes()).hexdigest()}  {encoded.path.name}\n"
+    if digest is None:
+        path.unlink()
+    else:
+        path.write_bytes(digest if isinstance(digest, bytes) else digest.encode())
+    again = encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path)
+    assert again.path.stat().st_ino != written  # `encoded` still maps the old file
+    assert path.read_text() == line
 
 
 def test_faults_leave_nothing_behind(tmp_path: Path, word_codecs: Codecs) -> None:

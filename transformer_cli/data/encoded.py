@@ -12,8 +12,9 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from io import BufferedIOBase, BufferedRandom
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -146,7 +147,7 @@ def encode_corpus(
         encoder = PairEncoder(codecs, max_length, keep_text)
         chunks = encode_in_order(encoder, _watched(corpus, content_hash, progress), workers)
         try:
-            _write_atomically(path, chunks, encoder.schema)
+            _publish(path, chunks, encoder.schema)
         except OSError as error:
             raise UserError(
                 f"{folder}: cannot write the encoded corpus: {error.strerror or error}; "
@@ -168,11 +169,22 @@ def _cache_key(content_hash: str, codecs: Codecs, max_length: int, keep_text: bo
 
 
 def _open_cached(path: Path) -> EncodedCorpus | None:
-    """The cached file, or None where there is none or it is damaged."""
+    """The cached file, or None where there is none or it is damaged: its bytes are not those that were written."""
     try:
-        return EncodedCorpus(path)
+        with path.open("rb") as file:
+            whole = _digest_file(path).read_text() == _digest_line(file, path)
+        return EncodedCorpus(path) if whole else None
     except (OSError, ValueError, KeyError):  # pa.ArrowInvalid is a ValueError
         return None
+
+
+def _digest_file(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _digest_line(file: BufferedIOBase, path: Path) -> str:
+    """The line that `sha256sum` prints for a file, which it can check; read piece by piece."""
+    return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
 
 
 def _writable_folder(folder: str | Path | None) -> Path:
@@ -206,11 +218,23 @@ def _watched(corpus: Corpus, content_hash: str, progress: bool) -> Iterator[Pair
         raise UserError(f"{corpus.describe()}: changed while it was read; run the command again")
 
 
-def _write_atomically(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
+def _publish(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
+    """Write the file, then its digest: a file without its own digest is not used."""
+    with _atomically(path) as file:
+        _write(file, chunks, schema)
+        file.seek(0)
+        line = _digest_line(file, path)
+    with _atomically(_digest_file(path)) as file:
+        file.write(line.encode())
+
+
+@contextmanager
+def _atomically(path: Path) -> Iterator[BufferedRandom]:
+    """A file that takes its name once it is whole and on the disk; a fault leaves nothing behind."""
     descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            _write(file, chunks, schema)
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
