@@ -16,8 +16,9 @@ from rich.text import Text
 IMAGES = Path(__file__).parent / "images"
 WIDTH = 100  # columns
 # rich's own frame, without its web font
-FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" xml:space="preserve">
-<style>{unique_id}-matrix, text {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; white-space: pre; }}
+FRAME = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xml:space="preserve"
+xmlns="http://www.w3.org/2000/svg">
+<style>text {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; white-space: pre; }}
 {styles}</style>
 <defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
 </clipPath>{lines}</defs>
