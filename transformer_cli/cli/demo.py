@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_cli.cli.arguments import Device, Quiet
-from transformer_cli.cli.output import note
 
 if TYPE_CHECKING:
     from transformer_cli.demo.run import DemoResult
@@ -32,8 +31,6 @@ def demo(
     from transformer_cli.demo import run
     from transformer_cli.training.run import Interrupted
 
-    if not quiet:
-        note(f"corpus       20,000 German–English sentence pairs in {out / 'corpus'}")
     try:
         result = run.demo(out, device=device, quiet=quiet)
     except Interrupted as interrupted:

@@ -6,6 +6,7 @@ goes on where an earlier demo stopped.
 
 import json
 import re
+import sys
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -92,6 +93,8 @@ def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResu
     choose_device(device)  # before anything is written
     RunFolder(folder).check_writable()
     config = load_config(prepare(folder))
+    if not quiet:
+        print(f"corpus       German–English everyday sentences, in {folder / 'corpus'}", file=sys.stderr)
     training = train(config, folder / "model", device=device, quiet=quiet)
     translator = Translator.load(training.run, device)
     test = read_test_set(folder / "corpus" / "test.de", [folder / "corpus" / "test.en"])
