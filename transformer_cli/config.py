@@ -24,6 +24,7 @@ MAX_VALUES = 20_000  # of a file, each as often as aliases repeat it
 SHOWN = 60  # characters of a key or value in a message
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Dropout = Annotated[float, Field(ge=0.0, le=0.9)]  # what is kept is divided by 1 - p, which must not come near 0
 Positive = Annotated[int, Field(ge=1)]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 
@@ -139,10 +140,10 @@ class ModelConfig(Section):
     heads: Annotated[int, Field(ge=1, le=1024)] = 8  # attention heads, h
     head_dim: Annotated[int, Field(ge=1, le=65_536)] | None = None  # width of a head; null: `d_model` / `heads`
     d_ff: Annotated[int, Field(ge=1, le=1_000_000)] = 2048  # inner width of the feed-forward layer
-    dropout: Fraction = 0.1  # probability, on each sub-layer's output before it is added to its input
-    attention_dropout: Fraction = 0.0  # probability, on attention weights
-    activation_dropout: Fraction = 0.0  # probability, inside the feed-forward layer, after the activation
-    embedding_dropout: Fraction | None = None  # probability, on embeddings + positions; null: as `dropout`
+    dropout: Dropout = 0.1  # probability, on each sub-layer's output before it is added to its input
+    attention_dropout: Dropout = 0.0  # probability, on attention weights
+    activation_dropout: Dropout = 0.0  # probability, inside the feed-forward layer, after the activation
+    embedding_dropout: Dropout | None = None  # probability, on embeddings + positions; null: as `dropout`
     # Of the feed-forward layer; the last two are gated.
     activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
     # Layer norm after each residual sum (the paper), or before each sub-layer and once at the end.

@@ -54,6 +54,16 @@ def test_places_that_cannot_be_written_are_refused_without_a_trace(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    check_output(path)
+    with open_results(path) as write:
+        write("x")
+    assert path.read_text() == "x\n"
+    with pytest.raises(UserError, match="cannot be written: File name too long"):
+        check_output(tmp_path / ("n" * 256))
+
+
 def test_columns_line_up() -> None:
     assert align([("", "size", "kind"), ("source", "1,234", "a"), ("t", "5", "bb")]) == [
         "         size  kind",

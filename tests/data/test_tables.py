@@ -85,6 +85,20 @@ def test_notes_and_kind_of_file_by_name(tmp_path: Path) -> None:
     assert len(corpus.notes) == 2
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(("name", "content"), [("a.csv", "de,en\nx,y\n"), ("a.jsonl", '{"de": "x", "en": "y"}\n')])
+def test_blank_lines_may_end_a_file(tmp_path: Path, name: str, content: str, end: str) -> None:
+    assert read(tmp_path / name, content + end * 3) == [("x", "y")]
+
+
+def test_a_csv_may_end_its_lines_with_carriage_returns(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"de,en\r\nx,y\r\n")
+    corpus = TableCorpus(path, ("de", "en"))
+    assert list(corpus.pairs()) == [("x", "y")]
+    assert corpus.notes == []
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -103,7 +117,10 @@ def test_notes_and_kind_of_file_by_name(tmp_path: Path) -> None:
         ("a.csv", "de,en\nx,a\rb\n", "a.csv:2: "),
         ("a.csv", "de,en\n\nx,y\n", "a.csv:2: has 0 columns"),
         ("a.jsonl", "", "a.jsonl: has no rows"),
-        ("a.jsonl", '{"de": "x", "en": "y"}\n\n', "a.jsonl:2: is not valid JSON"),
+        ("a.csv", "de,en\nx,y\n\n\nx,y\n", "a.csv:3: has 0 columns"),
+        ("a.csv", "de,en\n\n", "a.csv: has no rows"),
+        ("a.jsonl", '{"de": "x", "en": "y"}\n\n\n{"de": "x", "en": "y"}\n', "a.jsonl:2: is not valid JSON"),
+        ("a.jsonl", "\n", "a.jsonl: has no rows"),
         ("a.jsonl", '{"de": "x", "en": "y"}\n["x"]\n', "a.jsonl:2: is no JSON object"),
         ("a.jsonl", '{"de": "x", "en": "y"}\n{"de": "x"}\n', "a.jsonl:2: has no 'en', only 'de'"),
         ("a.jsonl", '{"de": "x", "en": null}\n', "a.jsonl:1: 'en' is null, not text"),

@@ -92,6 +92,11 @@ def test_utf16_is_called_by_its_name(tmp_path: Path) -> None:
         list(read_lines(write(tmp_path, "Häuser\n".encode("utf-16"))))
 
 
+def test_only_the_first_line_tells_of_utf16(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r":2: is not valid UTF-8 \(byte 1 "):
+        list(read_lines(write(tmp_path, b"good\n\xff\xfe\n")))
+
+
 def test_files_that_cannot_be_opened_are_refused_at_once(tmp_path: Path) -> None:
     for path, fault in [
         (tmp_path / "none", "no such file"),

@@ -6,6 +6,7 @@ Called by the commands; everything here is about the shell, nothing about transl
 import contextlib
 import gzip
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -104,9 +105,9 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _whole_file(path: Path, name: Path) -> Iterator[IO[bytes]]:
     """`name`: what the user calls it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
     with _named(name):
-        file = open(temporary, "wb")  # noqa: SIM115  (closed below)
+        file = open(temporary, "xb")  # noqa: SIM115  (closed below)
     packed = None
     if path.suffix == ".gz":
         packed = cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))

@@ -53,6 +53,8 @@ class TableCorpus:
             yield newlines_to_spaces(source), newlines_to_spaces(target)
         if empty:
             raise UserError(f"{where}: has no rows; it needs at least one sentence pair")
+        if self._rows is _csv_rows:
+            lines.carriage_returns = 0  # RFC 4180 asks for them
         self.notes = dropped(lines)
 
     def content_hash(self) -> str:
@@ -79,6 +81,7 @@ def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
     csv.field_size_limit(LONGEST_LINE)  # of the whole process; its default cuts off at 131,072 characters
     reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     number = 1
+    blank = 0  # the first blank line; such may only end the file
     try:
         header = next(reader, [])
         source, target = _find_columns(header, where, columns)
@@ -87,6 +90,11 @@ def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
             fields = next(reader, None)
             if fields is None:
                 return
+            if not fields:
+                blank = blank or number
+                continue
+            if blank:
+                _check_width([], header, where, blank)
             _check_width(fields, header, where, number)
             yield fields[source], fields[target]
     except csv.Error as error:
@@ -98,7 +106,13 @@ def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
 
 def _jsonl_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
     """One JSON object a line; a dot in a column's name reaches into nested objects."""
+    blank = 0  # the first blank line; such may only end the file
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            blank = blank or number
+            continue
+        if blank:
+            raise UserError(f"{where}:{blank}: is not valid JSON (the line is blank); each line holds one object")
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -51,7 +51,7 @@ class TextLines:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
             self.close()
-            raise UserError(f"{self.path}:{self.number}: {_encoding_fault(raw, error)}") from None
+            raise UserError(f"{self.path}:{self.number}: {_encoding_fault(raw, error, self.number == 1)}") from None
 
     def close(self) -> None:
         """Give the file back; reaching the end does it too."""
@@ -165,7 +165,7 @@ def read_fault(error: Exception) -> str:
     return f"cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
-def _encoding_fault(raw: bytes, error: UnicodeDecodeError) -> str:
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+def _encoding_fault(raw: bytes, error: UnicodeDecodeError, first: bool) -> str:
+    if first and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "is UTF-16, not UTF-8; convert the file (iconv -f UTF-16 -t UTF-8)"
     return f"is not valid UTF-8 (byte {error.start + 1} of the line); convert the file (iconv) or mend the line"
