@@ -247,7 +247,7 @@ def _read_layout(path: Path) -> Layout:
                     raise ValueError(f"tensor {name} is of type {part.get_dtype()}")
                 layout[name] = (DTYPES[part.get_dtype()], torch.Size(part.get_shape()))
     except (OSError, ValueError, TypeError, OverflowError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:150]
+        reason = " ".join(str(error).split())[:80]
         raise UserError(f"{path}: is no safetensors file that can be read ({reason}); copy it again") from None
     return layout
 
