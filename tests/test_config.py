@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from transformer_cli.config import (
-    MAX_ALIASES,
-    MAX_CONFIG_BYTES,
     Config,
     HubDataset,
     TableFile,
@@ -25,6 +23,7 @@ from transformer_cli.config import (
     load_config,
     parse_config,
 )
+from transformer_cli.config_file import MAX_ALIASES, MAX_CONFIG_BYTES
 from transformer_cli.errors import UserError
 
 DATA = """\

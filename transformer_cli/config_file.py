@@ -1,0 +1,219 @@
+"""Config files as trees: reading, merging `--set` into them, saying what is wrong with them, writing. No torch.
+
+`config` knows the keys and calls this; nothing here does.
+"""
+
+import difflib
+import math
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from transformer_cli.errors import UserError, one_of
+
+MAX_CONFIG_BYTES = 1_000_000
+MAX_ALIASES = 100
+MAX_DEPTH = 50
+MAX_VALUES = 20_000  # of a file, each as often as aliases repeat it
+SHOWN = 60  # characters of a key or value in a message
+
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # escapes can spell it, but no file and no path can hold it
+
+Tree = dict[str, Any]
+
+
+def read_config_text(path: str | Path) -> str:
+    """The text of a config file; raises `UserError` where it cannot be read or is no config."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the config: {error.strerror}") from None
+    if len(content) > MAX_CONFIG_BYTES:
+        raise UserError(f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes; that is no config")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+
+
+def parse_tree(text: str, where: str, overrides: Sequence[str] = ()) -> Tree:
+    """The YAML of a config file as sections, with `--set` overrides merged in; keys and values as they stand there."""
+    tree = _parse_yaml(text, where)
+    if not isinstance(tree, dict):
+        what = "is empty" if tree is None else f"holds a {type(tree).__name__}, not sections"
+        raise UserError(f"{where}: {what}; a config has the sections data, vocabulary, model, training, decoding")
+    for override in overrides:
+        _merge(tree, override)
+    return tree
+
+
+def _merge(tree: Tree, override: str) -> None:
+    """Set one `section.key=value` in the tree; a mapping replaces the whole mapping."""
+    key, equals, text = override.partition("=")
+    if not equals or not all(key.split(".")):
+        raise UserError(f"--set {shown(override)}: write it as section.key=value, for example training.max_steps=1000")
+    value = _parse_yaml(text, f"--set {key}")
+    *parents, last = key.split(".")
+    node = tree
+    for parent in parents:
+        child = node.get(parent, {})
+        if not isinstance(child, dict):
+            raise UserError(f"--set {key}: {parent} is a value, not a section")
+        node[parent] = node = dict(child)  # a copy: aliases may have put the same mapping elsewhere too
+    node[last] = value
+
+
+def dump_tree(tree: Tree) -> str:
+    """YAML that `parse_tree` reads back to an equal tree."""
+    return str(yaml.dump(tree, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True))
+
+
+def explain(error: ValidationError, known_keys: Callable[[Sequence[str | int]], Iterable[str]]) -> str:
+    """The first fault of a config: key, what is wrong, what is allowed.
+
+    `known_keys` names the keys that are allowed at a place in the tree.
+    """
+    first = error.errors()[0]
+    location = first["loc"]
+    parts = [str(part) for part in location]
+    if len(parts) > 2 and parts[0] == "data":
+        parts = [*parts[:2], *parts[3:]]  # drop the tag of the source's kind
+    key = ".".join(part if len(part) <= SHOWN else f"{part[: SHOWN - 1]}…" for part in parts)
+    if first["type"] == "extra_forbidden":
+        known = list(known_keys(location[:-1]))
+        close = difflib.get_close_matches(str(location[-1])[:SHOWN], known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known here: {one_of(known, limit=100)}"
+        return f"{key}: unknown key; {hint}"
+    if first["type"] == "missing":
+        return f"{key}: is missing; add it"
+    if first["type"] == "value_error":
+        message = str(first["ctx"]["error"])
+        return f"{key}.{message}" if key else message
+    message = first["msg"].removeprefix("Input ")
+    return f"{key}: {message}, got {shown(first['input'])}"
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, whatever it is."""
+    text = _Brief().repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+class _Brief(reprlib.Repr):
+    """Never writes out all of a tree, which aliases may have made as large as they like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = SHOWN
+
+
+# --- YAML ---------------------------------------------------------------------------------------------------------
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """YAML 1.2's core rules (`no` is text, `1e-4` a number), no duplicate keys, few aliases, and none of aliases."""
+
+    aliases = 0
+    values = 0
+    depth = 0
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._sizes: dict[int, int] = {}  # by node: how many values it holds, those of its aliases too
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        before, is_alias = self.values, self.check_event(yaml.AliasEvent)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise yaml.YAMLError("nested too deeply")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if is_alias:
+            self.aliases += 1
+            if id(node) not in self._sizes:
+                raise yaml.YAMLError("an alias stands inside of what it names")
+        self.values += self._sizes[id(node)] if is_alias else 1
+        self._sizes[id(node)] = self.values - before
+        if self.aliases > MAX_ALIASES:
+            raise yaml.YAMLError(f"more than {MAX_ALIASES} aliases")
+        if self.values > MAX_VALUES:
+            raise yaml.YAMLError(f"more than {MAX_VALUES:,} values")
+        return node
+
+    def construct_scalar(self, node: Any) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and _NO_TEXT.search(value):
+            raise yaml.MarkedYAMLError(problem="a character that no text holds", problem_mark=node.start_mark)
+        return value
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key.value, str):
+                raise yaml.MarkedYAMLError(problem="a key that is no plain word", problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {shown(key.value)} stands here twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_CoreLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in [
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+]:
+    _CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _construct_int(loader: Any, node: Any) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _construct_float(loader: Any, node: Any) -> float:
+    text = loader.construct_scalar(node).lower()
+    return math.nan if text == ".nan" else float(text.replace(".inf", "inf"))
+
+
+_CoreLoader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_CoreLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+
+
+class _CoreDumper(yaml.SafeDumper):
+    """Quotes every text that `_CoreLoader` would not read back as the same text."""
+
+
+def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
+    resolvers = [pattern for entries in _CoreLoader.yaml_implicit_resolvers.values() for _, pattern in entries]
+    plain = text.isprintable() and not any(pattern.match(text) for pattern in resolvers)
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+    return node
+
+
+_CoreDumper.add_representer(str, _represent_text)
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_CoreLoader)  # noqa: S506  (a SafeLoader with stricter rules)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UserError(f"{where}:{line} is not valid YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{where}: is not valid YAML: {' '.join(str(error).split())[:150]}") from None
