@@ -160,6 +160,8 @@ def describe(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[str, str]:
         return f"{kind} or `null`", bound
     if origin is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation)), ""
+    if origin is tuple and get_args(annotation)[-1] is Ellipsis:
+        return f"list of {describe(get_args(annotation)[0])[0]}", ""
     if origin is tuple:
         kind, bound = describe(get_args(annotation)[0])
         return f"list of {len(get_args(annotation))} {kind}s", f"each {bound}"

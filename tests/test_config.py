@@ -43,6 +43,7 @@ ROOM = {
     "training.warmup_steps": ["training.schedule=constant", "training.peak_learning_rate=0.1"],
     "training.peak_learning_rate": ["training.schedule=constant"],
     "training.average_last": ["training.keep_last=10"],
+    "training.average_best": ["training.keep_best=10"],
 }
 # key: smallest allowed, refused below it, largest allowed, refused above it
 INTEGERS: dict[str, tuple[int, int, int | None, int | None]] = {
@@ -71,6 +72,9 @@ INTEGERS: dict[str, tuple[int, int, int | None, int | None]] = {
     "training.keep_best": (1, 0, None, None),
     "training.patience": (1, 0, None, None),
     "training.average_last": (2, 1, None, None),
+    "training.average_best": (2, 1, None, None),
+    "training.max_skipped": (1, 0, None, None),
+    "training.pad_to": (1, 0, 1024, 1025),
     "decoding.beam_size": (1, 0, 1000, 1001),
     "decoding.max_length_extra": (0, -1, 10_000, 10_001),
     "decoding.batch_tokens": (1, 0, None, None),
@@ -89,6 +93,8 @@ FLOATS: dict[str, tuple[float, float, float | None, float | None]] = {
     "training.label_smoothing": (0.0, -0.1, 0.999, 1.0),
     "training.clip_norm": (1e-6, 0.0, None, None),
     "training.subword_sampling": (0.0, -0.1, 0.999, 1.0),
+    "training.ema_decay": (1e-6, 0.0, 0.9999, 1.0),
+    "training.r_drop": (0.0, -0.1, None, None),
     "decoding.length_penalty": (0.0, -0.1, 10.0, 10.1),
     "decoding.max_length_ratio": (1e-6, 0.0, 100.0, 100.1),
 }
@@ -97,6 +103,7 @@ CHOICES: dict[str, list[str]] = {
     "vocabulary.tokenizer": ["sentencepiece", "spacy", "whitespace", "character"],
     "vocabulary.algorithm": ["unigram", "bpe"],
     "vocabulary.normalization": ["none", "nfc", "nfkc"],
+    "model.preset": ["auto", "tiny", "small", "base", "big"],
     "model.activation": ["relu", "gelu", "swiglu", "geglu"],
     "model.norm": ["post", "pre"],
     "model.positions": ["sinusoidal", "learned"],
@@ -111,10 +118,12 @@ CHOICES: dict[str, list[str]] = {
 SWITCHES = [
     *["vocabulary.shared", "vocabulary.lowercase", "vocabulary.byte_fallback", "model.attention_bias"],
     *["model.feed_forward_bias", "model.generator_bias", "training.tensorboard", "decoding.copy_unknown"],
+    "training.compile",
 ]
 OTHER_KEYS = [
     *["data.source_language", "data.target_language", "data.train", "data.valid", "data.test"],
-    *["vocabulary.symbols", "training.betas", "training.batch_tokens"],
+    *["vocabulary.symbols", "training.betas", "training.batch_tokens", "training.init_from"],
+    "training.freeze",
 ]
 
 
@@ -205,6 +214,19 @@ def test_betas_are_two_shares() -> None:
         assert "training.betas" in refused(f"training.betas={bad}")
 
 
+def test_parts_to_freeze_are_a_list() -> None:
+    assert read().training.freeze == ()
+    assert read("training.freeze=[encoder, embeddings]").training.freeze == ("encoder", "embeddings")
+    for bad in ("encoder", "[encoders]", "[1]", "null", "{encoder: true}", "[[encoder]]"):
+        assert "training.freeze" in refused(f"training.freeze={bad}")
+
+
+def test_weights_to_start_from_are_a_path() -> None:
+    assert read("training.init_from=checkpoints/large").training.init_from == "checkpoints/large"
+    for bad in ("''", "3", "[a]"):
+        assert "training.init_from" in refused(f"training.init_from={bad}")
+
+
 @pytest.mark.parametrize("code", ["de", "zh_Hans", "pt-BR", "no", "y"])
 def test_a_language_code_is_text(code: str) -> None:
     assert read(f"data.source_language={code}").data.source_language == code
@@ -236,6 +258,19 @@ def test_a_language_code_is_no_path(code: str) -> None:
             ["training.schedule=cosine", "training.peak_learning_rate=1e-3", "training.max_steps=4000"],
             "training.max_steps",
             "above warmup_steps",
+        ),
+        (["training.average_best=3"], "training.average_best", "keep_best of at least as many"),
+        (
+            ["training.average_best=2", "training.keep_best=2", "training.average_last=2"],
+            "training.average_best",
+            "average_last is set too",
+        ),
+        (["training.freeze=[encoder, encoder]"], "training.freeze", "named twice"),
+        (["training.freeze=[encoder, decoder, embeddings]"], "training.freeze", "no weights to train"),
+        (
+            ["training.freeze=[encoder, decoder, embeddings, generator]", "model.tie_embeddings=none"],
+            "training.freeze",
+            "no weights to train",
         ),
         (["training.weight_decay=0.1"], "training.weight_decay", "adamw"),
         (["training.average_last=4"], "training.average_last", "keep_last"),

@@ -124,6 +124,9 @@ class VocabularyConfig(Section):
 class ModelConfig(Section):
     """The Transformer's shape (Vaswani et al. 2017, table 3). Vocabulary sizes come from the vocabularies."""
 
+    # Values for a corpus of a certain size, here and in other sections, for keys that are not set; `auto` counts the
+    # pairs of `data.train`.
+    preset: Literal["auto", "tiny", "small", "base", "big"] | None = None
     encoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the encoder
     decoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the decoder
     d_model: Annotated[int, Field(ge=2, le=65_536)] = 512  # width of embeddings and of each layer's input and output
@@ -200,13 +203,25 @@ class TrainingConfig(Section):
     best_metric: Literal["bleu", "chrf", "loss"] = "bleu"  # highest BLEU, highest chrF or lowest loss in validation
     patience: Positive | None = None  # validations without a new best before training stops; null: never
     average_last: Annotated[int, Field(ge=2)] | None = None  # average so many checkpoints at the end; null: none
+    average_best: Annotated[int, Field(ge=2)] | None = None  # average so many of the best instead; null: none
+    # Decay of an exponential moving average of the weights, which is then what is validated and saved; null: none.
+    ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    # R-Drop: weight α of the divergence between two passes with different dropout; costs a second pass; 0: off.
+    r_drop: Annotated[float, Field(ge=0.0)] = 0.0
+    init_from: Annotated[str, Field(min_length=1)] | None = None  # run or checkpoint whose weights training starts from
+    freeze: tuple[Literal["embeddings", "encoder", "decoder", "generator"], ...] = ()  # parts whose weights stay
+    max_skipped: Positive = 20  # updates in a row without a finite loss and gradient after which training stops
+    compile: bool = False  # compile the layers with `torch.compile`, for a GPU; the first updates take longer
+    # Lengths of batches are padded up to a multiple of this: few shapes to compile; 8 suits a GPU.
+    pad_to: Annotated[int, Field(ge=1, le=1024)] = 1
     tensorboard: bool = False  # also write `tensorboard/`; needs `pip install 'transformer-cli[tensorboard]'`
 
     @model_validator(mode="after")
     def _fits_together(self) -> "TrainingConfig":
         """`max_steps` or `max_epochs` is set. Schedules other than `noam` need `peak_learning_rate`, `noam` has none;
         `noam` and `inverse_sqrt` need `warmup_steps` of at least 1, `cosine` needs `max_steps` above `warmup_steps`.
-        `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`."""
+        `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`, `average_best` at most
+        `keep_best`; only one of the two is set. `freeze` names each part once."""
         if self.max_steps is None and self.max_epochs is None:
             raise ValueError("max_steps: set it or max_epochs, else training never ends")
         if self.schedule == "noam" and self.peak_learning_rate is not None:
@@ -221,6 +236,12 @@ class TrainingConfig(Section):
             raise ValueError("weight_decay: only optimizer adamw has it")
         if self.average_last is not None and self.average_last > self.keep_last:
             raise ValueError(f"average_last: {self.average_last} checkpoints need keep_last of at least as many")
+        if self.average_best is not None and self.average_best > self.keep_best:
+            raise ValueError(f"average_best: {self.average_best} checkpoints need keep_best of at least as many")
+        if self.average_best is not None and self.average_last is not None:
+            raise ValueError("average_best: average_last is set too; set one of them to null")
+        if len(set(self.freeze)) < len(self.freeze):
+            raise ValueError("freeze: a part is named twice")
         return self
 
 
@@ -257,7 +278,8 @@ class Config(Section):
     def _lengths_fit(self) -> "Config":
         """`data.max_length` + 1 is at most `training.batch_tokens`, and at most `model.max_positions` where positions
         are learned. `training.subword_sampling` needs `vocabulary.tokenizer: sentencepiece`.
-        `model.tie_embeddings: all` needs `vocabulary.shared: true`."""
+        `model.tie_embeddings: all` needs `vocabulary.shared: true`. `training.freeze` leaves some part to be trained;
+        a tied generator is frozen with the embeddings."""
         longest = self.data.max_length + 1
         if longest > self.training.batch_tokens:
             raise ValueError(
@@ -275,6 +297,11 @@ class Config(Section):
             raise ValueError(
                 "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
             )
+        tied = self.model.tie_embeddings != "none" and not self.model.generator_bias
+        if {"embeddings", "encoder", "decoder"} <= set(self.training.freeze) and (
+            tied or "generator" in self.training.freeze
+        ):
+            raise ValueError("training.freeze: leaves no weights to train; leave out a part")
         return self
 
 
@@ -304,11 +331,12 @@ def dump_config(config: Config) -> str:
 
 
 def _lists_to_tuples(tree: Tree) -> Tree:
-    """YAML has no tuples: `betas` is written as a list."""
+    """YAML has no tuples: `betas` and `freeze` are written as lists."""
     training = tree.get("training")
-    if isinstance(training, dict) and isinstance(training.get("betas"), list):
-        return {**tree, "training": {**training, "betas": tuple(training["betas"])}}
-    return tree
+    if not isinstance(training, dict):
+        return tree
+    tuples = {key: tuple(training[key]) for key in ("betas", "freeze") if isinstance(training.get(key), list)}
+    return {**tree, "training": {**training, **tuples}}
 
 
 def _known_keys(location: Sequence[str | int]) -> Iterable[str]:

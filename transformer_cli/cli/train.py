@@ -24,8 +24,8 @@ def train(
     """Train a translator; continue RUN where it was interrupted.
 
     Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps (unless the schedule
-    is cosine), max_epochs, patience, keep_last, keep_best, save_every, workers and decoding.* may then differ. Ctrl-C
-    (SIGINT) and SIGTERM save the state and leave with 130 and 143.
+    is cosine), max_epochs, patience, keep_last, keep_best, average_last, average_best, save_every, max_skipped, workers
+    and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM save the state and leave with 130 and 143.
 
     \b
     tfm train configs/multi30k_de_en.yaml

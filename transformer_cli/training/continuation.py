@@ -18,7 +18,10 @@ MAY_CHANGE = (
     "training.patience",
     "training.keep_last",
     "training.keep_best",
+    "training.average_last",
+    "training.average_best",
     "training.save_every",
+    "training.max_skipped",
     "data.workers",
     "decoding",
 )
