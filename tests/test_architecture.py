@@ -16,7 +16,7 @@ LAYERS = [
     {"config_file"},  # knows no keys
     {"config"},
     {"text"},
-    {"publishing", "run_folder"},
+    {"failpoints", "publishing", "run_folder"},
     {"data"},
     {"model"},
     {"checkpoint"},
@@ -38,6 +38,7 @@ TORCH_FREE = [
     "transformer_cli.config",
     "transformer_cli.config_file",
     "transformer_cli.errors",
+    "transformer_cli.failpoints",
     "transformer_cli.demo.corpus",
     "transformer_cli.demo.numbers",
     "transformer_cli.publishing",

@@ -73,9 +73,14 @@ def save_model(folder: Path, model: nn.Module, config: Config, codecs: Codecs) -
 
     Each weight keeps its type; tied ones are stored once. The same weights give the same bytes. Raises `OSError`.
     """
+    save_weights(folder, stored_weights(model), config, codecs)
+
+
+def save_weights(folder: Path, weights: Mapping[str, Tensor], config: Config, codecs: Codecs) -> None:
+    """`save_model`, of a model's `stored_weights` or a copy of them."""
     (folder / CONFIG).write_text(dump_config(config), encoding="utf-8")
     codecs.save(folder)
-    _write_tensors(folder / WEIGHTS, _stored_once(model))
+    _write_tensors(folder / WEIGHTS, weights)
 
 
 def save_training_state(folder: Path, state: TrainingState) -> None:
@@ -84,7 +89,7 @@ def save_training_state(folder: Path, state: TrainingState) -> None:
     (folder / STATE_VALUES).write_text(json.dumps(state.values, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _stored_once(model: nn.Module) -> dict[str, Tensor]:
+def stored_weights(model: nn.Module) -> dict[str, Tensor]:
     """The model's tensors by name; of tied ones only the first name."""
     tensors: dict[str, Tensor] = {}
     seen = set()
@@ -169,10 +174,10 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 def _fill(model: nn.Module, path: Path) -> None:
     """Copy the file's tensors into the model; its floats take the type that they have in the file."""
     layout = _read_layout(path)
-    _check_layout(path, layout, _stored_once(model))
+    _check_layout(path, layout, stored_weights(model))
     for dtype in {dtype for dtype, _ in layout.values() if dtype.is_floating_point}:
         model.to(dtype)
-    tensors = _stored_once(model)
+    tensors = stored_weights(model)
     with torch.no_grad(), safe_open(path, framework="pt") as content:
         for name in layout:
             if not content.get_tensor(name).isfinite().all():
@@ -288,7 +293,7 @@ def _mean_model(folders: Sequence[Path]) -> LoadedModel:
             raise UserError(f"{folder}: has another vocabulary than {folders[0]}; average checkpoints of one run")
         if _read_layout(folder / WEIGHTS) != layout:
             raise UserError(f"{folder / WEIGHTS}: has other tensors than {folders[0] / WEIGHTS}; copy it again")
-    tensors = _stored_once(first.model)
+    tensors = stored_weights(first.model)
     with torch.no_grad(), ExitStack() as stack:
         files = [stack.enter_context(safe_open(folder / WEIGHTS, framework="pt")) for folder in folders]
         for name, (dtype, _) in layout.items():  # one at a time: memory holds one model, however many are averaged

@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import Field, TypeAdapter, ValidationError
 
 from transformer_cli.errors import UserError
+from transformer_cli.failpoints import reach
 
 MANIFEST = "manifest.json"
 MAX_JSON_BYTES = 50_000_000
@@ -63,7 +64,9 @@ def publish(folder: Path, write: Callable[[Path], None]) -> Path:
     try:
         temporary.mkdir()
         write(temporary)
+        reach("before-fsync")
         _write_manifest(temporary)
+        reach("after-fsync")
         if os.path.lexists(folder):
             remove(replaced)
             os.replace(folder, replaced)
@@ -74,6 +77,7 @@ def publish(folder: Path, write: Callable[[Path], None]) -> Path:
                 os.replace(replaced, folder)
         delete(temporary)
         raise
+    reach("after-rename")
     sync_folder(folder.parent)
     remove(replaced)
     return folder
@@ -117,6 +121,8 @@ def remove(folder: Path) -> None:
     temporary = _temporary(folder)
     with contextlib.suppress(OSError):
         os.replace(folder, temporary)
+        delete(temporary / MANIFEST)  # first, so that no half is ever complete
+        reach("pruning")
         delete(temporary)
 
 

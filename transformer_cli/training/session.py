@@ -6,24 +6,17 @@ It decides when to validate, save and stop; the loop trains, the recorder tells,
 import math
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from transformer_cli.checkpoint import (
-    load_training_state,
-    load_weights,
-    save_model,
-    save_training_state,
-    write_average,
-)
+from transformer_cli.checkpoint import load_training_state, load_weights, write_average
 from transformer_cli.config import Config, dump_config
 from transformer_cli.data.loader import SubwordSampling, load_batches
 from transformer_cli.model.build import build_model
 from transformer_cli.publishing import atomic_write
-from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name, step_name
+from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name
 from transformer_cli.training.continuation import finished_because
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
@@ -31,6 +24,7 @@ from transformer_cli.training.precision import Precision
 from transformer_cli.training.preparation import Material, describe_training
 from transformer_cli.training.probe import probe_memory
 from transformer_cli.training.recorder import Recorder
+from transformer_cli.training.saving import Saver
 from transformer_cli.training.state import Progress, capture_state, restore_state
 from transformer_cli.training.stopping import Interrupted, Stop
 from transformer_cli.training.validation import Validator
@@ -60,7 +54,7 @@ class Session:
         device: torch.device,
         quiet: bool,
     ) -> None:
-        self.run, self.config, self.material, self.index = run, config, material, index
+        self.run, self.config, self.material = run, config, material
         self.codecs = material.codecs
         torch.manual_seed(config.training.seed)
         sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
@@ -76,6 +70,7 @@ class Session:
             self.progress = restore_state(state, self.model, self.optimizer, self.precision.scaler)
         self.progress.train_corpus, self.progress.valid_corpus = material.train.key, material.valid.key
         self.validator = Validator(self.objective, self.codecs, config, material.valid, self.precision)
+        self.saver = Saver(run, config, self.codecs, index)
         self.recorder = Recorder(run, config.training, self.progress.step, self._total_steps(), quiet)
 
     def probe(self) -> None:
@@ -96,18 +91,19 @@ class Session:
         where = f"resumed after step {self.progress.step:,}" if self.progress.step else "new"
         self.recorder.say(f"run          {self.run.path} ({where}) on {self._hardware()}")
         self._write_beginning()
-        # A run killed between its last update and its average has only the average left to do.
-        finished = finished_because(self.config, self.progress) or self._train(stop)
-        self._leave_if_stopped(stop)
-        self._average()
-        self.index = replace(self.index, finished=finished)
-        self.run.write_index(self.index)
+        with closing(self.saver):
+            # A run killed between its last update and its average has only the average left to do.
+            finished = finished_because(self.config, self.progress) or self._train(stop)
+            self._leave_if_stopped(stop)
+            self._average()
+            self.saver.change_index(finished=finished)
         result = result_of(self.run, self.config, self.progress, finished)
         self._summarise(result)
         return result
 
     def _leave_if_stopped(self, stop: Stop) -> None:
         if stop.signal_number is not None:
+            self.saver.wait()
             step = self.progress.step
             self.recorder.say(f"interrupted; saved step {step:,}: the same command goes on from there")
             raise Interrupted(stop.signal_number)
@@ -136,6 +132,7 @@ class Session:
         self.recorder.start()
         with closing(steps):
             for update in steps:
+                self.saver.check()
                 progress.step, progress.position = update.step, update.next_position
                 progress.seconds = seconds_before + time.monotonic() - began
                 self.recorder.update(update)
@@ -165,51 +162,28 @@ class Session:
         return progress.step in progress.ranked()[: training.keep_best]
 
     def _save(self) -> None:
-        """Publish this step's checkpoint, name it in the index, drop those no longer kept."""
-        began, training, step = time.monotonic(), self.config.training, self.progress.step
+        """Copy this step's checkpoint; it is published, named in the index and kept or dropped in the background."""
+        began = time.monotonic()
         state = capture_state(self.model, self.optimizer, self.precision.scaler, self.progress)
-
-        def write(folder: Path) -> None:
-            save_model(folder, self.model, self.config, self.codecs)
-            save_training_state(folder, state)
-
-        self.run.publish(step_name(step), write)
-        steps = sorted({*self.index.steps, step})
-        best = [ranked for ranked in self.progress.ranked() if ranked in steps][: training.keep_best]
-        kept = sorted({*steps[-training.keep_last :], *best})
-        self.index = CheckpointIndex(steps=kept, best=best, last=step, **self._average_still_best())
-        self.run.write_index(self.index)
-        self.run.prune(self.index.names())
+        self.saver.save(self.model, state, self.progress)
         self.recorder.leave_out(time.monotonic() - began)
-
-    def _average_still_best(self) -> dict[str, Any]:
-        """The index's entries for an average of an earlier end, as long as no step is better."""
-        score = self.index.average_score
-        if (
-            self.index.average is None
-            or score is None
-            or score <= max(self.progress.scores.values(), default=-math.inf)
-        ):
-            return {}
-        return {"average": self.index.average, "average_score": score}
 
     def _average(self) -> None:
         """Average the last checkpoints, and keep the result where it beats every single one."""
-        count, training = self.config.training.average_last, self.config.training
-        if count is None or len(self.index.steps) < 2:
+        count, training, index = self.config.training.average_last, self.config.training, self.saver.index
+        if count is None or len(index.steps) < 2:
             return
-        steps = self.index.steps[-count:]
+        steps = index.steps[-count:]
         name = average_name(steps[-1])
         folders = [self.run.step_folder(step) for step in steps]
         path = self.run.publish(name, lambda folder: write_average(folders, folder))
         load_weights(path, self.model)
         validation = self.validator.validate()
         value = validation.value(training.best_metric)
-        better = value > max(*self.progress.scores.values(), self.index.average_score or -math.inf)
+        better = value > max(*self.progress.scores.values(), index.average_score or -math.inf)
         if better:
-            self.index = replace(self.index, average=name, average_score=value)
-            self.run.write_index(self.index)
-        self.run.prune(self.index.names())
+            self.saver.change_index(average=name, average_score=value)
+        self.run.prune(self.saver.index.names())
         verdict = "better than every step: kept as the best" if better else "no better: dropped"
         self.recorder.say(
             f"average of the last {len(steps)} checkpoints: loss {validation.loss:.3f}  BLEU {validation.bleu:.2f}  "
