@@ -24,7 +24,7 @@ from transformer_cli.data.loader import Position
 from transformer_cli.model.build import build_model
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.positions import sinusoidal_table
-from transformer_cli.training.allocator import keep_large_buffers
+from transformer_cli.training.tuning import keep_large_buffers
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import PRECISIONS, Precision

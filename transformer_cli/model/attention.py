@@ -8,10 +8,8 @@ from torch.nn import functional
 
 from transformer_cli.model.cache import KeysValues
 
-# A CPU's fused kernel is slow backward in half precision; up to so many keys plain products train faster there
-# (docs/benchmarks.md).
+# A CPU's fused kernel is slow backward; up to so many keys plain products train faster there (docs/benchmarks.md).
 SHORT = 256
-HALF = {torch.bfloat16, torch.float16}
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -60,7 +58,7 @@ class MultiHeadAttention(nn.Module):
         query = self.query(states).view(batch, length, self.heads, self.head_dim).transpose(1, 2)  # (B, H, T, d)
         keys, values = keys_values
         weights = None
-        slow = query.device.type == "cpu" and query.dtype in HALF and torch.is_grad_enabled()
+        slow = query.device.type == "cpu" and torch.is_grad_enabled()
         if need_weights or (slow and keys.size(2) <= SHORT):
             if causal:
                 mask = torch.ones(length, length, dtype=torch.bool, device=states.device).tril()

@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-CHUNK_LOGITS = {"cpu": 2**22, "cuda": 2**27}  # logits that stand in memory at once: about what a cache or kernel likes
-
-
+CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**27}  # logits that stand in memory at once: about what a cache or kernel likes
 LEAST_ROWS = 64  # of a chunk, however large the vocabulary
 
 
@@ -48,8 +45,12 @@ def fused_linear_cross_entropy(
 
 
 class _FusedLinearCrossEntropy(torch.autograd.Function):
-    """The gradient of softmax cross-entropy is known in closed form (softmax - smoothed target), so the forward pass
-    turns each chunk of logits into its gradient in place, projects it back and drops it."""
+    """The gradient of softmax cross-entropy is known in closed form, so the forward pass turns each chunk of logits
+    into its gradient, projects that back and goes on to the next chunk in the same two buffers.
+
+    A row's gradient is softmax - (1 - ε) · one-hot(y) - ε / V. The last term is the same for every row and word: what
+    it adds to the loss and to the gradients follows from sums over hidden states and weights, without touching logits.
+    """
 
     @staticmethod
     def forward(
@@ -62,39 +63,44 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         chunk: int,
         learns: bool,
     ) -> tuple[Tensor, Tensor]:
-        device = hidden.device.type
-        narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        device, words, narrow = hidden.device.type, weight.size(0), _product_type(hidden)
         wide = torch.promote_types(hidden.dtype, torch.float32)
-        matrix, offset = weight.to(narrow), None if bias is None else bias.to(narrow)
-        hidden_gradient = torch.empty_like(hidden, dtype=wide) if learns else None
+        rows, matrix = hidden.to(narrow), weight.to(narrow)  # (N, D), (V, D)
+        offset = None if bias is None else bias.to(narrow)
+        hidden_gradient = torch.empty_like(rows) if learns else None
         weight_gradient = torch.zeros_like(weight) if learns else None
         bias_gradient = torch.zeros_like(bias) if learns and bias is not None else None
-        smoothed = torch.zeros((), dtype=wide, device=hidden.device)
-        likelihood = torch.zeros_like(smoothed)
+        likelihood = torch.zeros((), dtype=wide, device=hidden.device)
+        normalisers = torch.zeros_like(likelihood)  # Σ log Σ exp(logits)
+        buffers = torch.empty(2, min(chunk, len(rows)), words, dtype=narrow, device=hidden.device)
         with torch.autocast(device, enabled=False):
-            for start in range(0, hidden.size(0), chunk):
-                rows, wanted = hidden[start : start + chunk].to(narrow), target[start : start + chunk, None]
-                logits = functional.linear(rows, matrix, offset).to(wide)  # (c, V)
-                normaliser = logits.logsumexp(dim=1)  # (c,)
-                tokens = (normaliser - logits.gather(1, wanted).squeeze(1)).sum()
-                likelihood += tokens
-                smoothed += (1.0 - smoothing) * tokens
-                if smoothing:
-                    smoothed += smoothing * (normaliser.sum() - logits.sum() / weight.size(0))
+            for start in range(0, len(rows), chunk):
+                some, wanted = rows[start : start + chunk], target[start : start + chunk, None]
+                logits, out = buffers[:, : len(some)]  # (c, V) each
+                torch.mm(some, matrix.t(), out=logits)
+                if offset is not None:
+                    logits += offset
+                probabilities, log_likelihood = _softmax(logits, wanted, out)
+                likelihood -= log_likelihood.sum()
+                normalisers += (logits.gather(1, wanted).to(wide) - log_likelihood).sum()
                 if hidden_gradient is None or weight_gradient is None:
                     continue
-                gradient = logits.sub_(normaliser[:, None]).exp_()  # (c, V) softmax, in place
-                gradient.scatter_add_(1, wanted, gradient.new_full(wanted.shape, smoothing - 1.0))
-                if smoothing:
-                    gradient.sub_(smoothing / weight.size(0))
+                gradient = probabilities.scatter_add_(1, wanted, out.new_full(wanted.shape, smoothing - 1.0))
+                torch.mm(gradient, matrix, out=hidden_gradient[start : start + chunk])
                 if bias_gradient is not None:
-                    bias_gradient += gradient.sum(0)
-                gradient = gradient.to(narrow)
-                hidden_gradient[start : start + chunk] = gradient @ matrix
+                    bias_gradient += gradient.sum(0, dtype=wide)
                 if narrow == weight.dtype:
-                    weight_gradient.addmm_(gradient.t(), rows)
+                    weight_gradient.addmm_(gradient.t(), some)
                 else:
-                    weight_gradient += gradient.t() @ rows
+                    weight_gradient += gradient.t() @ some
+            all_rows, all_words = rows.sum(0, dtype=wide), matrix.sum(0, dtype=wide)  # (D,) each
+            logit_sum = all_rows @ all_words + (0.0 if bias is None else len(rows) * bias.sum(dtype=wide))
+            smoothed = (1.0 - smoothing) * likelihood + smoothing * (normalisers - logit_sum / words)
+            if hidden_gradient is not None and weight_gradient is not None:
+                hidden_gradient = hidden_gradient.to(wide).sub_(all_words, alpha=smoothing / words)
+                weight_gradient.sub_(all_rows, alpha=smoothing / words)
+                if bias_gradient is not None:
+                    bias_gradient.sub_(len(rows) * smoothing / words)
         ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(likelihood)
         return smoothed, likelihood
@@ -104,3 +110,27 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         hidden, weight, bias = ctx.saved_tensors
         scale = upstream[0]
         return hidden * scale, weight * scale, None if bias is None else bias * scale, None, None, None, None
+
+
+def _product_type(hidden: Tensor) -> torch.dtype:
+    """What matrix products with the hidden states run in: autocast's type where it is on."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _softmax(logits: Tensor, wanted: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax of logits (c, V) into `out`, and log p of the wanted ids (c, 1), in float32 or wider.
+
+    bfloat16 reaches as far down as float32, so its softmax is taken directly and rounds log p by 0.004 at most; other
+    types go through the log-softmax, which no small probability underflows.
+    """
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    if logits.dtype == torch.bfloat16:
+        torch.softmax(logits, 1, out=out)
+        return out, out.gather(1, wanted).to(wide).clamp_min_(torch.finfo(wide).tiny).log_()
+    if logits.dtype == wide:
+        log_probabilities = torch.log_softmax(logits, 1, out=out)
+        log_likelihood = log_probabilities.gather(1, wanted)
+        return log_probabilities.exp_(), log_likelihood
+    log_probabilities = logits.log_softmax(1, dtype=wide)
+    return out.copy_(log_probabilities.exp()), log_probabilities.gather(1, wanted)

@@ -13,13 +13,13 @@ from transformer_cli.decoding.torch_engine import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
 from transformer_cli.run_folder import CheckpointIndex, RunFolder
-from transformer_cli.training.allocator import keep_few_kernels, keep_large_buffers
 from transformer_cli.training.continuation import check_continuation, check_corpora, finished_because
 from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
 from transformer_cli.training.recorder import load_tensorboard
 from transformer_cli.training.session import Session, TrainingResult, result_of
 from transformer_cli.training.state import Progress, read_progress
 from transformer_cli.training.stopping import Interrupted, stop_on_signals
+from transformer_cli.training.tuning import tune_process
 
 __all__ = ["Interrupted", "TrainingResult", "train"]
 
@@ -38,9 +38,8 @@ def train(
     `resume` True: there must be something to go on with. `fresh`: an old folder is renamed aside first. Raises
     `UserError` before anything is written, and `Interrupted` after SIGINT or SIGTERM, with the state saved.
     """
-    keep_large_buffers()
-    keep_few_kernels()
     run, torch_device = RunFolder(path), choose_device(device)
+    tune_process(torch_device)
     run.check_writable()
     run.check_own()
     load_scorers(("bleu", "chrf"), config.data.target_language)
