@@ -18,6 +18,7 @@ LAYERS = [
     {"text"},
     {"failpoints", "publishing", "run_folder"},
     {"data"},
+    {"presets"},  # which count the pairs
     {"model"},
     {"checkpoint"},
     {"decoding"},
@@ -41,6 +42,7 @@ TORCH_FREE = [
     "transformer_cli.failpoints",
     "transformer_cli.demo.corpus",
     "transformer_cli.demo.numbers",
+    "transformer_cli.presets",
     "transformer_cli.publishing",
     "transformer_cli.run_folder",
     "transformer_cli.data.corpora",

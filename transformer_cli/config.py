@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, ValidationInfo, model_validator
 
 from transformer_cli.config_file import Tree, dump_tree, explain, parse_tree, read_config_text
 from transformer_cli.errors import UserError
@@ -19,10 +19,17 @@ Positive = Annotated[int, Field(ge=1)]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 
 
+AWAITS_PRESET = "awaits preset"  # in the context of validation: values will come of which others may depend
+
+
 class Section(BaseModel):
     """What all sections share: unknown keys are refused, values never change, infinities are no numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _awaits_preset(info: ValidationInfo) -> bool:
+    return bool(info.context and info.context.get(AWAITS_PRESET))
 
 
 # --- data ---------------------------------------------------------------------------------------------------------
@@ -152,8 +159,10 @@ class ModelConfig(Section):
     generator_bias: bool = False  # whether the output projection adds a bias
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> "ModelConfig":
+    def _heads_fit(self, info: ValidationInfo) -> "ModelConfig":
         """`heads` divides `d_model`, or `head_dim` is set. Sinusoidal positions need an even `d_model`."""
+        if _awaits_preset(info):
+            return self
         if self.head_dim is None and self.d_model % self.heads:
             raise ValueError(
                 f"heads: {self.heads} does not divide d_model = {self.d_model}; change one of them, or set head_dim"
@@ -217,11 +226,13 @@ class TrainingConfig(Section):
     tensorboard: bool = False  # also write `tensorboard/`; needs `pip install 'transformer-cli[tensorboard]'`
 
     @model_validator(mode="after")
-    def _fits_together(self) -> "TrainingConfig":
+    def _fits_together(self, info: ValidationInfo) -> "TrainingConfig":
         """`max_steps` or `max_epochs` is set. Schedules other than `noam` need `peak_learning_rate`, `noam` has none;
         `noam` and `inverse_sqrt` need `warmup_steps` of at least 1, `cosine` needs `max_steps` above `warmup_steps`.
         `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`, `average_best` at most
         `keep_best`; only one of the two is set. `freeze` names each part once."""
+        if _awaits_preset(info):
+            return self
         if self.max_steps is None and self.max_epochs is None:
             raise ValueError("max_steps: set it or max_epochs, else training never ends")
         if self.schedule == "noam" and self.peak_learning_rate is not None:
@@ -275,11 +286,13 @@ class Config(Section):
     decoding: DecodingConfig = DecodingConfig()
 
     @model_validator(mode="after")
-    def _lengths_fit(self) -> "Config":
+    def _lengths_fit(self, info: ValidationInfo) -> "Config":
         """`data.max_length` + 1 is at most `training.batch_tokens`, and at most `model.max_positions` where positions
         are learned. `training.subword_sampling` needs `vocabulary.tokenizer: sentencepiece`.
         `model.tie_embeddings: all` needs `vocabulary.shared: true`. `training.freeze` leaves some part to be trained;
         a tied generator is frozen with the embeddings."""
+        if _awaits_preset(info):
+            return self
         longest = self.data.max_length + 1
         if longest > self.training.batch_tokens:
             raise ValueError(
@@ -316,11 +329,18 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 def parse_config(text: str, where: str, overrides: Sequence[str] = ()) -> Config:
     """Validate the text of a config file, with `--set` overrides merged in first.
 
-    Raises `UserError` with the file, the key and the allowed range.
+    Where it names a preset, what must fit together is looked at when the preset is resolved. Raises `UserError` with
+    the file, the key and the allowed range.
     """
-    tree = parse_tree(text, where, overrides)
+    return config_of_tree(parse_tree(text, where, overrides), where)
+
+
+def config_of_tree(tree: Tree, where: str) -> Config:
+    """Validate sections as YAML gives them; raises as `parse_config` does."""
+    model = tree.get("model")
+    preset = model.get("preset") if isinstance(model, dict) else None
     try:
-        return Config.model_validate(_lists_to_tuples(tree))
+        return Config.model_validate(_lists_to_tuples(tree), context={AWAITS_PRESET: preset is not None})
     except ValidationError as error:
         raise UserError(f"{where}: {explain(error, _known_keys)}") from None
 

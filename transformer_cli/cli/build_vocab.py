@@ -52,6 +52,7 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
     """
     from transformer_cli.config import dump_config
     from transformer_cli.data.corpora import open_corpus
+    from transformer_cli.presets import resolve_preset
     from transformer_cli.run_folder import RunFolder, atomic_write
     from transformer_cli.text.build import build_codecs, describe
 
@@ -63,6 +64,10 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
             f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
             " this one aside and build anew"
         )
+    config, preset = resolve_preset(config, progress=not quiet)
+    if not quiet:
+        for line in preset:
+            note(line)
     languages = config.data.source_language, config.data.target_language
     train = open_corpus(config.data.train, *languages)
     valid = open_corpus(config.data.valid, *languages)

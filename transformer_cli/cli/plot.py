@@ -217,8 +217,9 @@ def schedule(
     """
     path = output_path(output_file, "schedule.png")
     from transformer_cli.config import load_config
+    from transformer_cli.presets import resolve_preset
 
-    settings = [load_config(config, overrides or []) for config in configs]
+    settings = [resolve_preset(load_config(config, overrides or []))[0] for config in configs]
     from transformer_cli import plots
 
     names = plots.distinct_names(configs)

@@ -12,6 +12,7 @@ from transformer_cli.config import Config, load_config
 from transformer_cli.decoding.torch_engine import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
+from transformer_cli.presets import resolve_preset
 from transformer_cli.run_folder import CheckpointIndex, RunFolder
 from transformer_cli.training.continuation import check_continuation, check_corpora, finished_because
 from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
@@ -45,6 +46,9 @@ def train(
     load_scorers(("bleu", "chrf"), config.data.target_language)
     if config.training.tensorboard:
         load_tensorboard()
+    config, preset = resolve_preset(config, progress=not quiet)
+    for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
+        print(line, file=sys.stderr)
     goes_on = run.exists() and not fresh
     with ExitStack() as stack:
         if goes_on:
