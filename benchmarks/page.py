@@ -1,0 +1,38 @@
+"""docs/benchmarks.md: each benchmark puts what it measured between its own two markers there, and the run above it."""
+
+import re
+import shlex
+import sys
+from datetime import date
+from pathlib import Path
+
+import torch
+from machine import describe_machine
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+END = "<!-- end -->"
+
+
+def describe_run(threads: int, *versions: str) -> str:
+    """The command, the machine, the threads, versions and date, as one sentence."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
+    names = dict.fromkeys([f"torch {torch.__version__}", *versions])
+    return f"`{command}`; {describe_machine()}; {threads} threads; {', '.join(names)}; {date.today().isoformat()}."
+
+
+def report(lines: list[str], write: bool) -> None:
+    """Print the lines; with `write`, they also replace what stands in the page's section of this program."""
+    print("\n".join(lines))
+    if write:
+        name = Path(sys.argv[0]).stem
+        PAGE.write_text(replace_section(PAGE.read_text(encoding="utf-8"), name, lines), encoding="utf-8")
+
+
+def replace_section(page: str, name: str, lines: list[str]) -> str:
+    """The page with these lines in the section of that name."""
+    begin = f"<!-- written by benchmarks/{name}.py --write -->"
+    sections = list(re.finditer(f"{re.escape(begin)}.*?{re.escape(END)}", page, re.DOTALL))
+    assert len(sections) == 1, f"the page has {len(sections)} sections '{begin}' … '{END}'"
+    section = "\n".join([begin, "", *lines, "", END])
+    return page[: sections[0].start()] + section + page[sections[0].end() :]

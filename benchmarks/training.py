@@ -1,0 +1,287 @@
+"""Training speed and memory against torch.nn.Transformer, Hugging Face's Marian and JoeyNMT on the same work.
+
+    python benchmarks/training.py [--threads 2] [--rounds 24] [--corpus SOURCE TARGET] [--write]
+    python benchmarks/training.py --python joeynmt=/path/to/its/python
+
+All train the same model (3+3 layers, d_model 256, d_ff 1024, 4 heads, 8,000 subwords, all embeddings one table, dropout
+0.1, post-norm) on the same length-bucketed batches of about 4,096 target tokens. Each is a process of its own, so that
+none gains from another's settings and the memory of each is known. They take turns, an update each, in an order that
+moves on by one each round; one computes at a time. Sentences are generated with Multi30k's lengths in subwords, or are
+those of a corpus, encoded by tfm. Prints and, with --write, puts into docs/benchmarks.md: target tokens a second
+(padding not counted), the ratio to others in the same round, the share of the matmul peak measured in the same rounds,
+and memory: what the process had at most, and how much of that came on top of what it had before its model was built.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from batches import Pairs, write_batches
+from page import describe_run, report
+from shape import Shape, training_flops
+
+from transformer_cli.config import Config
+from transformer_cli.data.batching import plan_epoch
+from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.text.build import build_codecs
+from transformer_cli.training.precision import choose_precision
+
+HERE = Path(__file__).parent
+WARMUP = 3  # rounds left out
+LENGTHS = {"mean": (2.71, 2.685), "deviation": (0.333, 0.296), "correlation": 0.858}  # of Multi30k de-en's logarithms
+
+
+@dataclass
+class Contender:
+    """A row of the table and the process behind it."""
+
+    key: str  # as the command line calls it
+    name: str
+    module: str  # in contenders/
+    precision: str
+    process: subprocess.Popen[str] | None = None
+    errors: IO[str] | None = None
+    failure: str | None = None
+    ready: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)  # of each round, warm-up included
+    values: list[float] = field(default_factory=list)  # the loss of each
+
+    def start(self, interpreter: str, threads: int, batches: Path, shape: Shape) -> None:
+        """Start the process and wait until its model can train."""
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        numbers = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        environment = {**os.environ, **numbers, "PYTHONPATH": str(HERE.parent), "TRANSFORMERS_OFFLINE": "1"}
+        arguments = [self.module, self.precision, str(threads), str(batches), json.dumps(asdict(shape))]
+        try:
+            self.process = subprocess.Popen(
+                [interpreter, str(HERE / "contender.py"), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.errors,
+                env=environment,
+                text=True,
+            )
+        except OSError as error:
+            self.failure = str(error)
+            return
+        self.ready = self._read()
+
+    def step(self) -> None:
+        """One update."""
+        answer = self._ask("step")
+        if answer:
+            self.seconds.append(answer["seconds"])
+            self.values.append(answer["value"])
+
+    def end(self) -> None:
+        """End the process, which tells what memory it took."""
+        self.memory = self._ask("end")
+        if self.process:
+            self.process.wait()
+
+    def _ask(self, command: str) -> dict[str, Any]:
+        if self.failure is not None or self.process is None:
+            return {}
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it has ended; its last words follow
+            print(command, file=self.process.stdin, flush=True)
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        assert self.errors is not None
+        line = self.process.stdout.readline()
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        self.errors.seek(0)
+        words = [text.strip() for text in self.errors.read().splitlines() if text.strip()]
+        self.failure = words[-1] if words else f"ended with exit code {self.process.wait()}"
+        return {}
+
+
+def contenders(names: list[str]) -> list[Contender]:
+    """Those that take part. What `precision: auto` is on this machine is told by its row."""
+    fastest = choose_precision("auto", torch.device("cpu"))
+    known = [
+        Contender("tfm", "tfm, float32", "tfm", "fp32"),
+        Contender("tfm-auto", f"tfm, `precision: auto` ({fastest})", "tfm", "auto"),
+        Contender("torch", "torch.nn.Transformer, float32", "plain", "fp32"),
+        Contender("torch-bf16", "torch.nn.Transformer, bf16 autocast", "plain", "bf16"),
+        Contender("marian", "Hugging Face MarianMTModel, float32", "marian", "fp32"),
+        Contender("marian-bf16", "Hugging Face MarianMTModel, bf16 autocast", "marian", "bf16"),
+        Contender("joeynmt", "JoeyNMT, float32", "joey", "fp32"),
+        Contender("peak-fp32", "matmul peak, float32", "matmul", "fp32"),
+        Contender("peak-bf16", "matmul peak, bf16", "matmul", "bf16"),
+    ]
+    return [entry for entry in known if entry.key in names or entry.module == "matmul"]
+
+
+def generate_sentences(count: int, vocabulary: int) -> Pairs:
+    """Ids of Zipf's distribution in sentences of Multi30k's lengths in subwords (log-normal, both sides correlated)."""
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(2, count, generator=generator)
+    correlation = LENGTHS["correlation"]
+    noise[1] = correlation * noise[0] + (1 - correlation**2) ** 0.5 * noise[1]
+    means, deviations = (torch.tensor(LENGTHS[key])[:, None] for key in ("mean", "deviation"))
+    lengths = (means + deviations * noise).exp().round().clamp(4, 60).long() - 1  # without </s>
+    shares = 1 / torch.arange(1, vocabulary - 3, dtype=torch.float64)
+    ids = (torch.multinomial(shares, int(lengths.sum()), replacement=True, generator=generator) + 4).tolist()
+    pairs, start = [], 0
+    for source, target in lengths.t().tolist():
+        pairs.append((ids[start : start + source], ids[start + source : start + source + target]))
+        start += source + target
+    return pairs
+
+
+def encode_corpus(source: str, target: str, vocabulary: int) -> Pairs:
+    """A parallel corpus in subwords that tfm trains on it."""
+    corpus = TextCorpus(source, target)
+    side = {"source": source, "target": target}
+    config = Config.model_validate(
+        {
+            "data": {"source_language": "de", "target_language": "en", "train": side, "valid": side},
+            "vocabulary": {"size": vocabulary},
+        }
+    )
+    codecs, _ = build_codecs(config, corpus.pairs)
+    encoded = ((codecs.source.encode(a), codecs.target.encode(b)) for a, b in corpus.pairs())
+    return [(list(a), list(b)) for a, b in encoded if 0 < len(a) <= 256 and 0 < len(b) <= 256]
+
+
+def make_batches(pairs: Pairs, target_tokens: int, count: int) -> tuple[list[Pairs], int]:
+    """Batches of tfm's own plan that hold about so many target tokens; with the `batch_tokens` that this takes."""
+    lengths = torch.tensor([(len(source) + 1, len(target) + 1) for source, target in pairs]).numpy()
+    batch_tokens = target_tokens
+    for _ in range(3):  # a batch's size includes padding, and counts the longer side
+        plan = plan_epoch(lengths[:, 0], lengths[:, 1], batch_tokens=batch_tokens, seed=1, epoch=0)
+        batch_tokens = round(batch_tokens * target_tokens * len(plan) / int(lengths[:, 1].sum()))
+    plan = plan_epoch(lengths[:, 0], lengths[:, 1], batch_tokens=batch_tokens, seed=1, epoch=0)
+    chosen = [plan[number % len(plan)].tolist() for number in range(count)]
+    return [[pairs[pair] for pair in batch] for batch in chosen], batch_tokens
+
+
+def run_rounds(entries: list[Contender], rounds: int) -> None:
+    """Each an update in turn; who begins moves on by one each round, so that none always follows the same other."""
+    for number in range(rounds + WARMUP):
+        for place in range(len(entries)):
+            entries[(number + place) % len(entries)].step()
+        told = f"round {number + 1} of {rounds + WARMUP}"
+        print(f"\r{told}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+
+def speeds(entry: Contender, tokens: list[int]) -> list[float]:
+    """Target tokens a second in each measured round."""
+    times = entry.seconds[WARMUP:]
+    return [count / seconds for count, seconds in zip(tokens[WARMUP:], times, strict=True)]
+
+
+def ratio(entry: Contender, other: Contender | None) -> str:
+    """The median of how many times as fast, round by round."""
+    if other is None or other.failure is not None:
+        return "–"
+    pairs = zip(entry.seconds[WARMUP:], other.seconds[WARMUP:], strict=True)
+    return f"{statistics.median(theirs / ours for ours, theirs in pairs):.2f}"
+
+
+def table(entries: list[Contender], batches: list[Pairs], shape: Shape) -> list[str]:
+    """The rows, as Markdown."""
+    tokens = [sum(len(target) + 1 for _, target in batch) for batch in batches]
+    flops = training_flops(shape, [(len(s) + 1, len(t) + 1) for batch in batches[WARMUP:] for s, t in batch])
+    per_token = flops / sum(tokens[WARMUP:])
+    peaks = {entry.precision: max(entry.values[WARMUP:]) for entry in entries if entry.module == "matmul"}
+    plain, marian = (next((entry for entry in entries if entry.key == key), None) for key in ("torch", "marian"))
+    lines = [
+        "| | target tokens/s | quartiles | range | ÷ torch | ÷ Marian | of the peak | working memory | whole process |",
+        "| --- | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for entry in entries:
+        if entry.module == "matmul":
+            continue
+        if entry.failure is not None:
+            lines.append(f"| {entry.name} | did not run: {entry.failure[:100]} |" + " |" * 7)
+            continue
+        values = speeds(entry, tokens)
+        low, median, high = statistics.quantiles(values, n=4)
+        precision = "fp32" if entry.precision == "fp32" else choose_precision("auto", torch.device("cpu"))
+        cells = [
+            f"{median:,.0f}",
+            f"{low:,.0f}–{high:,.0f}",
+            f"{min(values):,.0f}–{max(values):,.0f}",
+            ratio(entry, plain),
+            ratio(entry, marian),
+            f"{median * per_token / peaks[precision]:.0%}",
+            f"{entry.memory['working'] / 1e9:.2f} GB",
+            f"{entry.memory['peak'] / 1e9:.2f} GB",
+        ]
+        lines.append(f"| {entry.name} | {' | '.join(cells)} |")
+    best = " and ".join(f"{peak / 1e9:,.0f} GFLOP/s in {name}" for name, peak in peaks.items())
+    lines += ["", f"An update needs {per_token / 1e6:.1f} MFLOP a target token; the matmul peak was {best}."]
+    return lines
+
+
+def describe_rounds(
+    options: argparse.Namespace, entries: list[Contender], batches: list[Pairs], size: int
+) -> list[str]:
+    """What was run, on what, when."""
+    tokens = [sum(len(target) + 1 for _, target in batch) for batch in batches[WARMUP:]]
+    versions = [text for entry in entries for text in entry.ready.get("versions", [])]
+    return [
+        describe_run(options.threads, *versions),
+        f"{options.rounds} rounds after {WARMUP} to warm up, a batch of its own in each: "
+        f"{statistics.mean(tokens):,.0f} target tokens on average ({min(tokens):,} to {max(tokens):,}; `batch_tokens` {size:,}).",
+        "",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2, help="of each contender (default 2)")
+    parser.add_argument("--rounds", type=int, default=24, help="measured (default 24)")
+    parser.add_argument("--target-tokens", type=int, default=4096, help="of a batch, about (default 4096)")
+    parser.add_argument("--corpus", nargs=2, metavar=("SOURCE", "TARGET"), help="real sentences, one a line")
+    parser.add_argument(
+        "--contenders",
+        default="tfm,tfm-auto,torch,torch-bf16,marian,marian-bf16,joeynmt",
+        help="which take part (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="NAME=PATH", help="the interpreter of one of them"
+    )
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    options = parser.parse_args()
+    interpreters = dict(item.split("=", 1) for item in options.python)
+    shape = Shape()
+    pairs = encode_corpus(*options.corpus, shape.vocabulary) if options.corpus else None
+    pairs = pairs or generate_sentences(29_000, shape.vocabulary)
+    batches, size = make_batches(pairs, options.target_tokens, options.rounds + WARMUP)
+    entries = contenders(options.contenders.split(","))
+    with tempfile.TemporaryDirectory(prefix="tfm-training-") as folder:
+        path = Path(folder) / "batches.npz"
+        write_batches(path, batches)
+        for entry in entries:
+            entry.start(interpreters.get(entry.key, sys.executable), options.threads, path, shape)
+        try:
+            run_rounds(entries, options.rounds)
+        finally:
+            for entry in entries:
+                entry.end()
+    report(describe_rounds(options, entries, batches, size) + table(entries, batches, shape), options.write)
+    losses = (f"{entry.name} {entry.values[-1]:.2f}" for entry in entries if entry.module != "matmul" and entry.values)
+    print(f"\nlast loss: {'; '.join(losses)}")
+
+
+if __name__ == "__main__":
+    main()
