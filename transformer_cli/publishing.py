@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -37,50 +37,64 @@ class _Manifest:
 def atomic_write(path: str | Path, content: str | bytes) -> None:
     """Give the file this content, on the disk when this returns; at any kill it has the old content or the new.
 
-    Raises `OSError`; the old file stays then, and nothing half-written with it.
+    Raises `OSError` that names the file; the old one stays then, and nothing half-written with it.
     """
     path = Path(path)
     temporary = _temporary(path)
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        delete(temporary)
-        raise
-    sync_folder(path.parent)
+    with naming(path):
+        try:
+            with open(temporary, "xb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            delete(temporary)
+            raise
+        sync_folder(path.parent)
 
 
 def publish(folder: Path, write: Callable[[Path], None]) -> Path:
     """Let `write` fill a temporary sibling, add its manifest, and rename it to `folder` once all is on the disk.
 
     A folder of that name is replaced: renamed aside first (`locate` finds it there if a kill comes in between),
-    deleted last. Whatever `write` or the disk raises goes up, with the temporary removed and the old folder back.
+    deleted last. What `write` or the disk raises goes up (`OSError` naming the folder), with the temporary removed and
+    the old folder back.
     """
     temporary = _temporary(folder)
     replaced = folder.with_name(REPLACED + folder.name)
-    try:
-        temporary.mkdir()
-        write(temporary)
-        reach("before-fsync")
-        _write_manifest(temporary)
-        reach("after-fsync")
-        if os.path.lexists(folder):
-            remove(replaced)
-            os.replace(folder, replaced)
-        os.replace(temporary, folder)
-    except BaseException:
-        if locate(folder) == replaced:
-            with contextlib.suppress(OSError):  # `locate` finds it under that name too
-                os.replace(replaced, folder)
-        delete(temporary)
-        raise
-    reach("after-rename")
-    sync_folder(folder.parent)
+    with naming(folder):
+        try:
+            temporary.mkdir()
+            write(temporary)
+            reach("before-fsync")
+            _write_manifest(temporary)
+            reach("after-fsync")
+            if os.path.lexists(folder):
+                remove(replaced)
+                os.replace(folder, replaced)
+            os.replace(temporary, folder)
+        except BaseException:
+            if locate(folder) == replaced:
+                with contextlib.suppress(OSError):  # `locate` finds it under that name too
+                    os.replace(replaced, folder)
+            delete(temporary)
+            raise
+        reach("after-rename")
+        sync_folder(folder.parent)
     remove(replaced)
     return folder
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an `OSError` inside name the path that the user knows, not a temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _write_manifest(folder: Path) -> None:

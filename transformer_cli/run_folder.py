@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from pydantic import Field
 
@@ -26,6 +26,8 @@ from transformer_cli.publishing import (
     delete,
     is_complete,
     locate,
+    manifest_names,
+    naming,
     publish,
     read_json,
     remove,
@@ -144,24 +146,36 @@ class RunFolder:
 
         Raises `UserError` where another process holds it.
         """
+        path = self.path / ".lock"
+        with contextlib.ExitStack() as stack:
+            while True:
+                try:
+                    file = stack.enter_context(open(path, "a", encoding="utf-8"))
+                except OSError as error:
+                    raise _not_writable(self.path, error) from None
+                self._hold(file)
+                if _is_open(file, path):
+                    break  # else: its holder removed it after we had opened it
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    if _is_open(file, path):  # else: the folder was renamed, and this is another's
+                        path.unlink()
+
+    def _hold(self, file: IO[str]) -> None:
         import fcntl  # training only: where a system has none, models can still be used
 
         try:
-            file = open(self.path / ".lock", "a", encoding="utf-8")  # noqa: SIM115  (closed below)
+            # Not flock: data workers would inherit it, and hold it for seconds after a killed trainer.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise _not_writable(self.path, error) from None
-        with file:
-            try:
-                # Not flock: data workers would inherit it, and hold it for seconds after a killed trainer.
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.EACCES):
-                    raise UserError(
-                        f"{self.path}: another tfm is training here; wait for it, or choose another folder with --out"
-                    ) from None
-                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                    raise  # else: a file system without locks; to train without one beats not to train
-            yield
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise UserError(
+                    f"{self.path}: another tfm is training here; wait for it, or choose another folder with --out"
+                ) from None
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise  # else: a file system without locks; to train without one beats not to train
 
     # --- the index ------------------------------------------------------------------------------------------------
 
@@ -176,9 +190,31 @@ class RunFolder:
             if not is_complete(locate(self.path / name)):
                 raise UserError(
                     f"{self.index_path}: names {name}, which is missing or incomplete in {self.path}; "
-                    "copy the whole folder again, or begin anew with --fresh"
+                    f"copy the whole folder again, or {self._way_back()}"
                 )
         return index
+
+    def check_last(self, index: CheckpointIndex) -> None:
+        """Raise `UserError` where a file of the last checkpoint is damaged; it tells how to go on from another."""
+        if index.last is not None:
+            folder = self.step_folder(index.last)
+            try:
+                verify(folder, manifest_names(folder))
+            except UserError as error:
+                raise UserError(f"{error}, or {self._way_back()}") from None
+
+    def _way_back(self) -> str:
+        """How to go on from the newest whole checkpoint: never by itself, for updates may be lost."""
+        damaged = [INDEX]  # without it, the complete steps found count
+        for step in reversed(self._complete_steps()):
+            folder = self.step_folder(step)
+            try:
+                verify(folder, manifest_names(folder))
+            except UserError:
+                damaged.append(folder.name)
+            else:
+                return f"go on from step {step:,}, which is whole: move {' and '.join(damaged)} out of the folder"
+        return "begin anew with --fresh"
 
     def write_index(self, index: CheckpointIndex) -> None:
         """Replace `checkpoints.json` atomically; every folder named must be published before."""
@@ -276,11 +312,11 @@ class RunFolder:
             for key, value in event.items()
         }
         line = json.dumps(finite, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace") + b"\n"
-        with open(self.metrics_path, "ab", buffering=0) as file:
+        with naming(self.metrics_path), open(self.metrics_path, "ab", buffering=0) as file:
             start = file.tell()
             try:
                 if file.write(line) < len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.metrics_path))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError:
                 with contextlib.suppress(OSError):
                     file.truncate(start)  # no half line: the next event would be glued to it
@@ -294,6 +330,14 @@ class RunFolder:
         kept = [line for line in lines if _is_event(line, step)]
         if len(kept) < len(lines):
             atomic_write(self.metrics_path, b"".join(kept))
+
+
+def _is_open(file: IO[str], path: Path) -> bool:
+    """Whether the path still leads to the file that is open."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _is_event(line: bytes, last_step: int) -> bool:

@@ -111,20 +111,17 @@ class Saver:
             save_training_state(folder, snapshot.state)
 
         try:
-            folder = self.run.publish(name, write)
+            self.run.publish(name, write)
             index = self._index_with(snapshot)
-            try:
-                self.run.write_index(index)
-            except OSError:
-                if snapshot.step not in self._index.steps:  # nobody would ever look at it or delete it
-                    remove(folder)
-                raise
-            reach("after-index")
-            self.run.prune(index.names())
+            self.run.write_index(index)
         except OSError as error:
+            if snapshot.step not in self._index.steps:
+                remove(self.run.path / name)  # not named by the index, it would only take room
             last = "no step is" if self._index.last is None else f"step {self._index.last:,} is"
             advice = f"this step is not saved, {last}; mend that, and the same command goes on from there"
-            raise OSError(error.errno, f"{error.strerror}; {advice}", str(self.run.path / name)) from error
+            raise OSError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
+        reach("after-index")
+        self.run.prune(index.names())
         return index
 
     def _index_with(self, snapshot: Snapshot) -> CheckpointIndex:
