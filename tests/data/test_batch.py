@@ -33,12 +33,18 @@ def test_rows_are_the_pairs_with_specials(pairs: list[tuple[list[int], list[int]
     assert batch.target_input.shape == batch.target_output.shape
     assert batch.target_output.shape[1] == max(len(target) for _, target in pairs) + 1
     assert batch.target_tokens == int((batch.target_output != PAD).sum())
+    taken = batch.target_output.flatten()[batch.target_places].tolist()
+    assert taken == [token for _, target in pairs for token in [*target, EOS]]
+    if len(pairs) > 1:
+        first, second = batch.halves()
+        assert torch.cat([first.source, second.source]).equal(batch.source)
+        assert first.target_tokens + second.target_tokens == batch.target_tokens
 
 
 def test_a_batch_survives_other_processes_and_devices() -> None:
     batch = Batch.from_ids([([5, 6], [7]), ([8], [9, 10, 11])])
     for other in (copy.deepcopy(batch), batch.to("cpu")):  # a copy goes through the same form as a message
         assert other.target_tokens == batch.target_tokens
-        for name in ("source", "source_mask", "target_input", "target_output"):
+        for name in ("source", "source_mask", "target_input", "target_output", "target_places"):
             assert torch.equal(getattr(other, name), getattr(batch, name))
     assert batch.to("meta").source.device.type == "meta"

@@ -16,10 +16,12 @@ import torch
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import (
+    START,
     Position,
     SubwordSampling,
+    UpdateBatches,
     largest_batch,
-    load_batches,
+    load_updates,
     plan_corpus,
     read_batch,
 )
@@ -43,12 +45,18 @@ def sampling(subword_codecs: Codecs) -> SubwordSampling:
     return SubwordSampling(subword_codecs, strength=0.2, seed=SEED, max_length=60)
 
 
-def load(encoded: EncodedCorpus, count: int, **options: Any) -> list[Content]:
-    batches = load_batches(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, **options)
-    return [
-        (position, b.source.tolist(), b.target_input.tolist(), b.target_output.tolist(), b.target_tokens)
-        for position, b in islice(batches, count)
-    ]
+def load(encoded: EncodedCorpus, count: int, start: Position = START, **options: Any) -> list[Content]:
+    """Batch after batch, each with its own place."""
+    if start.batch == epoch_length(encoded, start.epoch):
+        start = Position(start.epoch + 1, 0)
+        options = {"start": Position(start.epoch - 1, epoch_length(encoded, start.epoch - 1)), **options}
+    updates = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, **{"start": start, **options})
+    contents = []
+    for update in islice(updates, count):
+        (b,) = update.batches
+        contents.append((start, b.source.tolist(), b.target_input.tolist(), b.target_output.tolist(), b.target_tokens))
+        start = update.next_position
+    return contents
 
 
 def epoch_length(encoded: EncodedCorpus, epoch: int) -> int:
@@ -90,6 +98,48 @@ def test_any_position_resumes(encoded: EncodedCorpus, sampling: SubwordSampling,
     # behind the last batch of an epoch comes the first of the next
     after = load(encoded, 6, start=Position(0, first_epoch), workers=workers, **options)
     assert after == straight[first_epoch:]
+
+
+def rows(updates: Iterator[UpdateBatches], count: int) -> list[tuple[Position, list[list[Any]]]]:
+    return [(update.next_position, [b.source.tolist() for b in update.batches]) for update in islice(updates, count)]
+
+
+@pytest.mark.parametrize("start", [Position(0, 0), Position(0, 3), Position(1, 1)])
+@pytest.mark.parametrize(("accumulation", "ranks"), [(3, 1), (1, 3), (2, 2), (4, 5)])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_update_takes_the_next_batches_of_one_epoch_and_its_ranks_deal_them_out(
+    encoded: EncodedCorpus, accumulation: int, ranks: int, start: Position, workers: int
+) -> None:
+    options: dict[str, Any] = {"batch_tokens": BATCH_TOKENS, "seed": SEED, "start": start, "workers": workers}
+    size = accumulation * ranks
+    shares = [
+        rows(load_updates(encoded, accumulation=accumulation, rank=rank, ranks=ranks, **options), 12)
+        for rank in range(ranks)
+    ]
+    one_by_one = load(encoded, 12 * size, start=start)
+    dealt = []
+    for update in zip(*shares, strict=True):
+        (after,) = {position for position, _ in update}  # the same for all ranks
+        batches = [batch for _, share in update for batch in share]
+        assert [len(share) for _, share in update] == [len(range(rank, len(batches), ranks)) for rank in range(ranks)]
+        assert len(batches) == size or after.batch == 0, "only an epoch's last update may be smaller"
+        in_turn = [share[turn] for turn in range(accumulation) for _, share in update if turn < len(share)]
+        epochs = {place.epoch for place, *_ in one_by_one[len(dealt) : len(dealt) + len(in_turn)]}
+        assert len(epochs) == 1, "an update never takes batches of two epochs"
+        dealt += in_turn
+        assert [place for place, *_ in one_by_one[len(dealt) :][:1]] in ([after], [])
+    assert dealt == [source for _, source, *_ in one_by_one[: len(dealt)]]
+    assert len(dealt) > epoch_length(encoded, start.epoch) - start.batch
+
+
+def test_lengths_are_padded_to_a_multiple(encoded: EncodedCorpus) -> None:
+    update = next(load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, pad_to=8))
+    plain = next(load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED))
+    (wide,), (narrow,) = update.batches, plain.batches
+    assert wide.source.size(1) % 8 == wide.target_input.size(1) % 8 == wide.target_output.size(1) % 8 == 0
+    assert wide.source.size(1) - narrow.source.size(1) < 8
+    assert wide.source[:, : narrow.source.size(1)].equal(narrow.source)
+    assert wide.target_tokens == narrow.target_tokens
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -179,20 +229,22 @@ def worker_processes(batches: Iterator[Any]) -> set[int]:
 def test_workers_outlive_the_signals_of_a_terminal(encoded: EncodedCorpus) -> None:
     """Ctrl-C and a scheduler's SIGTERM reach the whole process group; the trainer still needs its next batches."""
     expected = load(encoded, 12)
-    batches = load_batches(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=2)
+    batches = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=2)
     workers = worker_processes(batches)
     assert len(workers) == 2
     for number in (signal.SIGINT, signal.SIGTERM):
         for worker in workers:
             os.kill(worker, number)
     time.sleep(0.1)
-    assert [b.source.tolist() for _, b in islice(batches, 11)] == [source for _, source, *_ in expected[1:]]
+    assert [update.batches[0].source.tolist() for update in islice(batches, 11)] == [
+        source for _, source, *_ in expected[1:]
+    ]
     del batches
 
 
 def test_workers_end_with_the_iterator(encoded: EncodedCorpus) -> None:
     before = children()
-    batches = load_batches(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=1)
+    batches = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=1)
     assert worker_processes(batches)
     del batches
     assert children() == before

@@ -9,7 +9,7 @@ import torch
 from transformer_cli import Translator
 from transformer_cli.config import Config, ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.loader import Position
+from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.model.build import build_model
 from transformer_cli.run_folder import WEIGHTS, RunFolder
 from transformer_cli.training.loop import build_optimizer, train_steps
@@ -28,7 +28,7 @@ def losses(device: str, precision: str) -> list[float]:
     shape = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=32, heads=4, d_ff=64, dropout=0.0)
     objective = TranslationObjective(build_model(shape, 12, 12).to(device), 0.1)
     config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
-    batches = ((Position(0, number), BATCH) for number in range(5))
+    batches = (UpdateBatches(Position(0, number + 1), [BATCH]) for number in range(5))
     optimizer, place = build_optimizer(objective, config), Precision(precision, torch.device(device))
     return [update.loss for update in train_steps(objective, optimizer, place, config, batches)]
 

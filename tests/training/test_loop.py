@@ -7,20 +7,16 @@ import torch
 
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.loader import Position
+from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.model.decoder import DecoderOutput
 from transformer_cli.model.generator import Generator
-from transformer_cli.training.loop import (
-    MAX_SKIPPED,
-    Update,
-    build_optimizer,
-    group_updates,
-    train_steps,
-)
+from transformer_cli.training.loop import Update, build_optimizer, train_steps
+from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
+from transformer_cli.training.stopping import Stop
 
 CPU = torch.device("cpu")
 VOCABULARY = 20
@@ -42,12 +38,17 @@ def pairs(count: int, seed: int = 0) -> list[tuple[list[int], list[int]]]:
     return [(sentence(), sentence()) for _ in range(count)]
 
 
-def plan(*groups: Sequence[tuple[list[int], list[int]]], epoch: int = 0) -> Iterator[tuple[Position, Batch]]:
-    return ((Position(epoch, number), Batch.from_ids(group)) for number, group in enumerate(groups))
+Pairs = Sequence[tuple[list[int], list[int]]]
+
+
+def plan(*groups: Pairs, accumulation: int = 1) -> Iterator[UpdateBatches]:
+    batches = [Batch.from_ids(group) for group in groups]
+    for number in range(0, len(batches), accumulation):
+        yield UpdateBatches(Position(0, number + accumulation), batches[number : number + accumulation])
 
 
 def run(
-    batches: Iterator[tuple[Position, Batch]], model: TranslationObjective | None = None, **training: Any
+    batches: Iterator[UpdateBatches], model: TranslationObjective | None = None, **training: Any
 ) -> tuple[TranslationObjective, list[Update]]:
     model = model or objective()
     defaults = {"schedule": "constant", "warmup_steps": 0, "peak_learning_rate": 0.01, "epsilon": 1e-4}
@@ -67,7 +68,7 @@ def test_accumulation_and_batching_never_change_the_update() -> None:
     one, (update,) = run(plan(sentences))
     lopsided = sorted(sentences, key=lambda pair: len(pair[1]))
     for groups in ([sentences[:6], sentences[6:]], [lopsided[:1], lopsided[1:9], lopsided[9:]]):
-        other, (same,) = run(plan(*groups), accumulation=len(groups))
+        other, (same,) = run(plan(*groups, accumulation=len(groups)))
         torch.testing.assert_close(weights(other), weights(one), rtol=0, atol=1e-10)
         assert same.target_tokens == update.target_tokens == sum(len(target) + 1 for _, target in sentences)
         assert math.isclose(same.loss, update.loss, rel_tol=1e-10)
@@ -83,19 +84,6 @@ def test_the_update_is_adams_on_the_mean_loss_of_its_tokens() -> None:
     torch.optim.Adam(theirs.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-4).step()
     torch.testing.assert_close(weights(ours), weights(theirs), rtol=0, atol=1e-10)
     assert math.isclose(update.loss, loss.item(), rel_tol=1e-10)
-
-
-def test_an_update_never_takes_batches_of_two_epochs() -> None:
-    batches = [Batch.from_ids(pairs(1))] * 8
-    places = [Position(0, n) for n in range(5)] + [Position(1, n) for n in range(3)]
-    grouped = [(after, len(group)) for after, group in group_updates(zip(places, batches, strict=True), 2)]
-    assert grouped == [((0, 2), 2), ((0, 4), 2), ((1, 0), 1), ((1, 2), 2), ((1, 3), 1)]
-
-
-def test_grouping_resumes_between_updates() -> None:
-    batches = [Batch.from_ids(pairs(1))] * 4
-    places = [Position(0, n) for n in range(2, 6)]
-    assert [after for after, _ in group_updates(zip(places, batches, strict=True), 2)] == [(0, 4), (0, 6)]
 
 
 def test_clipping_bounds_the_gradient() -> None:
@@ -116,29 +104,120 @@ def test_weight_decay_spares_norms_and_biases() -> None:
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+def poisoned(poison: float, *numbers: int) -> TranslationObjective:
+    """An objective whose gradient is spoilt in these backward passes, from 1."""
     model = objective()
-    poison = next(iter(model.parameters()))
     calls = 0
 
-    def poison_once(gradient: torch.Tensor) -> torch.Tensor:
+    def spoil(gradient: torch.Tensor) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        return gradient * math.nan if calls == 2 else gradient
+        return gradient * poison if calls in numbers else gradient
 
-    poison.register_hook(poison_once)  # type: ignore[no-untyped-call]
+    next(iter(model.parameters())).register_hook(spoil)  # type: ignore[no-untyped-call]
+    return model
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_changes_nothing(poison: float) -> None:
     sentences = pairs(9)
-    model, updates = run(plan(sentences[:3], sentences[3:6], sentences[6:]), model)
-    assert [(update.step, update.next_position) for update in updates] == [(1, (0, 1)), (2, (0, 3))]
-    without, _ = run(plan(sentences[:3], sentences[6:]))
+    groups = sentences[:3], sentences[3:6], sentences[6:]
+    model, updates = run(plan(*groups), poisoned(poison, 2))
+    assert [(update.step, update.next_position, update.applied) for update in updates] == [
+        (1, (0, 1), True),
+        (1, (0, 2), False),
+        (2, (0, 3), True),
+    ]
+    without, _ = run(plan(groups[0], groups[2]))
     assert torch.equal(weights(model), weights(without))
 
 
-def test_divergence_is_an_error() -> None:
+def test_a_loss_that_is_not_finite_changes_nothing() -> None:
+    class Poisoned(TranslationObjective):
+        def forward(self, batch: Batch) -> Loss:
+            loss = super().forward(batch)
+            return loss._replace(smoothed=loss.smoothed + math.nan)  # its gradient is finite all the same
+
     model = objective()
-    next(iter(model.parameters())).register_hook(lambda gradient: gradient * math.inf)  # type: ignore[no-untyped-call]
-    with pytest.raises(UserError, match="diverged at step 0"):
-        run(plan(*[pairs(1)] * (MAX_SKIPPED + 1)), model)
+    before = weights(model)
+    poisonous = Poisoned(model.model, 0.1)
+    _, (update,) = run(plan(pairs(3)), poisonous)
+    assert not update.applied
+    assert math.isfinite(update.gradient_norm)
+    assert torch.equal(weights(model), before)
+
+
+def test_divergence_is_an_error() -> None:
+    groups = [pairs(1)] * 5
+    with pytest.raises(UserError, match="diverged at step 2: 3 updates in a row"):
+        run(plan(*groups), poisoned(math.inf, 3, 4, 5), max_skipped=3)
+    _, updates = run(plan(*groups), poisoned(math.inf, 1, 2, 4, 5), max_skipped=3)  # never three in a row
+    assert [update.applied for update in updates] == [False, False, True, False, False]
+
+
+def test_an_overflow_of_fp16_is_told_apart_and_lowers_the_scale() -> None:
+    model = objective(dtype=torch.float32)
+    config = TrainingConfig(
+        schedule="constant", warmup_steps=0, peak_learning_rate=1e-3, precision="fp16", max_skipped=1
+    )
+    precision = Precision("fp16", CPU)
+    precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    steps = train_steps(model, build_optimizer(model, config), precision, config, plan(*[pairs(4)] * 24))
+    outcomes = [(update.applied, update.overflow) for update in steps]
+    assert outcomes[0] == (False, True), "the scale fits after all: begin with a larger one"
+    assert outcomes[-1] == (True, False)
+    assert all(applied != overflow for applied, overflow in outcomes)
+    assert precision.scaler.get_scale() < 2.0**24
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_batch_that_memory_does_not_hold_is_halved_until_it_does(
+    batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [pairs(8, seed) for seed in range(batches)]
+    plenty, (expected,) = run(plan(*groups, accumulation=batches))
+    real = TranslationObjective.forward
+
+    def forward(self: TranslationObjective, batch: Batch) -> Loss:
+        if len(batch.source) > 3:
+            raise torch.OutOfMemoryError("no memory")
+        return real(self, batch)
+
+    monkeypatch.setattr(TranslationObjective, "forward", forward)
+    model, (update,) = run(plan(*groups, accumulation=batches))
+    assert update.halvings == 3 * batches  # 8 → 4 + 4 → 2 + 2 + 4 → 2 + 2 + 2 + 2
+    assert update.target_tokens == expected.target_tokens
+    assert math.isclose(update.loss, expected.loss, rel_tol=1e-12)
+    torch.testing.assert_close(weights(model), weights(plenty), rtol=0, atol=1e-10)
+
+
+def test_a_single_sentence_that_memory_does_not_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self: TranslationObjective, batch: Batch) -> Loss:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(TranslationObjective, "forward", forward)
+    with pytest.raises(UserError, match=r"a single sentence of .* source .*data\.max_length"):
+        run(plan(pairs(4)))
+
+
+def test_other_errors_are_no_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self: TranslationObjective, batch: Batch) -> Loss:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(TranslationObjective, "forward", forward)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        run(plan(pairs(4)))
+
+
+def test_a_signal_comes_with_the_update() -> None:
+    model, config = objective(), TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
+    stop = Stop()
+    steps = train_steps(
+        model, build_optimizer(model, config), Precision("fp32", CPU), config, plan(*[pairs(2)] * 2), stop=stop
+    )
+    assert next(steps).signal is None
+    stop.signal_number = 15
+    assert next(steps).signal == 15
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformer_cli.checkpoint import TrainingState
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.loader import Position
+from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.training.loop import build_optimizer, train_steps
@@ -51,7 +51,7 @@ class Session:
         self.precision = Precision("fp32", torch.device("cpu"))
 
     def train(self, updates: int) -> None:
-        batches = ((Position(0, number), BATCH) for number in range(updates))
+        batches = (UpdateBatches(Position(0, number + 1), [BATCH]) for number in range(updates))
         list(train_steps(self.objective, self.optimizer, self.precision, CONFIG, batches))
 
     def capture(self) -> TrainingState:

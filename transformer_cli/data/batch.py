@@ -1,7 +1,7 @@
 """A batch as the model sees it: padded tensors with the specials in place. Made by the loader, evaluation and tests."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -23,22 +23,43 @@ class Batch:
     source_mask: Tensor  # (B, 1, 1, S) bool: True where there is a token
     target_input: Tensor  # (B, T) int64: <s> y
     target_output: Tensor  # (B, T) int64: y </s>
-    target_tokens: int  # of target_output, padding not included
+    target_places: Tensor  # (N,) int64: where target_output, flattened, holds a token; found here, where nobody waits
+
+    @property
+    def target_tokens(self) -> int:
+        """N, the tokens of `target_output`, padding not included."""
+        return len(self.target_places)
 
     @classmethod
-    def from_ids(cls, pairs: Sequence[tuple[Ids, Ids]]) -> "Batch":
-        """Pad pairs of (source ids, target ids), both without specials, and add the specials."""
+    def from_ids(cls, pairs: Sequence[tuple[Ids, Ids]], pad_to: int = 1) -> "Batch":
+        """Pad pairs of (source ids, target ids), both without specials, and add the specials.
+
+        S and T are the longest lengths, rounded up to multiples of `pad_to`.
+        """
         sources = [np.asarray(source, dtype=np.int64) for source, _ in pairs]
         targets = [np.asarray(target, dtype=np.int64) for _, target in pairs]
-        source = torch.from_numpy(_pad(sources, last=EOS))
-        target_output = torch.from_numpy(_pad(targets, last=EOS))
+        return cls._of(
+            torch.from_numpy(_pad(sources, pad_to, last=EOS)),
+            torch.from_numpy(_pad(targets, pad_to, first=BOS)),
+            torch.from_numpy(_pad(targets, pad_to, last=EOS)),
+        )
+
+    @classmethod
+    def _of(cls, source: Tensor, target_input: Tensor, target_output: Tensor) -> "Batch":
         return cls(
             source=source,
             source_mask=(source != PAD)[:, None, None, :],
-            target_input=torch.from_numpy(_pad(targets, first=BOS)),
+            target_input=target_input,
             target_output=target_output,
-            target_tokens=sum(len(target) + 1 for target in targets),
+            target_places=(target_output.flatten() != PAD).nonzero().squeeze(1),
         )
+
+    def halves(self) -> tuple["Batch", "Batch"]:
+        """The first and the second half of the sentences, of which there must be two at least."""
+        middle = len(self.source) // 2
+        assert middle, "a single sentence cannot be halved"
+        parts = (self.source, self.target_input, self.target_output)
+        return Batch._of(*(part[:middle] for part in parts)), Batch._of(*(part[middle:] for part in parts))
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
         """The same batch on another device; from pinned memory the copy runs beside the computation."""
@@ -51,37 +72,26 @@ class Batch:
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel between processes as bytes through a pipe: torch would open a shared file and a socket for each
         tensor, which takes far longer than copying what little a batch holds."""
-        tensors = (self.source, self.source_mask, self.target_input, self.target_output)
-        return _from_arrays, (*(tensor.numpy() for tensor in tensors), self.target_tokens)
+        return _from_arrays, tuple(getattr(self, field.name).numpy() for field in fields(self))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(
-            source=change(self.source),
-            source_mask=change(self.source_mask),
-            target_input=change(self.target_input),
-            target_output=change(self.target_output),
-            target_tokens=self.target_tokens,
-        )
+        return Batch(*(change(getattr(self, field.name)) for field in fields(self)))
 
 
-def _from_arrays(
-    source: Array, source_mask: Array, target_input: Array, target_output: Array, target_tokens: int
-) -> Batch:
-    return Batch(
-        source=torch.from_numpy(source),
-        source_mask=torch.from_numpy(source_mask),
-        target_input=torch.from_numpy(target_input),
-        target_output=torch.from_numpy(target_output),
-        target_tokens=target_tokens,
-    )
+def _from_arrays(*arrays: Array) -> Batch:
+    return Batch(*map(torch.from_numpy, arrays))
 
 
 def _pad(
-    rows: Sequence[npt.NDArray[np.int64]], first: int | None = None, last: int | None = None
+    rows: Sequence[npt.NDArray[np.int64]], pad_to: int, first: int | None = None, last: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """Rows of unequal lengths as one array (B, longest + 1), with `first` before or `last` after each of them."""
+    """Rows of unequal lengths as one array (B, longest + 1), with `first` before or `last` after each of them.
+
+    Its width is rounded up to a multiple of `pad_to`.
+    """
     lengths = np.array([len(row) for row in rows])
-    padded = np.full((len(rows), int(lengths.max()) + 1), PAD, dtype=np.int64)
+    width = -(-(int(lengths.max()) + 1) // pad_to) * pad_to
+    padded = np.full((len(rows), width), PAD, dtype=np.int64)
     before = 0 if first is None else 1
     columns = np.arange(padded.shape[1])
     padded[(columns >= before) & (columns < lengths[:, None] + before)] = np.concatenate(rows)

@@ -40,6 +40,18 @@ START = Position(0, 0)
 
 
 @dataclass(frozen=True)
+class UpdateBatches:
+    """One rank's share of an update."""
+
+    next_position: Position  # where the plan goes on after the whole update
+    batches: list[Batch]  # none where an epoch ends in fewer batches than there are ranks
+
+    def pin_memory(self) -> "UpdateBatches":
+        """The same in page-locked memory; the data loader calls it."""
+        return UpdateBatches(self.next_position, [batch.pin_memory() for batch in self.batches])
+
+
+@dataclass(frozen=True)
 class SubwordSampling:
     """What drawing segmentations anew in each epoch needs (BPE-dropout, unigram sampling)."""
 
@@ -61,6 +73,7 @@ def read_batch(
     pairs: npt.NDArray[np.integer],
     sampling: SubwordSampling | None = None,
     epoch: int = 0,
+    pad_to: int = 1,
 ) -> Batch:
     """The batch of these pairs (indices into the corpus), segmented as they were encoded or drawn anew.
 
@@ -68,9 +81,9 @@ def read_batch(
     the one the plan knows.
     """
     if sampling is None:
-        return Batch.from_ids([corpus.ids(pair) for pair in pairs.tolist()])
+        return Batch.from_ids([corpus.ids(pair) for pair in pairs.tolist()], pad_to)
     limits = drawing_limits(corpus, pairs, sampling)
-    return Batch.from_ids([_sample(corpus, pair, sampling, epoch, limits) for pair in pairs.tolist()])
+    return Batch.from_ids([_sample(corpus, pair, sampling, epoch, limits) for pair in pairs.tolist()], pad_to)
 
 
 def drawing_limits(corpus: EncodedCorpus, pairs: npt.NDArray[np.integer], sampling: SubwordSampling) -> tuple[int, int]:
@@ -83,39 +96,49 @@ def drawing_limits(corpus: EncodedCorpus, pairs: npt.NDArray[np.integer], sampli
 
 
 def largest_batch(
-    corpus: EncodedCorpus, pairs: npt.NDArray[np.integer], sampling: SubwordSampling | None = None
+    corpus: EncodedCorpus,
+    pairs: npt.NDArray[np.integer],
+    sampling: SubwordSampling | None = None,
+    pad_to: int = 1,
 ) -> Batch:
     """The most cells that `read_batch` can make of these pairs: for trying whether the memory suffices."""
     if sampling is None:
-        return read_batch(corpus, pairs)
+        return read_batch(corpus, pairs, pad_to=pad_to)
     limits = drawing_limits(corpus, pairs, sampling)
     planned = [corpus.ids(pair) for pair in pairs.tolist()]
-    return Batch.from_ids([(np.resize(source, limits[0]), np.resize(target, limits[1])) for source, target in planned])
+    resized = [(np.resize(source, limits[0]), np.resize(target, limits[1])) for source, target in planned]
+    return Batch.from_ids(resized, pad_to)
 
 
-def load_batches(
+def load_updates(
     corpus: EncodedCorpus,
     *,
     batch_tokens: int,
     seed: int,
+    accumulation: int = 1,
     start: Position = START,
+    rank: int = 0,
+    ranks: int = 1,
     workers: int = 0,
     pin: bool = False,
+    pad_to: int = 1,
     sampling: SubwordSampling | None = None,
-) -> Iterator[tuple[Position, Batch]]:
-    """Batches without end, from `start` on; each comes with its own position.
+) -> Iterator[UpdateBatches]:
+    """Updates without end, from `start` on: of each what this rank has to do.
 
-    `start` may stand behind the last batch of an epoch: the next epoch follows. `workers` processes read ahead (0:
-    none); they change neither the batches nor their order. `pin` puts tensors into page-locked memory, for CUDA.
-    torch's global random state is neither read nor changed. Close the iterator (or let go of it) to end the workers.
+    An update takes the plan's next `accumulation` × `ranks` batches of one epoch, the epoch's last what is left; the
+    ranks deal them out in turn. `start` may stand behind the last batch of an epoch: the next epoch follows. `workers`
+    processes read ahead (0: none); they change neither the batches nor their order. `pin` puts tensors into
+    page-locked memory, for CUDA. torch's global random state is neither read nor changed. Close the iterator (or let
+    go of it) to end the workers.
     """
     assert sampling is None or corpus.has_texts, "sampling needs a corpus encoded with keep_text"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: as it was asked for
-        loader: DataLoader[tuple[Position, Batch]] = DataLoader(
-            _Reader(corpus, sampling),
+        loader: DataLoader[UpdateBatches] = DataLoader(
+            _Reader(corpus, sampling, pad_to),
             batch_size=None,
-            sampler=_Plans(corpus, batch_tokens, seed, start),
+            sampler=_Plans(corpus, batch_tokens, seed, start, accumulation, rank, ranks),
             num_workers=workers,
             collate_fn=_unchanged,
             pin_memory=pin,
@@ -123,17 +146,36 @@ def load_batches(
             generator=torch.Generator(),  # else the loader draws a seed from the global generator
         )
         with _held_signals():  # a worker must not meet one before it is ready for it
-            batches = iter(loader)
-    yield from batches
+            updates = iter(loader)
+    yield from updates
 
 
-class _Plans(Sampler[tuple[Position, npt.NDArray[np.int32]]]):
-    """The positions from a start on, without end, with the pairs of each. Runs in the training process."""
+class _Share(NamedTuple):
+    """One rank's part of an update, by the pairs of each batch."""
 
-    def __init__(self, corpus: EncodedCorpus, batch_tokens: int, seed: int, start: Position):
+    epoch: int
+    next_position: Position
+    batches: list[npt.NDArray[np.int32]]
+
+
+class _Plans(Sampler[_Share]):
+    """A rank's shares of the updates from a start on, without end. Runs in the training process."""
+
+    def __init__(
+        self,
+        corpus: EncodedCorpus,
+        batch_tokens: int,
+        seed: int,
+        start: Position,
+        accumulation: int,
+        rank: int,
+        ranks: int,
+    ):
+        assert 0 <= rank < ranks
         self.corpus, self.batch_tokens, self.seed, self.start = corpus, batch_tokens, seed, start
+        self.size, self.rank, self.ranks = accumulation * ranks, rank, ranks
 
-    def __iter__(self) -> Iterator[tuple[Position, npt.NDArray[np.int32]]]:
+    def __iter__(self) -> Iterator[_Share]:
         epoch, first = self.start
         while True:
             plan = plan_corpus(self.corpus, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
@@ -142,20 +184,24 @@ class _Plans(Sampler[tuple[Position, npt.NDArray[np.int32]]]):
                     f"the training state goes on at batch {first:,} of epoch {epoch:,}, which has {len(plan):,}; "
                     "begin anew with --fresh"
                 )
-            for batch in range(first, len(plan)):
-                yield Position(epoch, batch), plan[batch]
+            for begin in range(first, len(plan), self.size):
+                end = min(begin + self.size, len(plan))
+                after = Position(epoch, end) if end < len(plan) else Position(epoch + 1, 0)
+                yield _Share(epoch, after, [plan[batch] for batch in range(begin + self.rank, end, self.ranks)])
             epoch, first = epoch + 1, 0
 
 
-class _Reader(Dataset[tuple[Position, Batch]]):
-    """From a position and its pairs to the batch. Runs in the workers, where there are any."""
+class _Reader(Dataset[UpdateBatches]):
+    """From a share of an update to its batches. Runs in the workers, where there are any."""
 
-    def __init__(self, corpus: EncodedCorpus, sampling: SubwordSampling | None):
-        self.corpus, self.sampling = corpus, sampling
+    def __init__(self, corpus: EncodedCorpus, sampling: SubwordSampling | None, pad_to: int):
+        self.corpus, self.sampling, self.pad_to = corpus, sampling, pad_to
 
-    def __getitem__(self, item: tuple[Position, npt.NDArray[np.int32]]) -> tuple[Position, Batch]:
-        position, pairs = item
-        return position, read_batch(self.corpus, pairs, self.sampling, position.epoch)
+    def __getitem__(self, share: _Share) -> UpdateBatches:
+        batches = [
+            read_batch(self.corpus, pairs, self.sampling, share.epoch, pad_to=self.pad_to) for pairs in share.batches
+        ]
+        return UpdateBatches(share.next_position, batches)
 
 
 def _sample(

@@ -1,7 +1,7 @@
 """The training loop: batches in, updates out. It knows no files; who consumes it saves, validates and reports."""
 
 import math
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +10,13 @@ from torch.nn.utils import clip_grad_norm_
 
 from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.loader import Position
+from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
+from transformer_cli.training.distributed import ALONE, Ranks
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
 from transformer_cli.training.schedules import learning_rate
-
-MAX_SKIPPED = 20  # updates in a row whose gradients were not finite
+from transformer_cli.training.stopping import Stop
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Update:
     target_tokens: int
     learning_rate: float
     gradient_norm: float  # before clipping
+    applied: bool = True  # False: loss or gradient was not finite, and nothing was changed
+    overflow: bool = False  # not applied because fp16's loss scale was too large, which it now is no more
+    halvings: int = 0  # how often a batch had to be halved for want of memory
+    signal: int | None = None  # a signal to stop, on this or another rank
 
 
 def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> torch.optim.Optimizer:
@@ -45,23 +49,12 @@ def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> 
     )
 
 
-def group_updates(
-    batches: Iterable[tuple[Position, Batch]], accumulation: int
-) -> Iterator[tuple[Position, list[Batch]]]:
-    """The batches of each update, with the position after them.
+class BatchTooLarge(Exception):
+    """A batch for which the memory did not suffice."""
 
-    An update takes `accumulation` batches of one epoch; the epoch's last may take fewer.
-    """
-    group: list[Batch] = []
-    last = Position(0, 0)
-    for position, batch in batches:
-        if group and (last.epoch, last.batch // accumulation) != (position.epoch, position.batch // accumulation):
-            yield position, group  # the first position of the next update: only the plan knows where an epoch ends
-            group = []
-        group.append(batch)
-        last = position
-    if group:
-        yield Position(last.epoch, last.batch + 1), group
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number  # among the batches of the update
 
 
 def train_steps(
@@ -69,52 +62,132 @@ def train_steps(
     optimizer: torch.optim.Optimizer,
     precision: Precision,
     config: TrainingConfig,
-    batches: Iterable[tuple[Position, Batch]],
+    updates: Iterable[UpdateBatches],
     step: int = 0,
+    ranks: Ranks = ALONE,
+    stop: Stop | None = None,
 ) -> Generator[Update, None, None]:
     """Train without end, an `Update` at a time; whoever consumes it stops.
 
-    The gradient of an update is that of Σ loss ÷ Σ target tokens over all of its batches, so batching and accumulation
-    never change it. An update whose gradient is not finite is skipped, its batches with it; after many in a row
-    training has diverged and `UserError` says so.
+    The gradient of an update is that of Σ loss ÷ Σ target tokens over all of its batches, so batching, accumulation and
+    the number of ranks never change it. An update whose loss or gradient is not finite is skipped, its batches with it;
+    after `max_skipped` in a row training has diverged and `UserError` says so.
+
+    Between the first kernel of an update and its last nothing waits for a GPU: whether Adam applies the gradient is
+    decided there. Loss and norm are read once, at the end.
     """
     d_model = objective.model.source_embedding.tokens.table.embedding_dim
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     skipped = 0
-    for next_position, group in group_updates(batches, config.accumulation):
+    for share in updates:
         objective.train()
         rate = learning_rate(config, d_model, step + 1)
         for settings in optimizer.param_groups:
             settings["lr"] = rate
-        tokens = sum(batch.target_tokens for batch in group)
-        loss = accumulate_gradients(objective, precision, group, tokens)
+        tokens = sum(ranks.gather(sum(batch.target_tokens for batch in share.batches)))
+        loss, halvings = compute_gradients(objective, precision, share.batches, tokens, ranks)
         precision.scaler.unscale_(optimizer)
         norm = clip_grad_norm_(parameters, config.clip_norm or math.inf)
-        if bool(norm.isfinite()):
-            precision.scaler.step(optimizer)
-            step, skipped = step + 1, 0
-        else:
-            skipped += 1
-        precision.scaler.update()
+        apply_gradients(optimizer, precision, finite=(loss + norm).isfinite())
         optimizer.zero_grad(set_to_none=True)
-        if skipped > MAX_SKIPPED:
-            raise UserError(
-                f"training diverged at step {step}: {skipped} updates in a row had no finite gradient; lower the "
-                "learning rate (training.factor or peak_learning_rate), warm up longer, or use precision bf16 or fp32"
-            )
-        if not skipped:
-            yield Update(step, next_position, float(loss) / tokens, tokens, rate, float(norm))
+        loss_sum, norm_value = torch.stack([loss, norm.to(loss)]).tolist()
+        applied = math.isfinite(loss_sum + norm_value)
+        overflow = not applied and math.isfinite(loss_sum) and precision.shrinks_scale()
+        step, skipped = (step + 1, 0) if applied else (step, skipped + (not overflow))
+        if skipped >= config.max_skipped:
+            raise _diverged(step, skipped)
+        signals = ranks.gather(stop.signal_number if stop else None)
+        yield Update(
+            step=step,
+            next_position=share.next_position,
+            loss=loss_sum / tokens,
+            target_tokens=tokens,
+            learning_rate=rate,
+            gradient_norm=norm_value,
+            applied=applied,
+            overflow=overflow,
+            halvings=halvings,
+            signal=next(filter(None, signals), None),
+        )
+
+
+def compute_gradients(
+    objective: TranslationObjective, precision: Precision, batches: list[Batch], tokens: int, ranks: Ranks = ALONE
+) -> tuple[Tensor, int]:
+    """Put the gradient of Σ loss ÷ tokens over all ranks' batches into the weights' `.grad`; returns Σ loss, ().
+
+    Where the memory of a rank does not suffice for one of its batches, all ranks begin again, that batch in halves; how
+    often this was is returned too.
+    """
+    halvings = 0
+    while True:
+        too_large = None
+        try:
+            loss = accumulate_gradients(objective, precision, batches, tokens)
+        except BatchTooLarge as error:
+            too_large = error.number
+        if not ranks.any(too_large is not None):
+            parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+            return ranks.sum_gradients(parameters, loss), halvings
+        objective.zero_grad(set_to_none=True)
+        halvings += 1
+        if too_large is not None:
+            batches = _halve(batches, too_large, precision.device)
 
 
 def accumulate_gradients(
-    objective: TranslationObjective, precision: Precision, group: list[Batch], tokens: int
+    objective: TranslationObjective, precision: Precision, batches: list[Batch], tokens: int
 ) -> Tensor:
-    """Add the gradient of Σ loss ÷ tokens over the batches to the weights' `.grad`; returns Σ loss, ()."""
+    """Add the gradient of Σ loss ÷ tokens over the batches to the weights' `.grad`; returns Σ loss, ().
+
+    One rank's part, without a word to the others. Raises `BatchTooLarge` where the memory does not suffice.
+    """
     total = torch.zeros((), device=precision.device)
-    for batch in group:
-        batch = batch.to(precision.device)
-        with precision.autocast():
-            loss = objective(batch).smoothed
-        precision.scaler.scale(loss / tokens).backward()
+    for number, batch in enumerate(batches):
+        try:
+            batch = batch.to(precision.device)
+            with precision.autocast():
+                loss = objective(batch).smoothed
+            precision.scaler.scale(loss / tokens).backward()
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise BatchTooLarge(number) from None
         total = total + loss.detach()
     return total
+
+
+def apply_gradients(optimizer: torch.optim.Optimizer, precision: Precision, finite: Tensor) -> None:
+    """One step of the optimiser, or none where `finite`, (), is false; the loss scale follows.
+
+    Fused optimisers read these two attributes (they are how `torch.amp.GradScaler` talks to them), so the decision
+    falls on the device and nobody waits for it.
+    """
+    assert optimizer.defaults["fused"]
+    optimizer.grad_scale, optimizer.found_inf = None, (~finite).float()  # type: ignore[attr-defined]
+    optimizer.step()
+    precision.scaler.update()
+
+
+def _halve(batches: list[Batch], number: int, device: torch.device) -> list[Batch]:
+    batch = batches[number]
+    if len(batch.source) == 1:
+        raise UserError(
+            f"not enough memory on {device} for a single sentence of {batch.source.size(1)} source and "
+            f"{batch.target_output.size(1)} target tokens; lower data.max_length, and begin anew with --fresh"
+        )
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return [*batches[:number], *batch.halves(), *batches[number + 1 :]]
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch's CPU allocator has no exception of its own."""
+    return not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError) or "memory" in str(error)
+
+
+def _diverged(step: int, skipped: int) -> UserError:
+    return UserError(
+        f"training diverged at step {step:,}: {skipped:,} updates in a row had no finite loss and gradient; lower the "
+        "learning rate (training.factor or peak_learning_rate), warm up longer, or use precision bf16 or fp32"
+    )

@@ -1,10 +1,9 @@
 """What training minimises: a batch in, its summed loss out. The loop and the validation call it."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from transformer_cli.data.batch import Batch
 from transformer_cli.model.generator import Generator
-from transformer_cli.model.masks import PAD
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.losses import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
 
@@ -20,13 +19,21 @@ class TranslationObjective(nn.Module):
     def forward(self, batch: Batch) -> Loss:
         """The loss summed over the batch's target tokens; padding takes no part."""
         output = self.model(batch.source, batch.source_mask, batch.target_input)
-        real = batch.target_output != PAD  # (B, T)
-        target = batch.target_output[real]  # (N,)
+        target = _at(batch.target_places, batch.target_output)  # (N,)
         generator = self.model.generator
         if type(generator) is Generator:  # a plain projection: its logits need never stand in memory at once
             projection = generator.projection
             return fused_linear_cross_entropy(
-                output.hidden[real], projection.weight, projection.bias, target, self.label_smoothing
+                _at(batch.target_places, output.hidden),
+                projection.weight,
+                projection.bias,
+                target,
+                self.label_smoothing,
             )
-        log_probabilities = generator(output, batch.source)[real]  # (N, V)
+        log_probabilities = _at(batch.target_places, generator(output, batch.source))  # (N, V)
         return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing)
+
+
+def _at(places: Tensor, values: Tensor) -> Tensor:
+    """Of values (B, T, …) those at the places (N,) of the flattened (B · T). → (N, …)"""
+    return values.flatten(0, 1).index_select(0, places)

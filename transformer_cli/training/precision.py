@@ -30,3 +30,7 @@ class Precision:
     def autocast(self) -> torch.autocast:
         """The context of a forward pass."""
         return torch.autocast(self.device.type, dtype=self.type, enabled=self.type is not None)
+
+    def shrinks_scale(self) -> bool:
+        """Whether fp16 has a loss scale that it can still lower; one of 1 or less is not what overflows."""
+        return self.scaler.is_enabled() and self.scaler.get_scale() > 1.0

@@ -47,7 +47,7 @@ def load_or_build_codecs(
     return build_codecs(config, train.pairs, progress=progress)
 
 
-def prepare_material(config: Config, codecs: Codecs, notes: list[str], progress: bool) -> Material:
+def prepare_material(config: Config, codecs: Codecs, notes: list[str], progress: bool, ranks: int = 1) -> Material:
     """Encode the corpora and plan the first epoch.
 
     Writes nothing but the cache. Raises `UserError` for whatever is wrong with the data.
@@ -69,7 +69,7 @@ def prepare_material(config: Config, codecs: Codecs, notes: list[str], progress:
     encoded_valid = encode(valid, keep_text=True)
     encoded_train = encode(train, keep_text=bool(training.subword_sampling))
     plan = plan_corpus(encoded_train, batch_tokens=training.batch_tokens, seed=training.seed, epoch=0)
-    updates = -(-len(plan) // training.accumulation)
+    updates = -(-len(plan) // (training.accumulation * ranks))
     return Material(codecs, encoded_train, encoded_valid, plan, updates, [*train.notes, *valid.notes, *notes])
 
 
@@ -91,11 +91,12 @@ def describe_training(config: Config, material: Material, model: Transformer) ->
     yield f"batches      about {len(material.plan):,} an epoch, {size}; padding {padding}"
     limits = [f"{training.max_steps:,} steps" if training.max_steps else "", f"{training.max_epochs or 0:,} epochs"]
     limit = " or ".join(text for text in limits if text and not text.startswith("0 "))
-    peak = learning_rate(training, shape.d_model, max(1, training.warmup_steps))
-    yield (
-        f"training     {limit}, about {material.updates_an_epoch:,} updates an epoch; {training.optimizer}, "
-        f"{training.schedule} schedule with its peak of {peak:.2e} at step {max(1, training.warmup_steps):,}"
-    )
+    updates = f"{material.updates_an_epoch:,} updates an epoch"
+    tokens = f"{material.plan.target_tokens / material.updates_an_epoch:,.0f} target tokens"
+    top = max(1, training.warmup_steps)
+    peak = learning_rate(training, shape.d_model, top)
+    yield f"training     {limit}, about {updates} of {tokens} each"
+    yield f"optimizer    {training.optimizer}, {training.schedule} schedule with its peak of {peak:.2e} at step {top:,}"
 
 
 def _count_pairs(corpus: EncodedCorpus) -> str:

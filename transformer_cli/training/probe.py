@@ -7,7 +7,7 @@ from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.loader import SubwordSampling, largest_batch
 from transformer_cli.errors import UserError
-from transformer_cli.training.loop import accumulate_gradients
+from transformer_cli.training.loop import BatchTooLarge, accumulate_gradients
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
 
@@ -24,19 +24,15 @@ def probe_memory(
 
     Raises `UserError` where the memory does not suffice.
     """
-    batch = largest_batch(corpus, plan[plan.costliest()], sampling)
+    batch = largest_batch(corpus, plan[plan.costliest()], sampling, config.pad_to)
     devices = [precision.device] if precision.device.type == "cuda" else []
     objective.train()
     try:
+        moments = [torch.empty_like(parameter) for parameter in objective.parameters() for _ in range(2)]  # Adam's
         with torch.random.fork_rng(devices=devices):
             accumulate_gradients(objective, precision, [batch], batch.target_tokens)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if (
-            isinstance(error, RuntimeError)
-            and not isinstance(error, torch.OutOfMemoryError)
-            and "memory" not in str(error)
-        ):
-            raise
+        del moments
+    except (BatchTooLarge, torch.OutOfMemoryError):
         rows, source, target = *batch.source.shape, batch.target_output.size(1)
         raise UserError(
             f"not enough memory on {precision.device} for the costliest batch ({rows} sentences, {source} source and "

@@ -20,13 +20,20 @@ class Recorder:
     """Shows and stores the updates and validations of one session of a run."""
 
     def __init__(
-        self, run: RunFolder, config: TrainingConfig, first_step: int, total_steps: int | None, quiet: bool
+        self,
+        run: RunFolder,
+        config: TrainingConfig,
+        first_step: int,
+        total_steps: int | None,
+        quiet: bool,
+        leads: bool = True,
     ) -> None:
-        self.run, self.log_every, self.quiet = run, config.log_every, quiet
-        self._shows_bar = not quiet and sys.stderr.isatty()
+        """`leads` False: one of several processes, of which another tells and stores."""
+        self.run, self.log_every, self.quiet, self._leads = run, config.log_every, quiet or not leads, leads
+        self._shows_bar = not self.quiet and sys.stderr.isatty()
         self._bar: tqdm[Any] | None = None
         self._first_step, self._total_steps = first_step, total_steps
-        self._tensorboard = config.tensorboard
+        self._tensorboard = config.tensorboard and leads
         self._board: Any = None
         self._loss, self._tokens = 0.0, 0
         self._window_began = time.monotonic()
@@ -47,7 +54,15 @@ class Recorder:
         self._window_began = time.monotonic()
 
     def update(self, update: Update) -> None:
-        """One update was applied."""
+        """One update was made, or skipped."""
+        if update.halvings:
+            self.say(f"step {update.step:,}  memory did not suffice: went on with batches in halves")
+        if update.overflow:
+            return
+        if not update.applied:
+            self._store({"step": update.step, "skipped": 1})
+            self.say(f"step {update.step:,}  an update was skipped: its loss or gradient was not finite")
+            return
         self._loss += update.loss * update.target_tokens
         self._tokens += update.target_tokens
         speed = self._tokens / max(time.monotonic() - self._window_began, 1e-9)
@@ -110,6 +125,8 @@ class Recorder:
             self._board.close()
 
     def _store(self, event: dict[str, Any]) -> None:
+        if not self._leads:
+            return
         self.run.append_metrics(event)
         if self._board is not None:
             for key, value in event.items():

@@ -8,16 +8,18 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
 from transformer_cli.checkpoint import load_training_state, load_weights, write_average
 from transformer_cli.config import Config, dump_config
-from transformer_cli.data.loader import SubwordSampling, load_batches
+from transformer_cli.data.loader import SubwordSampling, load_updates
 from transformer_cli.model.build import build_model
 from transformer_cli.publishing import atomic_write
 from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name
 from transformer_cli.training.continuation import finished_because
+from transformer_cli.training.distributed import ALONE, Ranks
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
@@ -25,7 +27,7 @@ from transformer_cli.training.preparation import Material, describe_training
 from transformer_cli.training.probe import probe_memory
 from transformer_cli.training.recorder import Recorder
 from transformer_cli.training.saving import Saver
-from transformer_cli.training.state import Progress, capture_state, restore_state
+from transformer_cli.training.state import Progress, capture_random, capture_state, ranks_of, restore_state
 from transformer_cli.training.stopping import Interrupted, Stop
 from transformer_cli.training.validation import Validator
 
@@ -53,9 +55,11 @@ class Session:
         index: CheckpointIndex,
         device: torch.device,
         quiet: bool,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.run, self.config, self.material = run, config, material
-        self.codecs = material.codecs
+        self.run, self.config, self.material, self.ranks = run, config, material, ranks
+        self.codecs, self.stop = material.codecs, Stop()
+        self.notes: list[str] = []
         torch.manual_seed(config.training.seed)
         sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
         self.model = build_model(config.model, *sizes).to(device)
@@ -63,15 +67,16 @@ class Session:
         self.optimizer = build_optimizer(self.objective, config.training)
         self.precision = Precision(config.training.precision, device)
         self.progress = Progress()
+        torch.manual_seed(config.training.seed + (ranks.rank << 32))  # each rank drops out for itself
         if index.last is not None:
-            folder = run.step_folder(index.last)
-            load_weights(folder, self.model)
-            state = load_training_state(folder)
-            self.progress = restore_state(state, self.model, self.optimizer, self.precision.scaler)
+            self._resume(run.step_folder(index.last))
+        ranks.copy_weights(self.model)
         self.progress.train_corpus, self.progress.valid_corpus = material.train.key, material.valid.key
-        self.validator = Validator(self.objective, self.codecs, config, material.valid, self.precision)
+        self.validator = Validator(
+            self.objective, self.codecs, config, material.valid, self.precision, ranks, self.stop
+        )
         self.saver = Saver(run, config, self.codecs, index)
-        self.recorder = Recorder(run, config.training, self.progress.step, self._total_steps(), quiet)
+        self.recorder = Recorder(run, config.training, self.progress.step, self._total_steps(), quiet, ranks.leads)
 
     def probe(self) -> None:
         """Raise `UserError` where the memory does not suffice; changes nothing."""
@@ -84,106 +89,154 @@ class Session:
             self._sampling(),
         )
 
+    def _resume(self, folder: Path) -> None:
+        load_weights(folder, self.model)
+        state = load_training_state(folder)
+        scaler = self.precision.scaler
+        self.progress = restore_state(state, self.model, self.optimizer, scaler, self.ranks.rank)
+        before, now = ranks_of(state), self.ranks.count
+        if before != now:
+            batches = self.config.training.accumulation
+            self.notes.append(
+                f"processes changed from {before} to {now}: an update takes {batches * now} batches, not "
+                f"{batches * before}; training goes on at the same place, but not as it would have"
+            )
+
     def run_to_end(self, stop: Stop, notes: list[str]) -> TrainingResult:
         """Train until the run is finished (`TrainingResult`) or a signal comes (`Interrupted`)."""
-        for line in [*self.material.notes, *notes, *describe_training(self.config, self.material, self.model)]:
+        self.stop = self.validator.stop = stop
+        about = describe_training(self.config, self.material, self.model)
+        for line in [*self.material.notes, *notes, *self.notes, *about]:
             self.recorder.say(line)
         where = f"resumed after step {self.progress.step:,}" if self.progress.step else "new"
         self.recorder.say(f"run          {self.run.path} ({where}) on {self._hardware()}")
-        self._write_beginning()
         with closing(self.saver):
+            self._finish_validation()
             # A run killed between its last update and its average has only the average left to do.
-            finished = finished_because(self.config, self.progress) or self._train(stop)
-            self._leave_if_stopped(stop)
+            finished = finished_because(self.config, self.progress) or self._train()
             self._average()
-            self.saver.change_index(finished=finished)
+            if self.ranks.leads:
+                self.saver.change_index(finished=finished)
         result = result_of(self.run, self.config, self.progress, finished)
         self._summarise(result)
         return result
 
-    def _leave_if_stopped(self, stop: Stop) -> None:
-        if stop.signal_number is not None:
-            self.saver.wait()
-            step = self.progress.step
-            self.recorder.say(f"interrupted; saved step {step:,}: the same command goes on from there")
-            raise Interrupted(stop.signal_number)
+    def _leave(self, signal_number: int | None = None) -> NoReturn:
+        """The state is saved, or being saved: end as the signal wants it."""
+        signals = self.ranks.gather(signal_number or self.stop.signal_number)
+        self.saver.wait()
+        step = self.progress.step
+        self.recorder.say(f"interrupted; saved step {step:,}: the same command goes on from there")
+        raise Interrupted(next(filter(None, signals)))
 
-    def _write_beginning(self) -> None:
+    def write_beginning(self) -> None:
         """The config and vocabulary of the run, as they are now; metrics past the resumed step go."""
         atomic_write(self.run.config_path, dump_config(self.config))
         if not self.run.vocab_path.exists():
             self.run.publish_vocabulary(self.codecs.save)
         self.run.cut_metrics(self.progress.step)
 
-    def _train(self, stop: Stop) -> str:
+    def _finish_validation(self) -> None:
+        """Validate the step that the run goes on from, where an interruption kept it from being validated."""
+        if self._is_due():
+            is_best = self._validate()
+            if is_best or finished_because(self.config, self.progress):
+                self._save()
+
+    def _is_due(self) -> bool:
+        """Whether this step is to be validated, and is not yet."""
+        progress = self.progress
+        finished = finished_because(self.config, progress)
+        wanted = finished is not None or progress.step % self.config.training.validate_every == 0
+        return wanted and progress.step > 0 and progress.step not in progress.scores
+
+    def _train(self) -> str:
         """Update after update, validating and saving when it is time; returns why it ended."""
         training, progress = self.config.training, self.progress
         began, seconds_before = time.monotonic(), progress.seconds
-        batches = load_batches(
+        updates = load_updates(
             self.material.train,
             batch_tokens=training.batch_tokens,
             seed=training.seed,
+            accumulation=training.accumulation,
             start=progress.position,
+            rank=self.ranks.rank,
+            ranks=self.ranks.count,
             workers=self.config.data.workers,
             pin=self.precision.device.type == "cuda",
+            pad_to=training.pad_to,
             sampling=self._sampling(),
         )
-        steps = train_steps(self.objective, self.optimizer, self.precision, training, batches, progress.step)
+        steps = train_steps(
+            self.objective, self.optimizer, self.precision, training, updates, progress.step, self.ranks, self.stop
+        )
         self.recorder.start()
         with closing(steps):
             for update in steps:
                 self.saver.check()
-                progress.step, progress.position = update.step, update.next_position
+                progress.count(update)
                 progress.seconds = seconds_before + time.monotonic() - began
                 self.recorder.update(update)
+                is_best = self._is_due() and self._validate()
+                progress.seconds = seconds_before + time.monotonic() - began
                 finished = finished_because(self.config, progress)
-                is_best = False
-                if update.step % training.validate_every == 0 or finished:
-                    is_best = self._validate()
-                    finished = finished_because(self.config, progress)
-                    progress.seconds = seconds_before + time.monotonic() - began
-                if update.step % training.save_every == 0 or is_best or finished or stop.signal_number:
+                save = update.applied and update.step % training.save_every == 0
+                if save or is_best or finished or update.signal:
                     self._save()
+                if update.signal:
+                    self._leave(update.signal)
                 if finished:
                     return finished
-                self._leave_if_stopped(stop)
         raise AssertionError("the plan never ends")
 
     def _validate(self) -> bool:
-        """Validate now; True if the step is among the best and must be kept."""
+        """Validate now; True if the step is among the best and must be kept. A signal meanwhile ends the session."""
         progress, training = self.progress, self.config.training
         began = time.monotonic()
         validation = self.validator.validate()
+        seconds = time.monotonic() - began
+        progress.validation_seconds += seconds
+        if validation is None:
+            self._save()  # without its score: the next session begins with this validation
+            self._leave()
         value = validation.value(training.best_metric)
         is_best = value > max(progress.scores.values(), default=-float("inf"))
         progress.validations_without_best = 0 if is_best else progress.validations_without_best + 1
         progress.scores[progress.step] = value
-        self.recorder.validation(progress.step, validation, is_best, time.monotonic() - began)
+        self.recorder.validation(progress.step, validation, is_best, seconds)
         return progress.step in progress.ranked()[: training.keep_best]
 
     def _save(self) -> None:
         """Copy this step's checkpoint; it is published, named in the index and kept or dropped in the background."""
         began = time.monotonic()
-        state = capture_state(self.model, self.optimizer, self.precision.scaler, self.progress)
-        self.saver.save(self.model, state, self.progress)
+        randoms = self.ranks.gather(capture_random())
+        if self.ranks.leads:
+            state = capture_state(self.model, self.optimizer, self.precision.scaler, self.progress, randoms)
+            self.saver.save(self.model, state, self.progress)
         self.recorder.leave_out(time.monotonic() - began)
 
     def _average(self) -> None:
         """Average the last checkpoints, and keep the result where it beats every single one."""
-        count, training, index = self.config.training.average_last, self.config.training, self.saver.index
+        count, training = self.config.training.average_last, self.config.training
+        index = self.ranks.gather(self.saver.index)[0]  # only rank 0 knows it
         if count is None or len(index.steps) < 2:
             return
         steps = index.steps[-count:]
         name = average_name(steps[-1])
-        folders = [self.run.step_folder(step) for step in steps]
-        path = self.run.publish(name, lambda folder: write_average(folders, folder))
-        load_weights(path, self.model)
+        if self.ranks.leads:
+            folders = [self.run.step_folder(step) for step in steps]
+            path = self.run.publish(name, lambda folder: write_average(folders, folder))
+            load_weights(path, self.model)
+        self.ranks.copy_weights(self.model)
         validation = self.validator.validate()
+        if validation is None:
+            self._leave()
         value = validation.value(training.best_metric)
         better = value > max(*self.progress.scores.values(), index.average_score or -math.inf)
-        if better:
-            self.saver.change_index(average=name, average_score=value)
-        self.run.prune(self.saver.index.names())
+        if self.ranks.leads:
+            if better:
+                self.saver.change_index(average=name, average_score=value)
+            self.run.prune(self.saver.index.names())
         verdict = "better than every step: kept as the best" if better else "no better: dropped"
         self.recorder.say(
             f"average of the last {len(steps)} checkpoints: loss {validation.loss:.3f}  BLEU {validation.bleu:.2f}  "
@@ -192,7 +245,16 @@ class Session:
 
     def _summarise(self, result: TrainingResult) -> None:
         minutes = result.seconds / 60
-        self.recorder.say(f"finished     {result.finished}; {result.step:,} steps in {minutes:,.1f} minutes")
+        share = self.progress.validation_seconds / max(result.seconds, 1e-9)
+        self.recorder.say(
+            f"finished     {result.finished}; {result.step:,} steps in {minutes:,.1f} minutes, {share:.1%} of them "
+            "validation"
+        )
+        counts = {"skipped (not finite)": self.progress.skipped, "halved for want of memory": self.progress.halvings}
+        if any(counts.values()):
+            self.recorder.say(
+                "updates      " + ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+            )
         if result.best_step is not None:
             metric = self.config.training.best_metric
             self.recorder.say(f"best         step {result.best_step:,}, validation {metric} {result.best_value:.2f}")

@@ -3,7 +3,7 @@
 A run resumed from it goes on bit for bit: optimiser moments, random generators, loss scale, place in the plan.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from transformer_cli.checkpoint import TrainingState
 from transformer_cli.data.loader import Position
 from transformer_cli.errors import UserError
+from transformer_cli.training.loop import Update
 
-CPU_RANDOM, CUDA_RANDOM = "random.cpu", "random.cuda"
+CPU_RANDOM, CUDA_RANDOM = "random.cpu", "random.cuda"  # of rank 0; the others' carry their rank behind a dot
+
+RandomState = dict[str, Tensor]
 
 
 @dataclass
@@ -26,8 +29,17 @@ class Progress:
     seconds: float = 0.0  # spent training, validation included, over all sessions
     scores: dict[int, float] = field(default_factory=dict)  # step → the best metric's value there
     validations_without_best: int = 0
+    validation_seconds: float = 0.0  # of `seconds`
+    skipped: int = 0  # updates without a finite loss and gradient
+    halvings: int = 0  # batches halved for want of memory
     train_corpus: str = ""  # `EncodedCorpus.key`: the plan is over these pairs and no others
     valid_corpus: str = ""  # the scores are over these pairs
+
+    def count(self, update: Update) -> None:
+        """Go on to where an update has brought the run."""
+        self.step, self.position = update.step, update.next_position
+        self.skipped += not (update.applied or update.overflow)
+        self.halvings += update.halvings
 
     def ranked(self) -> list[int]:
         """The validated steps, best first; of equals the earlier."""
@@ -49,28 +61,53 @@ class Progress:
             seconds=float(values["seconds"]),
             scores={int(step): float(score) for step, score in values["scores"].items()},
             validations_without_best=int(values["validations_without_best"]),
+            validation_seconds=float(values.get("validation_seconds", 0.0)),  # these came later than the others
+            skipped=int(values.get("skipped", 0)),
+            halvings=int(values.get("halvings", 0)),
             train_corpus=str(values["train_corpus"]),
             valid_corpus=str(values["valid_corpus"]),
         )
 
 
-def capture_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, progress: Progress
-) -> TrainingState:
-    """The state after an update, by the parameters' names; tensors are not copied."""
-    tensors: dict[str, Tensor] = {CPU_RANDOM: torch.get_rng_state()}
+def capture_random() -> RandomState:
+    """The state of this process's random generators."""
+    state = {CPU_RANDOM: torch.get_rng_state()}
     if torch.cuda.is_available():
-        tensors[CUDA_RANDOM] = torch.cuda.get_rng_state()
+        state[CUDA_RANDOM] = torch.cuda.get_rng_state()
+    return state
+
+
+def capture_state(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    progress: Progress,
+    randoms: Sequence[RandomState] | None = None,
+) -> TrainingState:
+    """The state after an update, by the parameters' names; tensors are not copied.
+
+    `randoms`: of every rank, by rank; this process's alone where it is left out.
+    """
+    randoms = randoms or [capture_random()]
+    tensors = {_of_rank(name, rank): tensor for rank, state in enumerate(randoms) for name, tensor in state.items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{key}.{name}"] = value
-    return TrainingState(tensors, {"progress": progress.to_values(), "scaler": scaler.state_dict()})
+    values = {"progress": progress.to_values(), "scaler": scaler.state_dict(), "ranks": len(randoms)}
+    return TrainingState(tensors, values)
 
 
 def restore_state(
-    state: TrainingState, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
+    state: TrainingState,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    rank: int = 0,
 ) -> Progress:
-    """Put back what `capture_state` took; raises `UserError` where the state belongs to another model."""
+    """Put back what `capture_state` took; raises `UserError` where the state belongs to another model.
+
+    A rank that the state does not know of keeps the random state that it has.
+    """
     progress = read_progress(state)
     try:
         for name, parameter in model.named_parameters():
@@ -83,9 +120,10 @@ def restore_state(
                     key: value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
                     for key, value in moments.items()
                 }
-        torch.set_rng_state(state.tensors[CPU_RANDOM])
-        if CUDA_RANDOM in state.tensors and torch.cuda.is_available():
-            torch.cuda.set_rng_state(state.tensors[CUDA_RANDOM])
+        if rank < ranks_of(state):
+            torch.set_rng_state(state.tensors[_of_rank(CPU_RANDOM, rank)])
+            if _of_rank(CUDA_RANDOM, rank) in state.tensors and torch.cuda.is_available():
+                torch.cuda.set_rng_state(state.tensors[_of_rank(CUDA_RANDOM, rank)])
         if state.values["scaler"]:
             scaler.load_state_dict(state.values["scaler"])
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
@@ -99,6 +137,18 @@ def read_progress(state: TrainingState) -> Progress:
         return Progress.from_values(state.values["progress"])
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise _unusable(error) from None
+
+
+def ranks_of(state: TrainingState) -> int:
+    """How many processes trained; runs that were begun before this was noted had one."""
+    count = state.values.get("ranks", 1)
+    if not isinstance(count, int) or count < 1:
+        raise _unusable(ValueError("a number of processes that cannot be"))
+    return count
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return f"{name}.{rank}" if rank else name
 
 
 def _unusable(error: Exception) -> UserError:

@@ -16,7 +16,7 @@ class Interrupted(Exception):
 
 
 class Stop:
-    """Set by a signal, read after each update."""
+    """Set by a signal, read after each update and between the parts of a validation."""
 
     signal_number: int | None = None
 

@@ -4,8 +4,9 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -17,10 +18,14 @@ from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.text.codec import Codecs
+from transformer_cli.training.distributed import ALONE, Ranks
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
+from transformer_cli.training.stopping import Stop
 
 SAMPLES = 3  # translations shown
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -57,21 +62,28 @@ class Validator:
         config: Config,
         corpus: EncodedCorpus,
         precision: Precision,
+        ranks: Ranks = ALONE,
+        stop: Stop | None = None,
     ) -> None:
         self.objective, self.config, self.corpus, self.precision = objective, config, corpus, precision
+        self.ranks, self.stop = ranks, stop or Stop()
         count = min(len(corpus), config.training.validation_sentences)
         texts = [corpus.texts(pair) for pair in range(count)]
         self.sources = [source for source, _ in texts]
         self.references = [target for _, target in texts]
         self.translator = Translator(TorchEngine(objective.model, precision.device), codecs, config)
 
-    def validate(self) -> Validation:
-        """Leaves the random state alone, and the model in evaluation mode."""
+    def validate(self) -> Validation | None:
+        """Validate now, each rank a share of it; None where a signal came meanwhile, on this or another rank.
+
+        Leaves the random state alone, and the model in evaluation mode.
+        """
         self.objective.eval()
-        loss, likelihood = self._losses()
-        options = SearchOptions.from_config(self.config.decoding, method="greedy")
-        results = self.translator.translate_batch(self.sources, options, alignments=False)
-        translations = [result.text for result in results]
+        losses = self._losses()
+        translations = self._translations() if losses else None
+        if losses is None or translations is None:
+            return None
+        loss, likelihood = losses
         language = self.config.data.target_language
         return Validation(
             loss=loss,
@@ -81,19 +93,57 @@ class Validator:
             samples=self._samples(translations),
         )
 
+    def _my_share(self, parts: Sequence[Part]) -> Iterator[Part | None]:
+        """The parts of this rank, in as many rounds on each (None: nothing to do); it ends early after a signal."""
+        for first in range(0, len(parts), self.ranks.count):
+            if self.ranks.any(self.stop.signal_number is not None):
+                return
+            mine = first + self.ranks.rank
+            yield parts[mine] if mine < len(parts) else None
+
     @torch.inference_mode()
-    def _losses(self) -> tuple[float, float]:
-        """Smoothed loss and -log p, per target token of the whole set."""
+    def _losses(self) -> tuple[float, float] | None:
+        """Smoothed loss and -log p, per target token of the whole set; None after a signal."""
         plan = plan_corpus(self.corpus, batch_tokens=self.config.training.batch_tokens, seed=0, epoch=0)
-        smoothed, likelihood, tokens = 0.0, 0.0, 0
-        for number in range(len(plan)):
-            batch = read_batch(self.corpus, plan[number]).to(self.precision.device)
+        sums = [0.0, 0.0, 0.0]
+        for pairs in self._my_share([plan[number] for number in range(len(plan))]):
+            if pairs is None:
+                continue
+            batch = read_batch(self.corpus, pairs).to(self.precision.device)
             with self.precision.autocast():
                 loss = self.objective(batch)
-            smoothed += float(loss.smoothed)
-            likelihood += float(loss.likelihood)
-            tokens += batch.target_tokens
+            parts = float(loss.smoothed), float(loss.likelihood), float(batch.target_tokens)
+            sums = [total + part for total, part in zip(sums, parts, strict=True)]
+        everywhere = self.ranks.gather((sums, self.stop.signal_number))
+        if any(signal is not None for _, signal in everywhere):
+            return None
+        smoothed, likelihood, tokens = (sum(column) for column in zip(*(part for part, _ in everywhere), strict=True))
         return smoothed / tokens, likelihood / tokens
+
+    def _translations(self) -> list[str] | None:
+        """Greedy translations of the sentences, in their order; None after a signal."""
+        options = SearchOptions.from_config(self.config.decoding, method="greedy")
+        mine: dict[int, str] = {}
+        for sentences in self._my_share(self._parts()):
+            if sentences is not None:
+                sources = [self.sources[sentence] for sentence in sentences]
+                results = self.translator.translate_batch(sources, options, alignments=False)
+                mine |= {sentence: result.text for sentence, result in zip(sentences, results, strict=True)}
+        everywhere = {number: text for texts in self.ranks.gather(mine) for number, text in texts.items()}
+        if len(everywhere) < len(self.sources):
+            return None
+        return [everywhere[number] for number in range(len(self.sources))]
+
+    def _parts(self) -> list[list[int]]:
+        """The sentences, those of like length together: each part a batch, and short enough to wait for."""
+        parts: list[list[int]] = []
+        lengths = self.corpus.source_lengths
+        for sentence in sorted(range(len(self.sources)), key=lambda number: (int(lengths[number]), number)):
+            budget = self.config.decoding.batch_tokens
+            if not parts or (len(parts[-1]) + 1) * (int(lengths[sentence]) + 1) > budget:
+                parts.append([])
+            parts[-1].append(sentence)
+        return parts
 
     def _samples(self, translations: Sequence[str]) -> list[Sample]:
         chosen = [(2 * number + 1) * len(self.sources) // (2 * SAMPLES) for number in range(SAMPLES)]

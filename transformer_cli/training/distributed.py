@@ -1,0 +1,112 @@
+"""The processes that train one model together, and what they tell each other; `torchrun` starts them.
+
+Every rank makes the same calls in the same order. A process on its own is a group of one, to which nothing is sent.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+from transformer_cli.decoding.torch_engine import choose_device
+from transformer_cli.errors import UserError
+
+# How long a rank waits for the others: as long as the first may need to encode the corpus. torchrun sees a dead one.
+PATIENCE = timedelta(hours=12)
+
+Value = TypeVar("Value")
+
+
+class LeaderFailed(Exception):
+    """Rank 0 ended with an error, and has told it."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A process's place among those that train together."""
+
+    rank: int = 0  # 0 writes, prints and saves
+    count: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def gather(self, value: Value) -> list[Value]:
+        """The value of every rank, by rank; small and picklable."""
+        if self.count == 1:
+            return [value]
+        values: list[Value | None] = [None] * self.count
+        distributed.all_gather_object(values, value)
+        return values  # type: ignore[return-value]  # every place is filled now
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on any rank."""
+        return any(self.gather(flag))
+
+    @contextmanager
+    def leader_first(self) -> Iterator[None]:
+        """Rank 0 does it before the others begin, who find what it wrote; they raise `LeaderFailed` where it failed."""
+        if not self.leads and not all(self.gather(True)):
+            raise LeaderFailed
+        try:
+            yield
+        except BaseException:
+            if self.leads:
+                self.gather(False)
+            raise
+        if self.leads:
+            self.gather(True)
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
+        """Replace every `.grad` by its sum over the ranks, and return that of the loss, (): one message for all.
+
+        A rank that had nothing to do brings zeros.
+        """
+        if self.count == 1:
+            return loss
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.to(gradients[0]).view(1)])
+        distributed.all_reduce(flat)
+        *parts, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), 1])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
+        return total.view(())
+
+    def copy_weights(self, model: nn.Module) -> None:
+        """Give every rank the weights of rank 0."""
+        if self.count > 1:
+            for tensor in model.state_dict().values():
+                distributed.broadcast(tensor, src=0)
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
+    """This process's place and device, as torchrun's environment says; one on its own where there is no torchrun.
+
+    Raises `UserError` where the device is not there for every process.
+    """
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1 or "RANK" not in os.environ:
+        yield Ranks(), choose_device(device)
+        return
+    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
+    if ":" in device:
+        raise UserError(f"--device {device}: torchrun gives each process a device of its own; say cuda or cpu")
+    chosen = choose_device(device)
+    if chosen.type == "cuda":
+        chosen = choose_device(f"cuda:{local}")
+        torch.cuda.set_device(chosen)
+    backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
+    yield Ranks(rank, count), chosen
+    distributed.destroy_process_group()  # not after an error: the others may never come to it
