@@ -1,4 +1,4 @@
-"""Writes docs/config.md from transformer_cli/config.py and presets.py, and docs/cli.md from the command line: `make docs`.
+"""Writes docs/config.md from the config's sections and the presets, docs/cli.md from the command line: `make docs`.
 
 tests/test_docs.py holds both pages against what this makes of the code.
 """
