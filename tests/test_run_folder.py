@@ -231,6 +231,43 @@ with RunFolder(sys.argv[1]).lock():
             os.kill(worker, signal.SIGKILL)
 
 
+def test_the_lock_leaves_nothing_behind_and_holds_again_and_again(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for _ in range(2):
+        with pytest.raises(UserError, match="refused"), run.lock():
+            raise UserError("refused")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_removed_while_another_opens_it_still_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gets the lock of a file that is gone takes the next one; else two would train in one folder."""
+    run, opened = RunFolder(tmp_path), []
+    hold = RunFolder._hold
+
+    def hold_late(self: RunFolder, file: Any) -> None:
+        if not opened:
+            (tmp_path / ".lock").unlink()  # by its holder, who has ended
+        opened.append(file)
+        hold(self, file)
+
+    monkeypatch.setattr(RunFolder, "_hold", hold_late)
+    with run.lock():
+        assert len(opened) == 2
+        assert os.path.samestat(os.fstat(opened[1].fileno()), os.stat(tmp_path / ".lock"))
+
+
+def test_a_renamed_folder_does_not_take_anothers_lock(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    with run.lock():
+        os.rename(run.path, tmp_path / "run.1")
+        run.create()
+        (run.path / ".lock").write_text("another's")
+    assert (run.path / ".lock").exists()
+
+
 # --- full disks ---------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +298,22 @@ def test_what_is_the_users_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Path, "mkdir", fail)
     with pytest.raises(OSError if code == errno.ENOSPC else UserError, match=os.strerror(code)):
         RunFolder(tmp_path / "run").create()
+
+
+def test_errors_of_the_disk_name_what_the_user_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = trained_run(tmp_path / "run")
+
+    def fail(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "temporary")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for name, action in (
+        ("step-00000002", lambda: run.publish(step_name(2), checkpoint(2))),
+        ("checkpoints.json", lambda: run.write_index(run.index())),
+    ):
+        with pytest.raises(OSError, match="No space left") as raised:
+            action()
+        assert raised.value.filename == str(run.path / name)
 
 
 # --- naming, pruning, setting aside -------------------------------------------------------------------------------

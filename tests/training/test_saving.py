@@ -1,0 +1,310 @@
+"""What is saved is what the model was at that step, whole or not at all, while training goes on."""
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_cli.checkpoint import load_training_state, load_weights, stored_weights
+from transformer_cli.config import Config
+from transformer_cli.errors import UserError
+from transformer_cli.model.build import build_model
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.publishing import TEMPORARY
+from transformer_cli.run_folder import WEIGHTS, CheckpointIndex, RunFolder, step_name
+from transformer_cli.text.build import build_codecs
+from transformer_cli.text.codec import Codecs
+from transformer_cli.training.loop import build_optimizer
+from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.run import train
+from transformer_cli.training.saving import Saver, take_snapshot
+from transformer_cli.training.state import Progress, capture_state
+
+MakeConfig = Callable[..., Config]
+
+
+class Training:
+    """A model and its optimiser, which any update changes everywhere, and what saves them."""
+
+    def __init__(self, run: RunFolder, config: Config) -> None:
+        pairs = [("balan demer", "lanba merde"), ("finis", "nisfi")]
+        codecs: Codecs = build_codecs(config, lambda: iter(pairs))[0]
+        sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
+        torch.manual_seed(1)
+        self.run, self.progress = run, Progress()
+        self.model: Transformer = build_model(config.model, *sizes)
+        self.optimizer = build_optimizer(TranslationObjective(self.model, 0.1), config.training)
+        self.saver = Saver(run, config, codecs, CheckpointIndex())
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.1
+
+    def update(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad = torch.rand_like(parameter)
+        self.optimizer.step()
+        self.progress.step += 1
+        self.progress.scores[self.progress.step] = float(self.progress.step)
+
+    def state(self) -> Any:
+        return capture_state(self.model, self.optimizer, torch.amp.GradScaler("cpu", enabled=False), self.progress)
+
+    def save(self) -> None:
+        self.saver.save(self.model, self.state(), self.progress)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in stored_weights(self.model).items()}
+
+
+@pytest.fixture
+def training(tmp_path: Path, tiny_config: MakeConfig) -> Iterator[Training]:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    training = Training(run, tiny_config(tmp_path, keep_last=2))
+    yield training
+    training.saver.close()
+
+
+class Gate:
+    """Holds `RunFolder.publish` back until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened, publish = threading.Event(), threading.Event(), RunFolder.publish
+
+        def held(run: RunFolder, name: str, write: Callable[[Path], None]) -> Path:
+            self.reached.set()
+            assert self.opened.wait(60)
+            return publish(run, name, write)
+
+        monkeypatch.setattr(RunFolder, "publish", held)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate = Gate(monkeypatch)
+    yield gate
+    gate.opened.set()
+
+
+def entries(run: RunFolder) -> list[str]:
+    return sorted(path.name for path in run.path.iterdir())
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def full(*args: Any, **kwargs: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# --- what is saved ------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_does_not_change_when_training_goes_on(training: Training) -> None:
+    training.update()
+    state = training.state()
+    expected = {name: tensor.clone() for name, tensor in state.tensors.items()}
+    weights, values = training.weights(), repr(state.values)
+    snapshot = take_snapshot(training.model, training.state(), training.progress)
+    training.update()
+    torch.rand(1)
+    assert (snapshot.step, snapshot.ranked, snapshot.best_score) == (1, [1], 1.0)
+    assert same(snapshot.weights, weights)
+    assert not same(snapshot.weights, training.weights())
+    assert same(snapshot.state.tensors, expected)
+    assert repr(snapshot.state.values) == values
+    now = training.state().tensors
+    kept = {name for name, tensor in now.items() if torch.equal(tensor, snapshot.state.tensors[name])}
+    assert kept == set(), "the test shows nothing of what stays as it was"
+
+
+def test_what_is_written_is_what_was_there_at_the_call(training: Training, gate: Gate) -> None:
+    """Steps taken before the first byte is written leave no trace in it."""
+    training.update()
+    weights, moments = training.weights(), {k: v.clone() for k, v in training.state().tensors.items()}
+    training.save()
+    assert gate.reached.wait(60)
+    training.update()
+    training.update()
+    gate.opened.set()
+    assert training.saver.index == CheckpointIndex(steps=[1], best=[1], last=1)
+    folder = training.run.step_folder(1)
+    state = load_training_state(folder)
+    assert same(state.tensors, moments)
+    assert state.values["progress"]["step"] == 1
+    assert state.values["progress"]["scores"] == {"1": 1.0}
+    load_weights(folder, training.model)
+    assert same(training.weights(), weights)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_model_that_is_no_number_is_never_saved(training: Training, number: float) -> None:
+    training.update()
+    training.save()
+    training.update()
+    with torch.no_grad():
+        next(reversed(list(training.model.parameters()))).view(-1)[-1] = number
+    with pytest.raises(UserError, match=r"diverged: the weights after step 2 .*lower the learning rate.*warm up"):
+        training.save()
+    assert training.saver.index == CheckpointIndex(steps=[1], best=[1], last=1)
+    assert entries(training.run) == ["checkpoints.json", step_name(1)]
+
+
+def test_numbers_whose_sum_overflows_are_numbers(training: Training) -> None:
+    training.update()
+    with torch.no_grad():
+        next(training.model.parameters()).fill_(3e38)
+    training.save()
+    assert training.saver.index.last == 1
+
+
+# --- in the background --------------------------------------------------------------------------------------------
+
+
+def test_training_goes_on_meanwhile_and_the_next_save_waits(training: Training, gate: Gate) -> None:
+    training.update()
+    training.save()  # returns, though nothing can be published
+    assert gate.reached.wait(60)
+    training.saver.check()
+    assert entries(training.run) == []
+    training.update()
+    second = threading.Thread(target=training.save)
+    second.start()
+    second.join(0.1)
+    assert second.is_alive(), "two saves are in flight"
+    gate.opened.set()
+    second.join(60)
+    training.saver.close()
+    assert training.saver.index == CheckpointIndex(steps=[1, 2], best=[2], last=2)
+    assert training.run.index() == training.saver.index
+
+
+def test_closing_waits(training: Training, gate: Gate) -> None:
+    training.update()
+    training.save()
+    opener = threading.Timer(0.1, gate.opened.set)
+    opener.start()
+    training.saver.close()
+    opener.join()
+    assert training.run.index().last == 1
+
+
+def test_old_checkpoints_go_and_the_best_stays(training: Training) -> None:
+    for _ in range(4):
+        training.update()
+        training.progress.scores[training.progress.step] = -float(training.progress.step)
+        training.save()
+    assert training.saver.index == CheckpointIndex(steps=[1, 3, 4], best=[1], last=4)
+    assert entries(training.run) == ["checkpoints.json", *map(step_name, (1, 3, 4))]
+
+
+# --- failures -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["checkpoint.save_file", "training.saving.save_training_state", "atomic_write"])
+def test_a_failed_save_is_told_and_leaves_the_one_before(
+    training: Training, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """While the weights, the state or the index is written."""
+    training.update()
+    training.save()
+    training.saver.wait()
+    before = {path: path.read_bytes() for path in training.run.path.rglob("*") if path.is_file()}
+    place = "transformer_cli.run_folder.atomic_write" if where == "atomic_write" else f"transformer_cli.{where}"
+    monkeypatch.setattr(place, full)
+    training.update()
+    training.save()  # says nothing yet
+    for ask in (training.saver.wait, training.saver.check, training.save, lambda: training.saver.index):
+        with pytest.raises(OSError, match="No space left on device; this step is not saved, step 1 is") as raised:
+            ask()
+        assert raised.value.errno == errno.ENOSPC
+        assert TEMPORARY not in str(raised.value)
+    training.saver.close()
+    assert {path: path.read_bytes() for path in training.run.path.rglob("*") if path.is_file()} == before
+    assert training.run.index().last == 1
+
+
+def test_training_ends_at_the_step_after_a_failed_save(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+    publish, check = RunFolder.publish, Saver.check
+
+    def publish_until_full(run: RunFolder, name: str, write: Callable[[Path], None]) -> Path:
+        if name == step_name(8):
+            done.set()
+            full()
+        return publish(run, name, write)
+
+    def check_when_done(saver: Saver) -> None:
+        if saver._in_flight is not None and done.is_set():
+            with pytest.raises(OSError, match="No space"):
+                saver._in_flight.result(60)  # as slow as a step of a larger model
+        check(saver)
+
+    config, run = tiny_config(tmp_path, validate_every=100), RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "publish", publish_until_full)
+        patch.setattr(Saver, "check", check_when_done)
+        with pytest.raises(OSError, match=r"step 4 is; mend that, and the same command goes on"):
+            train(config, run.path, quiet=True)
+    assert run.index().steps == [4]
+    assert len(run.metrics_path.read_text().splitlines()) in (8, 9)
+    train(config, run.path, quiet=True)
+    train(config, tmp_path / "whole", quiet=True)
+    assert (run.step_folder(12) / WEIGHTS).read_bytes() == (tmp_path / "whole" / step_name(12) / WEIGHTS).read_bytes()
+
+
+def test_a_run_that_diverges_at_once_saves_nothing(tmp_path: Path, tiny_config: MakeConfig) -> None:
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(UserError, match="training diverged"):
+        train(tiny_config(tmp_path, factor=1e45, save_every=1), run.path, quiet=True)
+    assert run.index() == CheckpointIndex()
+    assert not [name for name in entries(run) if "step-" in name]
+
+
+# --- a damaged checkpoint -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "training.safetensors", "training.json"])
+def test_a_damaged_last_checkpoint_stops_a_run_and_the_advice_helps(
+    tmp_path: Path, tiny_config: MakeConfig, name: str
+) -> None:
+    """Never by itself, for the run would lose steps; what the line says to do is enough, and ends in the same bits."""
+    config, run = tiny_config(tmp_path, max_steps=12, keep_last=3, validate_every=100), RunFolder(tmp_path / "run")
+    train(config, run.path, quiet=True)
+    whole = (run.step_folder(12) / WEIGHTS).read_bytes()
+    damaged = run.step_folder(12) / name
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    with pytest.raises(UserError) as raised:
+        train(config, run.path, quiet=True)
+    assert str(damaged) in str(raised.value)
+    assert str(raised.value).endswith(
+        "or go on from step 8, which is whole: move checkpoints.json and step-00000012 out of the folder"
+    )
+    for moved in (run.index_path, run.step_folder(12)):
+        os.rename(moved, tmp_path / moved.name)
+    train(config, run.path, quiet=True)
+    assert (run.step_folder(12) / WEIGHTS).read_bytes() == whole
+
+
+def test_a_missing_checkpoint_stops_a_run_and_the_advice_helps(tmp_path: Path, tiny_config: MakeConfig) -> None:
+    config, run = tiny_config(tmp_path, max_steps=12, keep_last=3, validate_every=100), RunFolder(tmp_path / "run")
+    train(config, run.path, quiet=True)
+    shutil.rmtree(run.step_folder(8))
+    with pytest.raises(
+        UserError, match=r"names step-00000008, which is missing.* step 12, .* move checkpoints.json out"
+    ):
+        train(config, run.path, quiet=True)
+    run.index_path.unlink()
+    assert train(config, run.path, quiet=True).step == 12
+    for step in (4, 12):
+        (run.step_folder(step) / WEIGHTS).write_bytes(b"")
+    with pytest.raises(UserError, match=r"copy it again, or begin anew with --fresh"):
+        train(config, run.path, quiet=True)
