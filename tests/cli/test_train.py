@@ -71,6 +71,40 @@ def test_from_raw_text_to_raw_text(trial: Any, tmp_path: Path, monkeypatch: pyte
         assert (result.code, result.out.count("\n")) == (0, 3)
 
 
+def test_a_dry_run_prints_and_writes_nothing(
+    trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tfm: Any
+) -> None:
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    dry = ["--out", tmp_path / "run", "--device", "cpu", "--dry-run"]
+    result = tfm("train", trial.config, *dry)
+    assert (result.code, result.err) == (0, "")
+    for name in ("data", "model", "parameters", "schedule", "first batch", "memory", "time"):
+        assert f"\n{name} " in f"\n{result.out}"
+    assert "nothing to resume" in tfm("train", trial.config, *dry, "--resume").refused()
+    assert "lines" in tfm("train", trial.config, *dry, "--set", f"data.train.target={trial.reference}").refused()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_preset_is_the_same_in_build_vocab_and_in_training(
+    trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tfm: Any
+) -> None:
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    text = trial.config.read_text()
+    (tmp_path / "auto.yaml").write_text(text[: text.index("model:")] + "model: {preset: auto, d_model: 16, d_ff: 16}\n")
+    run = RunFolder(tmp_path / "run")
+    steps = ["--set", "training.max_steps=2", "--set", "training.validation_sentences=2"]
+    built = tfm("build-vocab", tmp_path / "auto.yaml", "--out", run.path, *steps)
+    assert built.code == 0, built.err
+    chosen = [line for line in built.err.splitlines() if "for 60 pairs" in line]
+    before = run.config_path.read_bytes()
+    for more in ([], ["--resume"]):
+        trained = tfm("train", tmp_path / "auto.yaml", "--out", run.path, "--device", "cpu", *steps, *more)
+        assert trained.code == 0, trained.err
+        assert trained.err.splitlines()[0] == chosen[0]
+        assert run.config_path.read_bytes() == before
+    assert "finished" in tfm("train", run.config_path, "--out", run.path, "--device", "cpu").err  # needs no preset
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,6 +18,13 @@ def train(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start anew; an existing RUN is renamed aside, never deleted.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print sizes, memory, time and the first batch, and stop there. RUN is not touched.",
+        ),
+    ] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -30,12 +37,20 @@ def train(
     \b
     tfm train configs/multi30k_de_en.yaml
     tfm train my.yaml --out checkpoints/trial --set training.max_steps=1000
+    tfm train my.yaml --set model.preset=auto --dry-run
     """
     from transformer_cli.config import load_config
 
     if resume and fresh:
         raise UserError("--resume and --fresh exclude each other: continue the run, or start anew")
     settings = load_config(config, overrides or [])
+    if dry_run:
+        from transformer_cli.training import dry_run as rehearsal
+
+        path, going_on = run_folder_path(config, out), True if resume else None
+        for line in rehearsal.dry_run(settings, path, resume=going_on, fresh=fresh, device=device, quiet=quiet):
+            print(line, flush=True)
+        return
 
     from transformer_cli.training import run
 

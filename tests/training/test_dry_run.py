@@ -1,0 +1,143 @@
+"""A dry run tells what training would begin with, and leaves nothing behind."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_cli.config import Config
+from transformer_cli.errors import UserError
+from transformer_cli.text.codec import Codecs
+from transformer_cli.training.dry_run import dry_run
+from transformer_cli.training.memory import measure_peak
+from transformer_cli.training.run import train
+from transformer_cli.training.schedules import learning_rate
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("transformer_cli.training.dry_run.TIMED", 2)
+
+
+def told(config: Config, run: Path, **options: Any) -> dict[str, str]:
+    """The lines by their first word; those that go on with another one are joined to it."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in dry_run(config, run, device="cpu", **options):
+        name = line[:13].strip() if not line.startswith("    ") else name
+        found[name] = f"{found[name]}\n{line}" if name in found else line
+    return found
+
+
+def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, accumulation=2)
+    lines = told(config, tmp_path / "run", quiet=True)
+    batches, updates = (
+        int(re.search(pattern, lines[name])[1].replace(",", ""))  # type: ignore[index]
+        for name, pattern in (("batches", r"about ([\d,]+) an epoch"), ("training", r"about ([\d,]+) updates"))
+    )
+    assert updates == -(-batches // 2)
+    assert f"12 steps are {12 / updates:.1f} epochs" in lines["schedule"]
+    for step in (1, 6, 12):
+        assert f"{learning_rate(config.training, 16, step):.2e} at step {step}" in lines["schedule"]
+    assert "200 pairs" in lines["data"]
+    assert " MiB" in lines["memory"]
+    assert len(re.findall(r"[\d.e-]+ s an update of the", lines["time"])) == 2
+
+
+def test_parameters_by_part_add_up(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    lines = told(tiny_config(tmp_path), tmp_path / "run", quiet=True)
+    whole = re.search(r"([\d,]+) parameters", lines["model"])
+    assert whole is not None
+    parts = [int(part.replace(",", "")) for part in re.findall(r"[\d,]*\d", lines["parameters"])]
+    assert sum(parts) == int(whole[1].replace(",", ""))
+    assert lines["parameters"].count("shared") == 2  # all three embeddings are one table
+
+
+def test_the_first_batch_is_decoded(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path)
+    config = Config.model_validate(tree)
+    texts = {side: set(Path(tree["data"]["train"][side]).read_text().splitlines()) for side in ("source", "target")}
+    lines = told(config, tmp_path / "run", quiet=True)["first batch"].splitlines()[1:]
+    padded = []
+    for text, tokens in zip(lines[::2], lines[1::2], strict=True):
+        side, _, sentence = text.strip().partition("       ")
+        assert sentence in texts[side]
+        words = [word.rpartition(":")[0] for word in tokens.partition(" and ")[0].split()]
+        assert " ".join(words) == f"{sentence} </s>"
+        padded.append(int(re.search(r" and (\d+) × <pad>:0$|$", tokens)[1] or 0))  # type: ignore[index]
+    lengths = [len(text.split()) - 1 + padding for text, padding in zip(lines[::2], padded, strict=True)]
+    assert len(set(lengths[::2])) == len(set(lengths[1::2])) == 1  # a batch is a rectangle
+
+
+def test_nothing_is_written_but_the_cache(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    config = tiny_config(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    told(config, tmp_path / "run", quiet=True)
+    new = {path.relative_to(tmp_path).parts[0] for path in set(tmp_path.rglob("*")) - before}
+    assert new == {"cache"}
+
+
+def test_a_run_that_has_begun_stays_as_it_is(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    config, run = tiny_config(tmp_path, max_steps=4), tmp_path / "run"
+    train(config, run, device="cpu", quiet=True)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert "finished" in "".join(dry_run(config, run, device="cpu", quiet=True))
+    longer = tiny_config(tmp_path, max_steps=30)
+    lines = told(longer, run, quiet=True)
+    assert "would go on after step 4;" in lines["run"]
+    assert "for 26 steps" in lines["time"]
+    with pytest.raises(UserError, match=r"training\.seed"):
+        told(tiny_config(tmp_path, max_steps=30, seed=9), run, quiet=True)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_no_vocabulary_is_built_where_the_run_has_one(
+    tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run = tiny_config(tmp_path, max_steps=4), tmp_path / "run"
+    train(config, run, device="cpu", quiet=True)
+    monkeypatch.setattr("transformer_cli.training.preparation.build_codecs", None)
+    told(tiny_config(tmp_path, max_steps=5), run, quiet=True)
+    with pytest.raises(TypeError):
+        told(config, run, fresh=True, quiet=True)
+
+
+def test_what_training_refuses_is_refused(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path)
+    tree["data"]["valid"]["source"] = str(tmp_path / "none.de")
+    with pytest.raises(UserError, match=r"none\.de: no such file"):
+        told(Config.model_validate(tree), tmp_path / "run", quiet=True)
+    with pytest.raises(UserError, match="nothing to resume"):
+        told(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True, resume=True)
+
+
+def test_a_preset_is_resolved_first(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path)
+    tree["model"] = {"preset": "auto", "encoder_layers": 1, "decoder_layers": 1}
+    tree["training"]["warmup_steps"] = 2
+    lines = told(Config.model_validate(tree), tmp_path / "run", quiet=True)
+    assert "for 200 pairs" in lines["preset"]
+    assert "preset" not in told(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True)
+
+
+def test_the_peak_of_memory_is_seen() -> None:
+    size = 64 * 2**20
+    grown, used = measure_peak(torch.device("cpu"), lambda: torch.ones(size, dtype=torch.uint8))
+    assert size * 0.9 < grown <= used
+    again, _ = measure_peak(torch.device("cpu"), lambda: None)
+    assert again < size / 2  # what came before is forgotten
+
+
+def test_vocabularies_stay_in_memory(
+    tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(self: Codecs, folder: Path) -> None:
+        raise AssertionError("a dry run saves no vocabulary")
+
+    monkeypatch.setattr(Codecs, "save", save)
+    told(tiny_config(tmp_path), tmp_path / "run", quiet=True)

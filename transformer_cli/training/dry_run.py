@@ -1,0 +1,217 @@
+"""`tfm train --dry-run`: all that comes before a run's first update, and a few updates that are then thrown away.
+
+`cli.train` prints the lines. Nothing is written but the cache of encoded corpora; no vocabulary is left behind.
+"""
+
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice, repeat
+from pathlib import Path
+
+from transformer_cli.config import Config
+from transformer_cli.data.batch import Batch
+from transformer_cli.data.loader import START, SubwordSampling, UpdateBatches, largest_batch, load_updates
+from transformer_cli.decoding.torch_engine import choose_device
+from transformer_cli.errors import UserError
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.presets import resolve_preset
+from transformer_cli.run_folder import CheckpointIndex, RunFolder
+from transformer_cli.text.codec import Codec, Codecs
+from transformer_cli.text.lines import one_line
+from transformer_cli.text.vocabulary import PAD
+from transformer_cli.training.continuation import check_corpora, finished_because
+from transformer_cli.training.loop import train_steps
+from transformer_cli.training.memory import measure_peak
+from transformer_cli.training.preparation import (
+    Material,
+    describe_training,
+    load_or_build_codecs,
+    prepare_material,
+)
+from transformer_cli.training.run import check_beforehand, find_beginning
+from transformer_cli.training.schedules import learning_rate
+from transformer_cli.training.session import Session
+from transformer_cli.training.state import Progress
+from transformer_cli.training.tuning import tune_process
+
+TIMED = 10  # updates at most, after one that is not timed
+TIMED_SECONDS = 20.0  # after which no other update begins
+SHOWN_PAIRS = 3
+
+
+def dry_run(
+    config: Config,
+    path: str | Path,
+    *,
+    resume: bool | None = None,
+    fresh: bool = False,
+    device: str = "auto",
+    quiet: bool = False,
+) -> Iterator[str]:
+    """Lines on what `run.train` with the same arguments would begin with, as they become known.
+
+    quiet: no progress on stderr. Raises `UserError` as training would.
+    """
+    run, torch_device = RunFolder(path), choose_device(device)
+    tune_process(torch_device)
+    check_beforehand(run, config)
+    config, preset = resolve_preset(config, progress=not quiet)
+    yield from preset
+    goes_on = run.exists() and not fresh
+    index, progress, notes = find_beginning(run, config) if goes_on else (CheckpointIndex(), Progress(), [])
+    if resume and index.last is None:
+        raise UserError(f"{run.path}: nothing to resume here; leave --resume out to begin")
+    if (finished := finished_because(config, progress)) and index.finished:
+        yield f"{run.path}: this run is finished ({finished}); nothing is left to do"
+        return
+    codecs = load_or_build_codecs(config, run if goes_on else None, index.last, progress=not quiet)
+    material = prepare_material(config, *codecs, progress=not quiet)
+    notes += check_corpora(run, progress, material.train.key, material.valid.key)
+    session = Session(run, config, material, index, torch_device, quiet=True)
+    yield from [*material.notes, *notes, *describe_training(config, material, session.model)]
+    yield _describe_parts(session.model)
+    yield _describe_schedule(config, material)
+    where = f"would go on after step {progress.step:,}" if progress.step else "would begin"
+    yield f"run          {run.path}: {where}; nothing was written there"
+    yield from _describe_first_batch(config, material)
+    yield from _measure_memory(session)
+    yield from _measure_time(session)
+
+
+def _describe_parts(model: Transformer) -> str:
+    """Parameters of each part; what is shared is counted where it stands first."""
+    seen: set[int] = set()
+    counts = []
+    for name, part in model.named_children():
+        own = [parameter for parameter in part.parameters() if id(parameter) not in seen]
+        seen.update(map(id, own))
+        count = f"{sum(parameter.numel() for parameter in own):,}" if own else "shared"
+        counts.append(f"{name.replace('_', ' ')} {count}")
+    return f"parameters   {', '.join(counts)}"
+
+
+def _describe_schedule(config: Config, material: Material) -> str:
+    training = config.training
+    last = _last_step(config, material)
+    steps = sorted({1, min(last, max(1, training.warmup_steps)), max(1, last // 2), last})
+    rates = ", ".join(f"{learning_rate(training, config.model.d_model, step):.2e} at step {step:,}" for step in steps)
+    return f"schedule     {last:,} steps are {last / material.updates_an_epoch:,.1f} epochs; learning rate {rates}"
+
+
+def _last_step(config: Config, material: Material) -> int:
+    """Where training ends at the latest."""
+    training = config.training
+    of_epochs = training.max_epochs and training.max_epochs * material.updates_an_epoch
+    return min(limit for limit in (training.max_steps, of_epochs) if limit is not None)
+
+
+# --- the first batch ----------------------------------------------------------------------------------------------
+
+
+def _describe_first_batch(config: Config, material: Material) -> Iterator[str]:
+    """Its shape, and the pairs with the least, the middle and the most padding, decoded back to text."""
+    batch = next(iter(_updates(config, material))).batches[0]
+    sentences, source, target = *batch.source.shape, batch.target_output.size(1)
+    yield f"first batch  {sentences:,} sentences of {source} source and {target} target tokens, padding included"
+    padding = ((batch.source == PAD).sum(1) + (batch.target_output == PAD).sum(1)).tolist()
+    rows = sorted(range(sentences), key=padding.__getitem__)
+    chosen = [rows[place * (sentences - 1) // (SHOWN_PAIRS - 1)] for place in range(SHOWN_PAIRS)]
+    for row in dict.fromkeys(chosen):
+        yield from _describe_pair(batch, row, material.codecs)
+
+
+def _describe_pair(batch: Batch, row: int, codecs: Codecs) -> Iterator[str]:
+    """Both sides of a sentence pair: the text of the ids, then the tokens."""
+    for name, codec, ids in (("source", codecs.source, batch.source), ("target", codecs.target, batch.target_output)):
+        yield one_line(f"    {name}       {codec.decode(ids[row].tolist())}")
+        yield one_line(f"                 {_tokens(codec, ids[row].tolist())}")
+
+
+def _tokens(codec: Codec, ids: list[int]) -> str:
+    """Each token with its id, padding only counted."""
+    padding = ids.count(PAD)
+    kept = ids[: len(ids) - padding]
+    tokens = [f"{token}:{index}" for token, index in zip(codec.tokens(kept), kept, strict=True)]
+    return " ".join(tokens) + (f" and {padding} × <pad>:{PAD}" if padding else "")
+
+
+# --- measuring ----------------------------------------------------------------------------------------------------
+
+
+def _measure_memory(session: Session) -> Iterator[str]:
+    """What the model takes by count, what its costliest batch takes by trying it."""
+    trained = [parameter for group in session.optimizer.param_groups for parameter in group["params"]]
+    weights, gradients = (sum(weight.nbytes for weight in some) for some in (session.model.parameters(), trained))
+    moments = 2 * gradients
+    grown, used = measure_peak(session.precision.device, session.probe)
+    # On a CPU the memory that the probe sets aside for the moments is not in use before something is written there.
+    touched, where = (moments, "on the GPU") if session.precision.device.type == "cuda" else (0, "in this process")
+    yield (
+        f"memory       weights {_size(weights)}, gradients {_size(gradients)}, moments of Adam {_size(moments)}; "
+        f"activations of the costliest batch about {_size(max(0, grown - gradients - touched))}; in all "
+        f"{_size(used + moments - touched)} {where}, measured here"
+    )
+
+
+def _measure_time(session: Session) -> Iterator[str]:
+    """Updates of the costliest batch and of the first batches of the run, each on the way to nothing."""
+    config, material = session.config, session.material
+    batch = largest_batch(
+        material.train, material.plan[material.plan.costliest()], _sampling(config, material), config.training.pad_to
+    )
+    costliest = UpdateBatches(START, [batch] * config.training.accumulation)
+    seconds, _ = _time_updates(session, repeat(costliest))
+    sentences, source, target = *batch.source.shape, batch.target_output.size(1)
+    yield (
+        f"time         {seconds:.3g} s an update of the costliest batch ({sentences} sentences of {source} source and "
+        f"{target} target tokens), measured here"
+    )
+    seconds, tokens = _time_updates(session, list(islice(_updates(config, material), TIMED + 1)))
+    left = _last_step(config, material) - session.progress.step
+    yield (
+        f"             {seconds:.3g} s an update of the first batches, {tokens / seconds:,.0f} target tokens/s: about "
+        f"{left * seconds / 60:,.1f} minutes for {left:,} steps, validations not counted"
+    )
+
+
+def _time_updates(session: Session, updates: Iterable[UpdateBatches]) -> tuple[float, float]:
+    """Median seconds and mean target tokens of a few updates; the first counts only where it is the only one."""
+    times: list[float] = []
+    tokens: list[int] = []
+    began = time.monotonic()
+    steps = train_steps(session.objective, session.optimizer, session.precision, session.config.training, updates)
+    while len(times) <= TIMED and time.monotonic() - began < TIMED_SECONDS:
+        before = time.monotonic()
+        update = next(steps, None)
+        if update is None:
+            break
+        times.append(time.monotonic() - before)
+        tokens.append(update.target_tokens)
+    steps.close()
+    return statistics.median(times[1:] or times), statistics.mean(tokens[1:] or tokens)
+
+
+def _updates(config: Config, material: Material) -> Iterable[UpdateBatches]:
+    """Those of the run's first epoch on, read in this process."""
+    training = config.training
+    return load_updates(
+        material.train,
+        batch_tokens=training.batch_tokens,
+        accumulation=training.accumulation,
+        seed=training.seed,
+        sampling=_sampling(config, material),
+        pad_to=training.pad_to,
+    )
+
+
+def _sampling(config: Config, material: Material) -> SubwordSampling | None:
+    training = config.training
+    if not training.subword_sampling:
+        return None
+    return SubwordSampling(material.codecs, training.subword_sampling, training.seed, config.data.max_length)
+
+
+def _size(count: int) -> str:
+    """Bytes as people read them."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,46 @@
+"""How much memory a piece of work takes at most, on the GPU or in this process. `dry_run` measures with it."""
+
+import ctypes
+import resource
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def measure_peak(device: torch.device, work: Callable[[], object]) -> tuple[int, int]:
+    """Do the work; returns bytes: by how much memory grew at most meanwhile, and how much was in use then.
+
+    On a GPU what torch has allocated there; else what this process holds in memory. Where the system does not tell of
+    a stretch of time, the growth is that of the highest use since the process began.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        peak = torch.cuda.max_memory_allocated(device)
+        return peak - before, peak
+    _forget_peak()
+    before = _process_peak()
+    work()
+    peak = _process_peak()
+    return peak - before, peak
+
+
+def _forget_peak() -> None:
+    """Give unused memory back, so that the work must take it anew, and let the peak begin at what is left."""
+    with suppress(AttributeError, OSError, TypeError):  # no glibc
+        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError):  # no Linux, or a locked-down one
+        CLEAR.write_text("5")
+
+
+def _process_peak() -> int:
+    with suppress(OSError, IndexError):
+        return int(STATUS.read_text().split("VmHWM:")[1].split()[0]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
