@@ -116,6 +116,14 @@ def test_what_training_refuses_is_refused(tiny_tree: Any, tmp_path: Path) -> Non
         told(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True, resume=True)
 
 
+def test_one_process_is_enough(
+    tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")  # as torchrun sets it
+    with pytest.raises(UserError, match="without torchrun"):
+        told(tiny_config(tmp_path), tmp_path / "run")
+
+
 def test_a_preset_is_resolved_first(tiny_tree: Any, tmp_path: Path) -> None:
     tree = tiny_tree(tmp_path)
     tree["model"] = {"preset": "auto", "encoder_layers": 1, "decoder_layers": 1}
@@ -127,10 +135,10 @@ def test_a_preset_is_resolved_first(tiny_tree: Any, tmp_path: Path) -> None:
 
 def test_the_peak_of_memory_is_seen() -> None:
     size = 64 * 2**20
-    grown, used = measure_peak(torch.device("cpu"), lambda: torch.ones(size, dtype=torch.uint8))
-    assert size * 0.9 < grown <= used
-    again, _ = measure_peak(torch.device("cpu"), lambda: None)
-    assert again < size / 2  # what came before is forgotten
+    for _ in range(2):  # what came before is forgotten
+        grown, used = measure_peak(torch.device("cpu"), lambda: torch.ones(size, dtype=torch.uint8))
+        assert size * 0.9 < grown < size * 1.5
+        assert grown < used
 
 
 def test_vocabularies_stay_in_memory(

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, repeat
 from pathlib import Path
 
+from torch.distributed import is_torchelastic_launched
+
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import START, SubwordSampling, UpdateBatches, largest_batch, load_updates
@@ -53,6 +55,8 @@ def dry_run(
 
     quiet: no progress on stderr. Raises `UserError` as training would.
     """
+    if is_torchelastic_launched():
+        raise UserError("--dry-run: takes one process only; give the command without torchrun")
     run, torch_device = RunFolder(path), choose_device(device)
     tune_process(torch_device)
     check_beforehand(run, config)
