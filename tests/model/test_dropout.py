@@ -9,16 +9,26 @@ from transformer_cli.model.dropout import Dropout, keep_mask
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.999])
 def test_the_share_kept_is_as_asked(p: float) -> None:
     torch.manual_seed(0)
-    count = 2_000_001  # odd: the last random number serves one element only
+    count = 2_000_001  # the last random word serves one element only
     kept = int(keep_mask(torch.Size([count]), p).sum())
     deviation = math.sqrt(count * p * (1 - p))
     assert abs(kept - count * (1 - p)) < 5 * deviation
 
 
+@pytest.mark.parametrize("p", [2.0**-18, 3 * 2.0**-17, 1 - 5 * 2.0**-18])
+def test_shares_finer_than_the_random_bits_are_exact_too(p: float) -> None:
+    torch.manual_seed(0)
+    masks, size = 3000, 8192
+    kept = sum(int(keep_mask(torch.Size([size]), p).sum()) for _ in range(masks))
+    share = min(p, 1 - p)
+    others = kept if p > 0.5 else masks * size - kept
+    assert abs(others - masks * size * share) < 5 * math.sqrt(masks * size * share)
+
+
 def test_neighbours_are_independent() -> None:
     torch.manual_seed(0)
     kept = keep_mask(torch.Size([1_000_000]), 0.5).double() - 0.5
-    for distance in (1, 2, 3):  # two elements share a random number
+    for distance in (1, 2, 3, 4, 5):  # four elements share a random word
         correlation = float((kept[:-distance] * kept[distance:]).mean()) * 4
         assert abs(correlation) < 5 / math.sqrt(1_000_000)
 

@@ -1,19 +1,26 @@
 """Dropout (Srivastava et al. 2014; §5.4), as torch's but with a cheaper mask on the CPU."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+STEPS = 2**16  # that 16 random bits can tell apart
+
 
 def keep_mask(shape: torch.Size, p: float) -> Tensor:
-    """True with probability 1 - p (to within 2^-32), drawn from torch's global CPU generator.
+    """True with probability 1 - p; all that is random follows from torch's global CPU generator.
 
-    On the CPU torch draws one number an element and turns each into a float; here 64 random bits serve two elements,
-    each compared as a whole number.
+    On the CPU torch draws a whole number an element, one after the other, and turns each into a float. Here it draws a
+    seed only, and numpy's SFC64 gives four elements 64 bits. Of 65,536 values those below a threshold drop out; where p
+    lies between two thresholds, a draw a mask decides which one holds, so that p is exact.
     """
     count = shape.numel()
-    bits = torch.empty((count + 1) // 2, dtype=torch.int64).random_(-(2**63), None)
-    return (bits.view(torch.int32)[:count] >= round(p * 2**32) - 2**31).view(shape)
+    seed = int(torch.randint(2**63 - 1, ()))
+    words = np.random.SFC64(seed).random_raw(1 + -(-count // 4))  # (1 + ⌈count / 4⌉,) uint64
+    threshold = int(p * STEPS + float(words[0]) / 2**64)
+    bits = torch.from_numpy(words[1:].view(np.int16)[:count])
+    return (bits >= threshold - STEPS // 2).view(shape)
 
 
 class Dropout(nn.Module):
@@ -21,15 +28,15 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        assert 0.0 <= p < 1.0
+        assert 0.0 <= p <= 1.0 - 1.0 / STEPS
         self.p = p
 
     def forward(self, states: Tensor) -> Tensor:  # any shape → the same
         if not self.training or self.p == 0.0:
             return states
-        if states.device.type != "cpu":
+        if states.device.type != "cpu" or torch.compiler.is_compiling():
             return functional.dropout(states, self.p)
-        return states * (keep_mask(states.shape, self.p).to(states.dtype) * (1.0 / (1.0 - self.p)))
+        return (states * keep_mask(states.shape, self.p)).mul_(1.0 / (1.0 - self.p))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
