@@ -14,8 +14,10 @@ PRODUCTS = {
 EXACT = 1e-5  # largest relative error of a product that still counts as float32
 
 
-def describe_machine() -> str:
-    """The processor as the kernel names it."""
+def describe_machine(device: str = "cpu") -> str:
+    """The GPU, or the processor as the kernel names it."""
+    if device == "cuda":
+        return str(torch.cuda.get_device_name())
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -33,6 +35,12 @@ def process_memory(field: str) -> int:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     raise AssertionError(f"no {field} in /proc/self/status")
+
+
+def available_memory() -> int:
+    """Bytes that a new process can have, as the kernel estimates."""
+    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) * 1024
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype, repeats: int = 3) -> float:

@@ -13,12 +13,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 END = "<!-- end -->"
 
 
-def describe_run(threads: int, *versions: str) -> str:
+def describe_run(threads: int, *versions: str, device: str = "cpu") -> str:
     """The command, the machine, the threads, versions and date, as one sentence."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
     names = dict.fromkeys([f"torch {torch.__version__}", *versions])
-    return f"`{command}`; {describe_machine()}; {threads} threads; {', '.join(names)}; {date.today().isoformat()}."
+    return (
+        f"`{command}`; {describe_machine(device)}; {threads} threads; {', '.join(names)}; {date.today().isoformat()}."
+    )
 
 
 def report(lines: list[str], write: bool) -> None:

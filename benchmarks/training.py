@@ -241,7 +241,8 @@ def describe_rounds(
     return [
         describe_run(options.threads, *versions),
         f"{options.rounds} rounds after {WARMUP} to warm up, a batch of its own in each: "
-        f"{statistics.mean(tokens):,.0f} target tokens on average ({min(tokens):,} to {max(tokens):,}; `batch_tokens` {size:,}).",
+        f"{statistics.mean(tokens):,.0f} target tokens on average ({min(tokens):,} to {max(tokens):,}), "
+        f"`batch_tokens` {size:,}.",
         "",
     ]
 

@@ -1,7 +1,7 @@
 """tfm: its own training step, in a process set up as `tfm train` sets it up."""
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import cycle
 
 import torch
 from batches import Pairs
@@ -9,7 +9,7 @@ from shape import Shape
 
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.loader import Position
+from transformer_cli.data.loader import START, UpdateBatches
 from transformer_cli.model.build import build_model
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
@@ -38,7 +38,6 @@ def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]
     model = build_model(model_config(shape), shape.vocabulary, shape.vocabulary)
     objective = TranslationObjective(model, config.label_smoothing)
     optimizer = build_optimizer(objective, config)
-    prepared = [Batch.from_ids(pairs) for pairs in batches]
-    endless = ((Position(0, number), prepared[number % len(prepared)]) for number in count())
-    for update in train_steps(objective, optimizer, Precision(precision, torch.device("cpu")), config, endless):
+    updates = [UpdateBatches(START, [Batch.from_ids(pairs)]) for pairs in batches]
+    for update in train_steps(objective, optimizer, Precision(precision, torch.device("cpu")), config, cycle(updates)):
         yield update.loss
