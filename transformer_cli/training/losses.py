@@ -73,6 +73,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         likelihood = torch.zeros((), dtype=wide, device=hidden.device)
         normalisers = torch.zeros_like(likelihood)  # Σ log Σ exp(logits)
         buffers = torch.empty(2, min(chunk, len(rows)), words, dtype=narrow, device=hidden.device)
+        places = torch.arange(buffers.size(1), device=hidden.device)
         with torch.autocast(device, enabled=False):
             for start in range(0, len(rows), chunk):
                 some, wanted = rows[start : start + chunk], target[start : start + chunk, None]
@@ -85,7 +86,8 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
                 normalisers += (logits.gather(1, wanted).to(wide) - log_likelihood).sum()
                 if hidden_gradient is None or weight_gradient is None:
                     continue
-                gradient = probabilities.scatter_add_(1, wanted, out.new_full(wanted.shape, smoothing - 1.0))
+                gradient = probabilities
+                gradient[places[: len(some)], wanted.squeeze(1)] -= 1.0 - smoothing
                 torch.mm(gradient, matrix, out=hidden_gradient[start : start + chunk])
                 if bias_gradient is not None:
                     bias_gradient += gradient.sum(0, dtype=wide)
