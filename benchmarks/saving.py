@@ -56,7 +56,7 @@ class Trained:
             {
                 "data": {"source_language": "de", "target_language": "en", "train": side, "valid": side},
                 "vocabulary": {"size": 2000},
-                "training": {"keep_last": 1, "keep_best": 0},
+                "training": {"keep_last": 1},
             }
         )
         codecs, _ = build_codecs(config, TextCorpus(side["source"], side["target"]).pairs)

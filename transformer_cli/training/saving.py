@@ -82,8 +82,12 @@ class Saver:
 
     def check(self) -> None:
         """Raise what a save in the background has raised by now (`OSError`); never wait."""
-        if self._in_flight is not None and self._in_flight.done():
+        if not self.is_busy():
             self.wait()
+
+    def is_busy(self) -> bool:
+        """Whether a save is in flight."""
+        return self._in_flight is not None and not self._in_flight.done()
 
     def wait(self) -> None:
         """Return when nothing is in flight; raise what the save raised, again each time it is asked."""
