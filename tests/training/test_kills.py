@@ -298,6 +298,25 @@ def test_a_signal_saves_and_the_same_command_goes_on_bit_for_bit(
     check_equal(run, whole)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_does_not_wait_for_a_long_validation(
+    number: signal.Signals, place: Path, server: Server, run: RunFolder
+) -> None:
+    for language in ("de", "en"):
+        (place / f"long.{language}").write_text((place / f"valid.{language}").read_text() * 5000)
+    changes = ["data.valid={source: long.de, target: long.en}", "training.validation_sentences=100000"]
+    running = server.start(*train(*(word for change in changes for word in ("--set", change))))
+    wait_until(lambda: is_validating(run, 0), running)
+    time.sleep(1)
+    began = time.monotonic()
+    running.signal(number)
+    assert running.end() == (128 + number, "")
+    assert time.monotonic() - began < 5, "torchrun kills after 30 s, and the machine may be slower"
+    assert is_validating(run, 0), "it was over too soon to show anything"
+    assert check_sound(run) == VALIDATE_EVERY
+
+
 # --- full disks ---------------------------------------------------------------------------------------------------
 
 

@@ -124,6 +124,17 @@ def test_a_snapshot_does_not_change_when_training_goes_on(training: Training) ->
     assert kept == set(), "the test shows nothing of what stays as it was"
 
 
+@pytest.mark.gpu
+def test_a_snapshot_of_a_gpu_lies_in_the_machines_memory(training: Training) -> None:
+    training.model.cuda()
+    training.update()
+    expected = {name: tensor.cpu() for name, tensor in training.weights().items()}
+    snapshot = take_snapshot(training.model, training.state(), training.progress)
+    training.update()
+    assert same(snapshot.weights, expected)
+    assert {tensor.device.type for tensor in snapshot.state.tensors.values()} == {"cpu"}
+
+
 def test_what_is_written_is_what_was_there_at_the_call(training: Training, gate: Gate) -> None:
     """Steps taken before the first byte is written leave no trace in it."""
     training.update()
