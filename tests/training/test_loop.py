@@ -22,10 +22,12 @@ CPU = torch.device("cpu")
 VOCABULARY = 20
 
 
-def objective(dropout: float = 0.0, dtype: torch.dtype = torch.float64, smoothing: float = 0.1) -> TranslationObjective:
+def objective(
+    dropout: float = 0.0, dtype: torch.dtype = torch.float64, smoothing: float = 0.1, r_drop: float = 0.0
+) -> TranslationObjective:
     torch.manual_seed(1)
     config = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, heads=2, d_ff=16, dropout=dropout, norm="pre")
-    return TranslationObjective(build_model(config, VOCABULARY, VOCABULARY).to(dtype), smoothing)
+    return TranslationObjective(build_model(config, VOCABULARY, VOCABULARY).to(dtype), smoothing, r_drop)
 
 
 def pairs(count: int, seed: int = 0) -> list[tuple[list[int], list[int]]]:
@@ -239,22 +241,53 @@ def test_padding_takes_no_part_in_the_loss() -> None:
     torch.testing.assert_close(together, apart, rtol=0, atol=1e-10)
 
 
-def test_any_generator_gives_the_same_loss_as_the_fused_one() -> None:
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_any_generator_gives_the_same_loss_as_the_fused_one(r_drop: float) -> None:
     class OtherGenerator(Generator):
         def forward(self, output: DecoderOutput, source: torch.Tensor) -> torch.Tensor:
             return super().forward(output, source)
 
-    model, batch = objective(), Batch.from_ids(pairs(5))
+    model, batch = objective(dropout=0.3 if r_drop else 0.0, r_drop=r_drop), Batch.from_ids(pairs(5))
+    torch.manual_seed(2)
     fused = model(batch)
-    fused.smoothed.backward()
+    fused.minimised.backward()
     gradient = [parameter.grad for parameter in model.parameters()]
     other = OtherGenerator(8, VOCABULARY, bias=False).double()
     other.projection = model.model.generator.projection
     model.model.generator = other
     model.zero_grad()
+    torch.manual_seed(2)
     plain = model(batch)
-    plain.smoothed.backward()
+    plain.minimised.backward()
+    torch.testing.assert_close(plain.minimised, fused.minimised, rtol=0, atol=1e-10)
     torch.testing.assert_close(plain.smoothed, fused.smoothed, rtol=0, atol=1e-10)
     torch.testing.assert_close(plain.likelihood, fused.likelihood, rtol=0, atol=1e-10)
     for ours, parameter in zip(gradient, model.parameters(), strict=True):
         torch.testing.assert_close(ours, parameter.grad, rtol=0, atol=1e-10)
+
+
+# --- R-Drop -------------------------------------------------------------------------------------------------------
+
+
+def test_r_drop_compares_two_passes_with_different_dropout() -> None:
+    batch = Batch.from_ids(pairs(5))
+    still = objective(r_drop=5.0)(batch)  # without dropout both passes are one
+    torch.testing.assert_close(still.minimised, 2 * objective()(batch).smoothed, rtol=0, atol=1e-10)
+    torch.testing.assert_close(still.smoothed, objective()(batch).smoothed, rtol=0, atol=1e-10)
+    dropping = objective(dropout=0.3, r_drop=5.0)
+    moved = dropping(batch)
+    assert moved.minimised > 2 * moved.smoothed + 1e-3, "the passes differ, and that costs"
+    plain = dropping.eval()(batch)
+    assert plain.regularised is None, "validation knows no R-Drop"
+    torch.testing.assert_close(plain.smoothed, objective().eval()(batch).smoothed, rtol=0, atol=1e-10)
+
+
+def test_r_drop_counts_a_token_once() -> None:
+    """Without dropout the gradient is twice the plain one, and what is reported is as without R-Drop."""
+    sentences = pairs(6)
+    _, (plain,) = run(plan(sentences), clip_norm=None)
+    for groups in ([sentences], [sentences[:2], sentences[2:]]):
+        _, (double,) = run(plan(*groups, accumulation=len(groups)), objective(r_drop=5.0), clip_norm=None)
+        assert double.target_tokens == plain.target_tokens
+        assert math.isclose(double.loss, plain.loss, rel_tol=1e-10)
+        assert math.isclose(double.gradient_norm, 2 * plain.gradient_norm, rel_tol=1e-9)

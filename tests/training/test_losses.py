@@ -80,3 +80,89 @@ def test_fused_loss_in_bfloat16_is_near_and_its_gradients_keep_their_type(proble
     torch.testing.assert_close(rough, exact, rtol=2e-2, atol=0)
     for gradient, parameter in zip(torch.autograd.grad(rough, [hidden, weight]), [hidden, weight], strict=True):
         assert gradient.dtype == parameter.dtype
+
+
+# --- R-Drop -------------------------------------------------------------------------------------------------------
+
+
+def pairs_of_passes(problem: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """A second row after each of the problem's, a little different."""
+    hidden, weight, bias, target = problem
+    moved = hidden.detach() + 0.3 * torch.randn(hidden.shape, dtype=hidden.dtype)
+    both = torch.stack([hidden.detach(), moved], 1).flatten(0, 1).requires_grad_()
+    return both, weight, bias, target.repeat_interleave(2)
+
+
+@pytest.mark.parametrize("r_drop", [0.5, 5.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_r_drop_is_the_papers_formula(problem: tuple[torch.Tensor, ...], smoothing: float, r_drop: float) -> None:
+    """Wu et al. 2021, eq. 1 to 4: the losses of both passes, and α times the mean of both divergences."""
+    hidden, weight, bias, target = pairs_of_passes(problem)
+    log_probabilities = functional.linear(hidden, weight, bias).log_softmax(dim=1)
+    loss = smoothed_cross_entropy(log_probabilities, target, smoothing, r_drop)
+    first, second = log_probabilities[::2], log_probabilities[1::2]
+    passes = [smoothed_cross_entropy(rows, target[::2], smoothing) for rows in (first, second)]
+    there = functional.kl_div(second, first, log_target=True, reduction="sum")
+    back = functional.kl_div(first, second, log_target=True, reduction="sum")
+    expected = passes[0].smoothed + passes[1].smoothed + r_drop * 0.5 * (there + back)
+    torch.testing.assert_close(loss.minimised, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss.smoothed, (passes[0].smoothed + passes[1].smoothed) / 2, rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss.likelihood, (passes[0].likelihood + passes[1].likelihood) / 2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("chunk_logits", [V, 17 * V, 1000 * V])
+def test_fused_r_drop_equals_the_plain_one(
+    problem: tuple[torch.Tensor, ...],
+    smoothing: float,
+    with_bias: bool,
+    chunk_logits: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(losses, "CHUNK_LOGITS", {"cpu": chunk_logits})
+    monkeypatch.setattr(losses, "LEAST_ROWS", 5)  # 74 rows: chunks of 4 or 8, the last one short
+    hidden, weight, bias, target = pairs_of_passes(problem)
+    inputs = [hidden, weight, bias] if with_bias else [hidden, weight]
+    logits = functional.linear(hidden, weight, bias if with_bias else None)
+    plain = smoothed_cross_entropy(logits.log_softmax(dim=1), target, smoothing, 3.0)
+    fused = fused_linear_cross_entropy(hidden, weight, bias if with_bias else None, target, smoothing, 3.0)
+    for name in ("minimised", "smoothed", "likelihood"):
+        torch.testing.assert_close(getattr(fused, name), getattr(plain, name), rtol=1e-10, atol=0)
+    expected = torch.autograd.grad(plain.minimised * 3.0, inputs)
+    for ours, theirs in zip(torch.autograd.grad(fused.minimised * 3.0, inputs), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_fused_r_drop_in_bfloat16_is_near(problem: tuple[torch.Tensor, ...]) -> None:
+    rows, weight, _, target = pairs_of_passes(problem)
+    rows, weight = (part.detach().float().requires_grad_() for part in (rows, weight))
+    exact = fused_linear_cross_entropy(rows, weight, None, target, 0.1, 5.0).minimised
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = fused_linear_cross_entropy(rows, weight, None, target, 0.1, 5.0).minimised
+    assert rough != exact, "autocast changed nothing"
+    torch.testing.assert_close(rough, exact, rtol=2e-2, atol=0)
+    ours, theirs = (
+        torch.cat([part.flatten() for part in torch.autograd.grad(loss, [rows, weight])]) for loss in (rough, exact)
+    )
+    assert functional.cosine_similarity(ours, theirs, dim=0) > 0.999
+    assert ours.dtype == torch.float32
+
+
+# --- what learns --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight", "bias", "hidden weight", "weight bias"])
+def test_only_what_learns_gets_a_gradient_and_it_is_the_same(problem: tuple[torch.Tensor, ...], frozen: str) -> None:
+    names = ("hidden", "weight", "bias")
+    parts = dict(zip(names, problem[:3], strict=True))
+    target = problem[3]
+    everything = torch.autograd.grad(fused_linear_cross_entropy(*problem, 0.1).smoothed, problem[:3])
+    expected = dict(zip(names, everything, strict=True))
+    parts = {name: part.detach().requires_grad_(name not in frozen.split()) for name, part in parts.items()}
+    loss = fused_linear_cross_entropy(parts["hidden"], parts["weight"], parts["bias"], target, 0.1).smoothed
+    loss.backward()  # type: ignore[no-untyped-call]
+    for name, part in parts.items():
+        assert (part.grad is None) is (name in frozen.split()), name
+        if part.grad is not None:
+            torch.testing.assert_close(part.grad, expected[name], rtol=0, atol=1e-12)

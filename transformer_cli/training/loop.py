@@ -25,7 +25,7 @@ class Update:
 
     step: int  # updates applied so far
     next_position: Position  # where the plan goes on
-    loss: float  # label-smoothed
+    loss: float  # label-smoothed; with R-Drop the mean of both passes, without their divergence
     target_tokens: int
     learning_rate: float
     gradient_norm: float  # before clipping
@@ -147,13 +147,13 @@ def accumulate_gradients(
         try:
             batch = batch.to(precision.device)
             with precision.autocast():
-                loss = objective(batch).smoothed
-            precision.scaler.scale(loss / tokens).backward()
+                loss = objective(batch)
+            precision.scaler.scale(loss.minimised / tokens).backward()
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise
             raise BatchTooLarge(number) from None
-        total = total + loss.detach()
+        total = total + loss.smoothed.detach()
     return total
 
 

@@ -1,6 +1,10 @@
 """Label-smoothed cross-entropy (§5.4; Szegedy et al. 2016): the plain formula, and one fused with the projection.
 
 Both sum over target tokens; the loop divides once by the tokens of the whole update. The objective chooses.
+
+With R-Drop (Wu et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", eq. 4) a token has two rows, 2i and
+2i + 1, of passes with different dropout. What is minimised is the sum of both rows' losses and α times the mean of the
+two divergences, ½ (KL(p ‖ q) + KL(q ‖ p)). A token counts once; reported are means over the two passes.
 """
 
 from collections.abc import Callable
@@ -16,32 +20,48 @@ LEAST_ROWS = 64  # of a chunk, however large the vocabulary
 class Loss(NamedTuple):
     """Sums over the target tokens, in nats."""
 
-    smoothed: Tensor  # () what training minimises
+    smoothed: Tensor  # () the label-smoothed loss, which is what training minimises without R-Drop
     likelihood: Tensor  # () Σ -log p[y], for perplexity; no gradient
+    regularised: Tensor | None = None  # () with R-Drop: what training minimises then; the others have no gradient
+
+    @property
+    def minimised(self) -> Tensor:
+        """What training goes down."""
+        return self.smoothed if self.regularised is None else self.regularised
 
 
-def smoothed_cross_entropy(log_probabilities: Tensor, target: Tensor, smoothing: float) -> Loss:
+def smoothed_cross_entropy(log_probabilities: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> Loss:
     """Σ over tokens of (1 - ε) · (-log p[y]) + ε / V · Σ_v (-log p[v]): torch's definition of label smoothing.
 
-    Log-probabilities (N, V) and target ids (N,), padding already left out.
+    Log-probabilities (N, V) and target ids (N,), padding already left out. `r_drop`: α; a token has two rows then.
     """
     likelihood = -log_probabilities.gather(1, target[:, None]).sum()
     uniform = -log_probabilities.sum() / log_probabilities.size(1)
-    return Loss((1.0 - smoothing) * likelihood + smoothing * uniform, likelihood.detach())
+    smoothed = (1.0 - smoothing) * likelihood + smoothing * uniform
+    if not r_drop:
+        return Loss(smoothed, likelihood.detach())
+    one, other = log_probabilities[::2], log_probabilities[1::2]
+    divergence = 0.5 * ((one.exp() - other.exp()) * (one - other)).sum()
+    return Loss(smoothed.detach() / 2, likelihood.detach() / 2, smoothed + r_drop * divergence)
 
 
 def fused_linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> Loss:
     """`smoothed_cross_entropy` of log softmax(hidden Wᵀ + b), without ever holding all (tokens × vocabulary) logits.
 
     Hidden states (N, D), weight (V, D), bias (V,), target ids (N,), padding already left out. Under autocast the
-    products run in its precision, the softmax in float32.
+    products run in its precision, the softmax in float32. A gradient is computed for those that learn only.
     """
-    chunk = max(LEAST_ROWS, CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0))
-    learns = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    apply: Callable[..., tuple[Tensor, Tensor]] = _FusedLinearCrossEntropy.apply
-    return Loss(*apply(hidden, weight, bias, target, smoothing, chunk, learns))
+    rows = CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0)
+    # The divergence needs float32 beside the two buffers, so its chunks are smaller; a token's two rows stay together.
+    chunk = max(LEAST_ROWS, rows) if not r_drop else max(LEAST_ROWS, rows // 2) // 2 * 2
+    learns = torch.is_grad_enabled()
+    apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _FusedLinearCrossEntropy.apply
+    minimised, likelihood, divergence = apply(hidden, weight, bias, target, smoothing, chunk, learns, r_drop)
+    if not r_drop:
+        return Loss(minimised, likelihood)
+    return Loss((minimised.detach() - r_drop * divergence) / 2, likelihood / 2, minimised)
 
 
 class _FusedLinearCrossEntropy(torch.autograd.Function):
@@ -62,15 +82,18 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         smoothing: float,
         chunk: int,
         learns: bool,
-    ) -> tuple[Tensor, Tensor]:
+        r_drop: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         device, words, narrow = hidden.device.type, weight.size(0), _product_type(hidden)
         wide = torch.promote_types(hidden.dtype, torch.float32)
         rows, matrix = hidden.to(narrow), weight.to(narrow)  # (N, D), (V, D)
         offset = None if bias is None else bias.to(narrow)
-        hidden_gradient = torch.empty_like(rows) if learns else None
-        weight_gradient = torch.zeros_like(weight) if learns else None
-        bias_gradient = torch.zeros_like(bias) if learns and bias is not None else None
+        moves_hidden, moves_weight, moves_bias = (learns and needed for needed in ctx.needs_input_grad[:3])
+        hidden_gradient = torch.empty_like(rows) if moves_hidden else None
+        weight_gradient = torch.zeros_like(weight) if moves_weight else None
+        bias_gradient = torch.zeros_like(bias) if moves_bias and bias is not None else None
         likelihood = torch.zeros((), dtype=wide, device=hidden.device)
+        divergence = torch.zeros_like(likelihood)
         normalisers = torch.zeros_like(likelihood)  # Σ log Σ exp(logits)
         buffers = torch.empty(2, min(chunk, len(rows)), words, dtype=narrow, device=hidden.device)
         places = torch.arange(buffers.size(1), device=hidden.device)
@@ -84,34 +107,37 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
                 probabilities, log_likelihood = _softmax(logits, wanted, out)
                 likelihood -= log_likelihood.sum()
                 normalisers += (logits.gather(1, wanted).to(wide) - log_likelihood).sum()
-                if hidden_gradient is None or weight_gradient is None:
+                if not (learns or r_drop):
                     continue
                 gradient = probabilities
                 gradient[places[: len(some)], wanted.squeeze(1)] -= 1.0 - smoothing
-                torch.mm(gradient, matrix, out=hidden_gradient[start : start + chunk])
+                if r_drop:
+                    divergence += _add_divergence(logits, gradient, r_drop)
+                if hidden_gradient is not None:
+                    torch.mm(gradient, matrix, out=hidden_gradient[start : start + chunk])
                 if bias_gradient is not None:
                     bias_gradient += gradient.sum(0, dtype=wide)
-                if narrow == weight.dtype:
+                if weight_gradient is not None and narrow == weight.dtype:
                     weight_gradient.addmm_(gradient.t(), some)
-                else:
+                elif weight_gradient is not None:
                     weight_gradient += gradient.t() @ some
             all_rows, all_words = rows.sum(0, dtype=wide), matrix.sum(0, dtype=wide)  # (D,) each
             logit_sum = all_rows @ all_words + (0.0 if bias is None else len(rows) * bias.sum(dtype=wide))
             smoothed = (1.0 - smoothing) * likelihood + smoothing * (normalisers - logit_sum / words)
-            if hidden_gradient is not None and weight_gradient is not None:
+            if hidden_gradient is not None:
                 hidden_gradient = hidden_gradient.to(wide).sub_(all_words, alpha=smoothing / words)
+            if weight_gradient is not None:
                 weight_gradient.sub_(all_rows, alpha=smoothing / words)
-                if bias_gradient is not None:
-                    bias_gradient.sub_(len(rows) * smoothing / words)
+            if bias_gradient is not None:
+                bias_gradient.sub_(len(rows) * smoothing / words)
         ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
-        ctx.mark_non_differentiable(likelihood)
-        return smoothed, likelihood
+        ctx.mark_non_differentiable(likelihood, divergence)
+        return smoothed + r_drop * divergence if r_drop else smoothed, likelihood, divergence
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias = ctx.saved_tensors
-        scale = upstream[0]
-        return hidden * scale, weight * scale, None if bias is None else bias * scale, None, None, None, None
+        moved = (None if gradient is None else gradient * upstream[0] for gradient in ctx.saved_tensors)
+        return *moved, None, None, None, None, None
 
 
 def _product_type(hidden: Tensor) -> torch.dtype:
@@ -136,3 +162,21 @@ def _softmax(logits: Tensor, wanted: Tensor, out: Tensor) -> tuple[Tensor, Tenso
         return log_probabilities.exp_(), log_likelihood
     log_probabilities = logits.log_softmax(1, dtype=wide)
     return out.copy_(log_probabilities.exp()), log_probabilities.gather(1, wanted)
+
+
+def _add_divergence(logits: Tensor, gradient: Tensor, r_drop: float) -> Tensor:
+    """Σ over pairs of rows p, q of ½ (KL(p ‖ q) + KL(q ‖ p)), (); `r_drop` times its gradient is added to `gradient`.
+
+    Logits and gradient (c, V), rows 2i and 2i + 1 a pair. By row p of logits the gradient of the sum of both is
+    p ⊙ (log p - log q - KL(p ‖ q)) + p - q. All in float32 or wider: where p and q are near, their difference is small.
+    """
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    one, other = logits.unflatten(0, (-1, 2)).log_softmax(2, dtype=wide).unbind(1)  # (c / 2, V) each
+    apart = one - other
+    one, other = one.exp(), other.exp()
+    forward, backward = (one * apart).sum(1, keepdim=True), -(other * apart).sum(1, keepdim=True)  # (c / 2, 1) each
+    change = one - other
+    of_one, of_other = gradient.unflatten(0, (-1, 2)).unbind(1)
+    of_one += 0.5 * r_drop * (one * (apart - forward) + change)
+    of_other -= 0.5 * r_drop * (other * (apart + backward) + change)
+    return 0.5 * (forward + backward).sum()

@@ -1,5 +1,6 @@
 """What training minimises: a batch in, its summed loss out. The loop and the validation call it."""
 
+import torch
 from torch import Tensor, nn
 
 from transformer_cli.data.batch import Batch
@@ -9,29 +10,40 @@ from transformer_cli.training.losses import Loss, fused_linear_cross_entropy, sm
 
 
 class TranslationObjective(nn.Module):
-    """Teacher forcing: each target token is predicted from the true ones before it."""
+    """Teacher forcing: each target token is predicted from the true ones before it.
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    With `r_drop` above 0 (its α) every sentence is in the batch twice, in training only, and each copy drops out for
+    itself.
+    """
+
+    def __init__(self, model: Transformer, label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
         self.model = model
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.r_drop = label_smoothing, r_drop
 
     def forward(self, batch: Batch) -> Loss:
         """The loss summed over the batch's target tokens; padding takes no part."""
-        output = self.model(batch.source, batch.source_mask, batch.target_input)
-        target = _at(batch.target_places, batch.target_output)  # (N,)
+        r_drop = self.r_drop if self.training else 0.0
+        inputs = batch.source, batch.source_mask, batch.target_input
+        places, target = batch.target_places, _at(batch.target_places, batch.target_output)  # (N,) each
+        if r_drop:
+            inputs = _twice(inputs[0]), _twice(inputs[1]), _twice(inputs[2])
+            places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
+            target = target.repeat_interleave(2)
+        output = self.model(*inputs)
         generator = self.model.generator
         if type(generator) is Generator:  # a plain projection: its logits need never stand in memory at once
-            projection = generator.projection
+            hidden, projection = _at(places, output.hidden), generator.projection
             return fused_linear_cross_entropy(
-                _at(batch.target_places, output.hidden),
-                projection.weight,
-                projection.bias,
-                target,
-                self.label_smoothing,
+                hidden, projection.weight, projection.bias, target, self.label_smoothing, r_drop
             )
-        log_probabilities = _at(batch.target_places, generator(output, batch.source))  # (N, V)
-        return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing)
+        log_probabilities = _at(places, generator(output, inputs[0]))  # (N, V)
+        return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing, r_drop)
+
+
+def _twice(tensor: Tensor) -> Tensor:
+    """The batch, and once more after it. (B, …) → (2B, …)"""
+    return torch.cat([tensor, tensor])
 
 
 def _at(places: Tensor, values: Tensor) -> Tensor:

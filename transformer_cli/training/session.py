@@ -63,7 +63,7 @@ class Session:
         torch.manual_seed(config.training.seed)
         sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
         self.model = build_model(config.model, *sizes).to(device)
-        self.objective = TranslationObjective(self.model, config.training.label_smoothing)
+        self.objective = TranslationObjective(self.model, config.training.label_smoothing, config.training.r_drop)
         self.optimizer = build_optimizer(self.objective, config.training)
         self.precision = Precision(config.training.precision, device)
         self.progress = Progress()
