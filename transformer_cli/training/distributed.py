@@ -3,9 +3,11 @@
 Every rank makes the same calls in the same order. A process on its own is a group of one, to which nothing is sent.
 """
 
+import errno
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -22,10 +24,6 @@ PATIENCE = timedelta(hours=12)
 Value = TypeVar("Value")
 
 
-class LeaderFailed(Exception):
-    """Rank 0 ended with an error, and has told it."""
-
-
 @dataclass(frozen=True)
 class Ranks:
     """A process's place among those that train together."""
@@ -39,11 +37,15 @@ class Ranks:
         return self.rank == 0
 
     def gather(self, value: Value) -> list[Value]:
-        """The value of every rank, by rank; small and picklable."""
+        """The value of every rank, by rank; small and picklable.
+
+        This and all that sends something raise `ConnectionError` where another rank is gone.
+        """
         if self.count == 1:
             return [value]
         values: list[Value | None] = [None] * self.count
-        distributed.all_gather_object(values, value)
+        with _missing_none():
+            distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]  # every place is filled now
 
     def any(self, flag: bool) -> bool:
@@ -52,14 +54,18 @@ class Ranks:
 
     @contextmanager
     def leader_first(self) -> Iterator[None]:
-        """Rank 0 does it before the others begin, who find what it wrote; they raise `LeaderFailed` where it failed."""
+        """Rank 0 does it before the others begin, who find what it wrote; nothing may be sent meanwhile.
+
+        Where it failed, the others raise `ConnectionError`.
+        """
         if not self.leads and not all(self.gather(True)):
-            raise LeaderFailed
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the first process ended with an error, which it tells")
         try:
             yield
         except BaseException:
             if self.leads:
-                self.gather(False)
+                with suppress(ConnectionError):
+                    self.gather(False)
             raise
         if self.leads:
             self.gather(True)
@@ -73,7 +79,8 @@ class Ranks:
             return loss
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.to(gradients[0]).view(1)])
-        distributed.all_reduce(flat)
+        with _missing_none():
+            distributed.all_reduce(flat)
         *parts, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), 1])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
@@ -82,18 +89,42 @@ class Ranks:
     def copy_weights(self, model: nn.Module) -> None:
         """Give every rank the weights of rank 0."""
         if self.count > 1:
-            for tensor in model.state_dict().values():
-                distributed.broadcast(tensor, src=0)
+            with _missing_none():
+                for tensor in model.state_dict().values():
+                    distributed.broadcast(tensor, src=0)
+
+    def seed(self, seed: int) -> int:
+        """A seed for what is to be random on each rank for itself: rank 0's is `seed`, as if it were alone.
+
+        torch's generator for the CPU heeds 32 bits of it.
+        """
+        if self.leads:
+            return seed
+        return int.from_bytes(hashlib.sha256(f"{seed} {self.rank}".encode()).digest()[:4])
 
 
 ALONE = Ranks()
 
 
 @contextmanager
+def _missing_none() -> Iterator[None]:
+    """Around what all ranks do together: what torch raises where one is gone becomes a `ConnectionError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[-100:]
+        raise ConnectionResetError(
+            errno.ECONNRESET,
+            "another process of this training ended or cannot be reached, so this one ends too; what that one said, or "
+            f"torchrun's report, tells why (…{reason})",
+        ) from error
+
+
+@contextmanager
 def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     """This process's place and device, as torchrun's environment says; one on its own where there is no torchrun.
 
-    Raises `UserError` where the device is not there for every process.
+    Raises `UserError` where the device is not there for every process, and `ConnectionError` where one does not come.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or "RANK" not in os.environ:
@@ -104,9 +135,13 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
         raise UserError(f"--device {device}: torchrun gives each process a device of its own; say cuda or cpu")
     chosen = choose_device(device)
     if chosen.type == "cuda":
+        processes, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+        if processes > devices:
+            raise UserError(f"{processes} processes here, but {devices} GPUs: give torchrun --nproc-per-node {devices}")
         chosen = choose_device(f"cuda:{local}")
         torch.cuda.set_device(chosen)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
+    with _missing_none():
+        distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
     yield Ranks(rank, count), chosen
     distributed.destroy_process_group()  # not after an error: the others may never come to it

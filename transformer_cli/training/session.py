@@ -67,10 +67,9 @@ class Session:
         self.optimizer = build_optimizer(self.objective, config.training)
         self.precision = Precision(config.training.precision, device)
         self.progress = Progress()
-        torch.manual_seed(config.training.seed + (ranks.rank << 32))  # each rank drops out for itself
+        torch.manual_seed(ranks.seed(config.training.seed))  # each rank drops out for itself
         if index.last is not None:
             self._resume(run.step_folder(index.last))
-        ranks.copy_weights(self.model)
         self.progress.train_corpus, self.progress.valid_corpus = material.train.key, material.valid.key
         self.validator = Validator(
             self.objective, self.codecs, config, material.valid, self.precision, ranks, self.stop
@@ -105,6 +104,7 @@ class Session:
     def run_to_end(self, stop: Stop, notes: list[str]) -> TrainingResult:
         """Train until the run is finished (`TrainingResult`) or a signal comes (`Interrupted`)."""
         self.stop = self.validator.stop = stop
+        self.ranks.copy_weights(self.model)  # equal already, unless machines differ
         about = describe_training(self.config, self.material, self.model)
         for line in [*self.material.notes, *notes, *self.notes, *about]:
             self.recorder.say(line)
