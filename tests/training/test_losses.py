@@ -154,11 +154,10 @@ def test_fused_r_drop_in_bfloat16_is_near(problem: tuple[torch.Tensor, ...]) -> 
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight", "bias", "hidden weight", "weight bias"])
 def test_only_what_learns_gets_a_gradient_and_it_is_the_same(problem: tuple[torch.Tensor, ...], frozen: str) -> None:
-    names = ("hidden", "weight", "bias")
-    parts = dict(zip(names, problem[:3], strict=True))
-    target = problem[3]
-    everything = torch.autograd.grad(fused_linear_cross_entropy(*problem, 0.1).smoothed, problem[:3])
-    expected = dict(zip(names, everything, strict=True))
+    hidden, weight, bias, target = problem
+    parts = {"hidden": hidden, "weight": weight, "bias": bias}
+    loss = fused_linear_cross_entropy(hidden, weight, bias, target, 0.1).smoothed
+    expected = dict(zip(parts, torch.autograd.grad(loss, parts.values()), strict=True))
     parts = {name: part.detach().requires_grad_(name not in frozen.split()) for name, part in parts.items()}
     loss = fused_linear_cross_entropy(parts["hidden"], parts["weight"], parts["bias"], target, 0.1).smoothed
     loss.backward()  # type: ignore[no-untyped-call]

@@ -171,12 +171,12 @@ def _add_divergence(logits: Tensor, gradient: Tensor, r_drop: float) -> Tensor:
     p ⊙ (log p - log q - KL(p ‖ q)) + p - q. All in float32 or wider: where p and q are near, their difference is small.
     """
     wide = torch.promote_types(logits.dtype, torch.float32)
-    one, other = logits.unflatten(0, (-1, 2)).log_softmax(2, dtype=wide).unbind(1)  # (c / 2, V) each
+    one, other = logits.view(-1, 2, logits.size(1)).log_softmax(2, dtype=wide).unbind(1)  # (c / 2, V) each
     apart = one - other
     one, other = one.exp(), other.exp()
     forward, backward = (one * apart).sum(1, keepdim=True), -(other * apart).sum(1, keepdim=True)  # (c / 2, 1) each
     change = one - other
-    of_one, of_other = gradient.unflatten(0, (-1, 2)).unbind(1)
+    of_one, of_other = gradient.view(-1, 2, gradient.size(1)).unbind(1)
     of_one += 0.5 * r_drop * (one * (apart - forward) + change)
     of_other -= 0.5 * r_drop * (other * (apart + backward) + change)
     return 0.5 * (forward + backward).sum()
