@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from transformer_cli.cli.output import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError
 
 LONGEST_REASON = 150  # characters of an unforeseen error that are shown
+TO_BE_ENDED = 10.0  # seconds in which torchrun surely ends the processes of a job that has failed
 
 app = typer.Typer(
     name="tfm",
@@ -127,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BaseException as error:
             given = sys.argv[1:] if arguments is None else arguments
             code, message = _explain(error, given)
+            _leave_it_to_the_first()
             if os.environ.get("TFM_DEBUG", "0") not in ("", "0"):
                 traceback.print_exc()
             if isinstance(error, OSError):
@@ -134,6 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with contextlib.suppress(OSError):
                 print("error: " + _one_line(message), file=sys.stderr, flush=True)
             return code
+
+
+def _leave_it_to_the_first() -> None:
+    """Of the processes that torchrun started on a machine, let the first tell an error that all of them met: when it
+    has ended, torchrun ends the others. What no other one told comes a little later."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(TO_BE_ENDED)
 
 
 def _settle_process() -> None:

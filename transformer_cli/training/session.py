@@ -123,8 +123,8 @@ class Session:
 
     def _leave(self, signal_number: int | None = None) -> NoReturn:
         """The state is saved, or being saved: end as the signal wants it."""
+        self.saver.wait()  # the others wait too: torchrun ends all when the first has ended
         signals = self.ranks.gather(signal_number or self.stop.signal_number)
-        self.saver.wait()
         step = self.progress.step
         self.recorder.say(f"interrupted; saved step {step:,}: the same command goes on from there")
         raise Interrupted(next(filter(None, signals)))
@@ -275,7 +275,8 @@ class Session:
     def _hardware(self) -> str:
         device = self.precision.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-        return f"{device} ({name}), {self.precision.name}"
+        alone = f"{device} ({name}), {self.precision.name}"
+        return alone if self.ranks.count == 1 else f"{self.ranks.count} processes, each with {alone}"
 
 
 def result_of(run: RunFolder, config: Config, progress: Progress, finished: str) -> TrainingResult:

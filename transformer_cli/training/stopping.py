@@ -1,5 +1,6 @@
 """SIGINT and SIGTERM: noted while training, acted on between two updates, when the state can be saved."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -23,15 +24,20 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Catch SIGINT and SIGTERM inside; the same signal a second time acts at once."""
+    """Catch SIGINT and SIGTERM inside; the same signal a second time acts at once.
+
+    Not so under torchrun: it passes on what a scheduler may have sent to every process already, and kills in the end.
+    """
     stop = Stop()
+    forwarded = "TORCHELASTIC_RUN_ID" in os.environ
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def note(number: int, frame: FrameType | None) -> None:
         stop.signal_number = number
-        signal.signal(number, before[number])
+        if not forwarded:
+            signal.signal(number, before[number])
 
     before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
