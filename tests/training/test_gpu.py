@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer_cli import Translator
 from transformer_cli.config import Config, ModelConfig, TrainingConfig
@@ -12,7 +13,7 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.model.build import build_model
 from transformer_cli.run_folder import WEIGHTS, RunFolder
-from transformer_cli.training.loop import build_optimizer, train_steps
+from transformer_cli.training.loop import apply_gradients, build_optimizer, compute_gradients, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
 from transformer_cli.training.run import train
@@ -55,3 +56,56 @@ def test_a_run_on_the_gpu_goes_on_after_a_stop_and_translates_on_both(tmp_path: 
     on_cpu = Translator.load(tmp_path / "run", device="cpu").translate(lines)
     same = sum(a == b for a, b in zip(on_gpu, on_cpu, strict=True))
     assert same >= 0.9 * len(lines), "float32 sums differ in their order only"
+
+
+def gpu_objective() -> tuple[TranslationObjective, torch.optim.Optimizer, list[Batch]]:
+    torch.manual_seed(1)
+    shape = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=128, heads=2, d_ff=256, dropout=0.1)
+    objective = TranslationObjective(build_model(shape, 40, 40).cuda(), 0.1).train()
+    pairs = [(list(range(4, 4 + n % 30)), list(range(4, 4 + n % 23))) for n in range(1, 40)]
+    config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
+    return objective, build_optimizer(objective, config), [Batch.from_ids(pairs, pad_to=8).pin_memory()]
+
+
+def update(objective: TranslationObjective, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> None:
+    """One update but for reading its loss."""
+    precision = Precision("bf16", torch.device("cuda"))
+    loss, _ = compute_gradients(objective, precision, batches, sum(batch.target_tokens for batch in batches))
+    norm = torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
+    apply_gradients(optimizer, precision, finite=(loss + norm).isfinite())
+    optimizer.zero_grad(set_to_none=True)
+
+
+def test_no_attention_takes_the_slow_kernel() -> None:
+    """Masks of the encoder, the causal decoder and over the memory: none falls back to open products ("math")."""
+    objective, optimizer, batches = gpu_objective()
+    fast = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile, sdpa_kernel(fast):
+        update(objective, optimizer, batches)
+    kernels = {event.key for event in profile.key_averages() if "_scaled_dot_product_" in event.key}
+    assert kernels, "attention went past scaled_dot_product_attention"
+    assert not [kernel for kernel in kernels if "math" in kernel]
+
+
+def test_nothing_waits_for_the_gpu_inside_an_update() -> None:
+    objective, optimizer, batches = gpu_objective()
+    update(objective, optimizer, batches)  # what happens once only
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        update(objective, optimizer, batches)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_on_the_gpu() -> None:
+    objective, optimizer, batches = gpu_objective()
+    update(objective, optimizer, batches)
+    before = [parameter.clone() for parameter in objective.parameters()]
+    steps = [float(state["step"]) for state in optimizer.state.values()]
+    hook = next(objective.parameters()).register_hook(lambda gradient: gradient * float("nan"))
+    update(objective, optimizer, batches)
+    hook.remove()
+    assert all(map(torch.equal, before, objective.parameters()))
+    assert [float(state["step"]) for state in optimizer.state.values()] == steps
+    update(objective, optimizer, batches)
+    assert not any(map(torch.equal, before, objective.parameters()))
