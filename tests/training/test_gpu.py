@@ -65,7 +65,10 @@ def gpu_objective() -> tuple[TranslationObjective, torch.optim.Optimizer, list[B
     objective = TranslationObjective(build_model(shape, 40, 40).cuda(), 0.1).train()
     pairs = [(list(range(4, 4 + n % 30)), list(range(4, 4 + n % 23))) for n in range(1, 40)]
     config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
-    return objective, build_optimizer(objective, config), [Batch.from_ids(pairs, pad_to=8).pin_memory()]
+    optimizer = build_optimizer(objective, config)
+    for settings in optimizer.param_groups:
+        settings["lr"] = 0.01  # else the loop's to set
+    return objective, optimizer, [Batch.from_ids(pairs, pad_to=8).pin_memory()]
 
 
 def update(objective: TranslationObjective, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> None:
