@@ -202,9 +202,19 @@ def test_a_single_sentence_that_memory_does_not_hold_is_an_error(monkeypatch: py
         run(plan(pairs(4)))
 
 
+def test_what_torch_says_when_memory_is_short_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self: TranslationObjective, batch: Batch) -> Loss:
+        torch.empty(2**50)
+        raise AssertionError("so much memory there is")
+
+    monkeypatch.setattr(TranslationObjective, "forward", forward)
+    with pytest.raises(UserError, match="not enough memory"):
+        run(plan(pairs(1)))
+
+
 def test_other_errors_are_no_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(self: TranslationObjective, batch: Batch) -> Loss:
-        raise RuntimeError("shapes do not fit")
+        raise RuntimeError("shapes do not fit the memory format")
 
     monkeypatch.setattr(TranslationObjective, "forward", forward)
     with pytest.raises(RuntimeError, match="shapes do not fit"):

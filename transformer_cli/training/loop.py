@@ -182,8 +182,10 @@ def _halve(batches: list[Batch], number: int, device: torch.device) -> list[Batc
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """torch's CPU allocator has no exception of its own."""
-    return not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError) or "memory" in str(error)
+    """torch's CPU allocator has no exception of its own, only words."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in ("t allocate memory", "not enough memory", "out of memory"))
 
 
 def _diverged(step: int, skipped: int) -> UserError:
