@@ -157,7 +157,7 @@ def test_only_what_learns_gets_a_gradient_and_it_is_the_same(problem: tuple[torc
     hidden, weight, bias, target = problem
     parts = {"hidden": hidden, "weight": weight, "bias": bias}
     loss = fused_linear_cross_entropy(hidden, weight, bias, target, 0.1).smoothed
-    expected = dict(zip(parts, torch.autograd.grad(loss, parts.values()), strict=True))
+    expected = dict(zip(parts, torch.autograd.grad(loss, [*parts.values()]), strict=True))
     parts = {name: part.detach().requires_grad_(name not in frozen.split()) for name, part in parts.items()}
     loss = fused_linear_cross_entropy(parts["hidden"], parts["weight"], parts["bias"], target, 0.1).smoothed
     loss.backward()  # type: ignore[no-untyped-call]

@@ -336,7 +336,7 @@ def test_a_run_killed_before_its_average_still_gets_it(
     judge(monkeypatch, average=1.0)
     config = tiny_config(tmp_path, max_steps=6, save_every=2, average_last=3, best_metric="loss")
     with monkeypatch.context() as patch:
-        patch.setattr("transformer_cli.training.session.write_average", lambda *args: raise_(KeyboardInterrupt()))
+        patch.setattr("transformer_cli.training.averaging.write_average", lambda *args: raise_(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             train(config, tmp_path / "run", quiet=True)
     assert RunFolder(tmp_path / "run").index().finished is None

@@ -12,12 +12,13 @@ from typing import NoReturn
 
 import torch
 
-from transformer_cli.checkpoint import load_training_state, load_weights, write_average
+from transformer_cli.checkpoint import load_training_state, load_weights
 from transformer_cli.config import Config, dump_config
 from transformer_cli.data.loader import SubwordSampling, load_updates
 from transformer_cli.model.build import build_model
 from transformer_cli.publishing import atomic_write
 from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name
+from transformer_cli.training.averaging import MovingAverage, average_checkpoints, steps_to_average
 from transformer_cli.training.continuation import finished_because
 from transformer_cli.training.distributed import ALONE, Ranks
 from transformer_cli.training.loop import build_optimizer, train_steps
@@ -65,6 +66,7 @@ class Session:
         self.model = build_model(config.model, *sizes).to(device)
         self.objective = TranslationObjective(self.model, config.training.label_smoothing, config.training.r_drop)
         self.optimizer = build_optimizer(self.objective, config.training)
+        self.average = MovingAverage(self.model, config.training.ema_decay)
         self.precision = Precision(config.training.precision, device)
         self.progress = Progress()
         torch.manual_seed(ranks.seed(config.training.seed))  # each rank drops out for itself
@@ -93,6 +95,7 @@ class Session:
         state = load_training_state(folder)
         scaler = self.precision.scaler
         self.progress = restore_state(state, self.model, self.optimizer, scaler, self.ranks.rank)
+        self.average.restore(state.tensors)
         before, now = ranks_of(state), self.ranks.count
         if before != now:
             batches = self.config.training.accumulation
@@ -105,6 +108,8 @@ class Session:
         """Train until the run is finished (`TrainingResult`) or a signal comes (`Interrupted`)."""
         self.stop = self.validator.stop = stop
         self.ranks.copy_weights(self.model)  # equal already, unless machines differ
+        with self.average.shown():
+            self.ranks.copy_weights(self.model)
         about = describe_training(self.config, self.material, self.model)
         for line in [*self.material.notes, *notes, *self.notes, *about]:
             self.recorder.say(line)
@@ -176,6 +181,8 @@ class Session:
                 self.saver.check()
                 progress.count(update)
                 progress.seconds = seconds_before + time.monotonic() - began
+                if update.applied:
+                    self.average.update(update.step)
                 self.recorder.update(update)
                 is_best = self._is_due() and self._validate()
                 progress.seconds = seconds_before + time.monotonic() - began
@@ -193,7 +200,8 @@ class Session:
         """Validate now; True if the step is among the best and must be kept. A signal meanwhile ends the session."""
         progress, training = self.progress, self.config.training
         began = time.monotonic()
-        validation = self.validator.validate()
+        with self.average.shown():
+            validation = self.validator.validate()
         seconds = time.monotonic() - began
         progress.validation_seconds += seconds
         if validation is None:
@@ -212,22 +220,19 @@ class Session:
         randoms = self.ranks.gather(capture_random())
         if self.ranks.leads:
             state = capture_state(self.model, self.optimizer, self.precision.scaler, self.progress, randoms)
-            self.saver.save(self.model, state, self.progress)
+            state.tensors.update(self.average.learned())
+            with self.average.shown():
+                self.saver.save(self.model, state, self.progress)
         self.recorder.leave_out(time.monotonic() - began)
 
     def _average(self) -> None:
-        """Average the last checkpoints, and keep the result where it beats every single one."""
-        count, training = self.config.training.average_last, self.config.training
-        index = self.ranks.gather(self.saver.index)[0]  # only rank 0 knows it
-        if count is None or len(index.steps) < 2:
+        """Average the last or the best checkpoints, and keep the result where it beats every single one."""
+        training, index = self.config.training, self.ranks.gather(self.saver.index)[0]  # only rank 0 knows it
+        steps = steps_to_average(training, index)
+        if not steps or index.last is None:
             return
-        steps = index.steps[-count:]
-        name = average_name(steps[-1])
-        if self.ranks.leads:
-            folders = [self.run.step_folder(step) for step in steps]
-            path = self.run.publish(name, lambda folder: write_average(folders, folder))
-            load_weights(path, self.model)
-        self.ranks.copy_weights(self.model)
+        name = average_name(index.last)
+        average_checkpoints(self.run, name, steps, self.model, self.ranks)
         validation = self.validator.validate()
         if validation is None:
             self._leave()
@@ -237,9 +242,10 @@ class Session:
             if better:
                 self.saver.change_index(average=name, average_score=value)
             self.run.prune(self.saver.index.names())
+        which = "last" if training.average_last else "best"
         verdict = "better than every step: kept as the best" if better else "no better: dropped"
         self.recorder.say(
-            f"average of the last {len(steps)} checkpoints: loss {validation.loss:.3f}  BLEU {validation.bleu:.2f}  "
+            f"average of the {which} {len(steps)} checkpoints: loss {validation.loss:.3f}  BLEU {validation.bleu:.2f}  "
             f"chrF {validation.chrf:.2f}  ({verdict})"
         )
 

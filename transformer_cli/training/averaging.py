@@ -1,0 +1,92 @@
+"""Averages of weights: a moving one beside training, and the mean of several checkpoints at its end.
+
+`session` keeps the first and asks for the second. `tfm average` needs neither: see `checkpoint.average`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from transformer_cli.checkpoint import load_weights, write_average
+from transformer_cli.config import TrainingConfig
+from transformer_cli.errors import UserError
+from transformer_cli.run_folder import CheckpointIndex, RunFolder
+from transformer_cli.training.distributed import Ranks
+
+LEARNED = "weights."  # before a parameter's name in the training state: what training goes on with
+
+
+class MovingAverage:
+    """An exponential moving average of the weights that learn (Polyak and Juditsky 1992), on their device.
+
+    Update t moves it by a share of 1 - min(`decay`, (1 + t) / (10 + t)) towards the weights: the ramp of TensorFlow's
+    `ExponentialMovingAverage`, without which a short run would average its own beginning. `decay` None: there is no
+    average, and nothing here does anything.
+    """
+
+    def __init__(self, model: nn.Module, decay: float | None) -> None:
+        learned = [] if decay is None else [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        self.decay = decay or 0.0
+        self._names = [name for name, _ in learned]
+        self._weights: list[Tensor] = [parameter for _, parameter in learned]
+        self._averages = [parameter.detach().clone() for parameter in self._weights]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights after this update; a pure function of them, the average and `step`."""
+        if self._weights:
+            decay = min(self.decay, (1 + step) / (10 + step))
+            torch._foreach_lerp_(self._averages, self._weights, 1.0 - decay)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Inside, the model's weights are the averages: what is validated and saved. Nothing is copied."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for number, parameter in enumerate(self._weights):
+            parameter.data, self._averages[number] = self._averages[number], parameter.data
+
+    def learned(self) -> dict[str, Tensor]:
+        """The weights that training goes on with, for the training state: the checkpoint's model has the averages."""
+        return {LEARNED + name: weight.detach() for name, weight in zip(self._names, self._weights, strict=True)}
+
+    @torch.no_grad()
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """The model holds the averages of a checkpoint: keep them, and give it back what `learned` took.
+
+        Raises `UserError` where that is not among the tensors.
+        """
+        for name, parameter, average in zip(self._names, self._weights, self._averages, strict=True):
+            learned = tensors.get(LEARNED + name)
+            if learned is None or learned.shape != parameter.shape:
+                raise UserError(
+                    f"the training state lacks the weights beside their moving average ({name}); begin anew with "
+                    "--fresh"
+                )
+            average.copy_(parameter)
+            parameter.copy_(learned)
+
+
+def steps_to_average(training: TrainingConfig, index: CheckpointIndex) -> list[int]:
+    """The checkpoints that `average_last` or `average_best` means, by step; none where there are less than two."""
+    steps: list[int] = []
+    if training.average_last is not None:
+        steps = index.steps[-training.average_last :]
+    elif training.average_best is not None:
+        steps = sorted(index.best[: training.average_best])
+    return steps if len(steps) > 1 else []
+
+
+def average_checkpoints(run: RunFolder, name: str, steps: list[int], model: nn.Module, ranks: Ranks) -> None:
+    """Publish under `name` the mean of these steps' models, and give it to the model of every rank."""
+    if ranks.leads:
+        folders = [run.step_folder(step) for step in steps]
+        load_weights(run.publish(name, lambda folder: write_average(folders, folder)), model)
+    ranks.copy_weights(model)
