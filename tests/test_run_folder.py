@@ -243,7 +243,8 @@ def test_a_lock_that_is_removed_while_another_opens_it_still_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who gets the lock of a file that is gone takes the next one; else two would train in one folder."""
-    run, opened = RunFolder(tmp_path), []
+    run = RunFolder(tmp_path)
+    opened: list[Any] = []
     hold = RunFolder._hold
 
     def hold_late(self: RunFolder, file: Any) -> None:
