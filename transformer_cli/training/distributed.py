@@ -112,11 +112,11 @@ def _missing_none() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[-100:]
+        reason = " ".join(str(error).rpartition("] ")[2].split()).partition(". ")[0][:100]
         raise ConnectionResetError(
             errno.ECONNRESET,
             "another process of this training ended or cannot be reached, so this one ends too; what that one said, or "
-            f"torchrun's report, tells why (…{reason})",
+            f"torchrun's report, tells why ({reason})",
         ) from error
 
 
