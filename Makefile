@@ -27,6 +27,10 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-bench: $(VENV)/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@
+
 demo: $(VENV)/.installed  ## train a small German-English translator, score it, use it, draw it
 	$(TFM) demo
 
@@ -44,10 +48,9 @@ lint: $(VENV)/.installed-dev  ## formatting, lint and types
 docs: $(VENV)/.installed-dev  ## write docs/cli.md and docs/config.md anew from the code
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.installed-dev  ## every benchmark in benchmarks/, one after the other
-	@set -e; for file in benchmarks/bench_*.py; do \
-		[ -e "$$file" ] || { echo "no benchmarks/bench_*.py yet"; break; }; \
-		echo "== $$file"; $(BIN)/python "$$file"; done
+bench: $(VENV)/.installed-bench  ## the benchmarks of this CPU; BENCH_OPTIONS=--write puts them into docs/benchmarks.md
+	@set -e; for name in attention training loss_memory loading; do \
+		echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(BENCH_OPTIONS); done
 
 clean:  ## remove what tools made; the virtual environment, data and checkpoints stay
 	rm -rf build dist *.egg-info .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache

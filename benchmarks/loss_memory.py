@@ -54,7 +54,7 @@ def measure(case: str, options: argparse.Namespace) -> dict[str, float]:
         with torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16"):
             loss = CASES[case](hidden[:rows], weight, target[:rows])
         (loss / rows).backward()
-        return float(loss) / rows
+        return loss.item() / rows
 
     run(64)
     weight.grad = hidden.grad = None

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
-from batches import Pairs, write_batches
+from batches import Pairs, generate_sentences, write_batches
 from page import describe_run, report
 from shape import Shape, training_flops
 
@@ -37,7 +37,6 @@ from transformer_cli.training.precision import choose_precision
 
 HERE = Path(__file__).parent
 WARMUP = 3  # rounds left out
-LENGTHS = {"mean": (2.71, 2.685), "deviation": (0.333, 0.296), "correlation": 0.858}  # of Multi30k de-en's logarithms
 
 
 @dataclass
@@ -87,7 +86,9 @@ class Contender:
         """End the process, which tells what memory it took."""
         self.memory = self._ask("end")
         if self.process:
-            self.process.wait()
+            self.process.communicate()
+        if self.errors:
+            self.errors.close()
 
     def _ask(self, command: str) -> dict[str, Any]:
         if self.failure is not None or self.process is None:
@@ -126,23 +127,6 @@ def contenders(names: list[str]) -> list[Contender]:
         Contender("peak-bf16", "matmul peak, bf16", "matmul", "bf16"),
     ]
     return [entry for entry in known if entry.key in names or entry.module == "matmul"]
-
-
-def generate_sentences(count: int, vocabulary: int) -> Pairs:
-    """Ids of Zipf's distribution in sentences of Multi30k's lengths in subwords (log-normal, both sides correlated)."""
-    generator = torch.Generator().manual_seed(1)
-    noise = torch.randn(2, count, generator=generator)
-    correlation = LENGTHS["correlation"]
-    noise[1] = correlation * noise[0] + (1 - correlation**2) ** 0.5 * noise[1]
-    means, deviations = (torch.tensor(LENGTHS[key])[:, None] for key in ("mean", "deviation"))
-    lengths = (means + deviations * noise).exp().round().clamp(4, 60).long() - 1  # without </s>
-    shares = 1 / torch.arange(1, vocabulary - 3, dtype=torch.float64)
-    ids = (torch.multinomial(shares, int(lengths.sum()), replacement=True, generator=generator) + 4).tolist()
-    pairs, start = [], 0
-    for source, target in lengths.t().tolist():
-        pairs.append((ids[start : start + source], ids[start + source : start + source + target]))
-        start += source + target
-    return pairs
 
 
 def encode_corpus(source: str, target: str, vocabulary: int) -> Pairs:

@@ -93,4 +93,4 @@ def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]
         clip(parameters=model.parameters())
         optimizer.step()
         model.zero_grad()
-        yield float(loss)
+        yield loss.item()

@@ -71,4 +71,4 @@ def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        yield float(loss)
+        yield loss.item()
