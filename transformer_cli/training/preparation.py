@@ -16,6 +16,7 @@ from transformer_cli.publishing import verify
 from transformer_cli.run_folder import RunFolder
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs, vocabulary_files
+from transformer_cli.training.fine_tuning import load_start_codecs
 from transformer_cli.training.schedules import learning_rate
 
 
@@ -36,13 +37,19 @@ def load_or_build_codecs(
 ) -> tuple[Codecs, list[str]]:
     """The codecs of a run's last checkpoint, else those that `build-vocab` left there, else new ones; with notes.
 
-    `run` None: there is nothing yet. Every file is held against its hash before it is read.
+    `run` None: there is nothing yet. A run that starts from a model (`training.init_from`) has that model's. Every file
+    is held against its hash before it is read.
     """
     if run is not None and last_step is not None:
         return load_codecs(run.step_folder(last_step), config), []
+    own = None
     if run is not None and run.vocab_path.exists():
         verify(run.vocab_path, [Path(name).name for name in vocabulary_files(config.vocabulary)])
-        return Codecs.load(run.path, config), []
+        own = Codecs.load(run.path, config)
+    if config.training.init_from is not None:
+        return load_start_codecs(config, own)
+    if own is not None:
+        return own, []
     train = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
     return build_codecs(config, train.pairs, progress=progress)
 

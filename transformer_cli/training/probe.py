@@ -28,7 +28,8 @@ def probe_memory(
     devices = [precision.device] if precision.device.type == "cuda" else []
     objective.train()
     try:
-        moments = [torch.empty_like(parameter) for parameter in objective.parameters() for _ in range(2)]  # Adam's
+        learn = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+        moments = [torch.empty_like(parameter) for parameter in learn for _ in range(2)]  # Adam's
         with torch.random.fork_rng(devices=devices):
             accumulate_gradients(objective, precision, [batch], batch.target_tokens)
         del moments

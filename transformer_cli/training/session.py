@@ -21,6 +21,7 @@ from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name
 from transformer_cli.training.averaging import MovingAverage, average_checkpoints, steps_to_average
 from transformer_cli.training.continuation import finished_because
 from transformer_cli.training.distributed import ALONE, Ranks
+from transformer_cli.training.fine_tuning import freeze_parts, load_start
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
@@ -60,10 +61,13 @@ class Session:
     ) -> None:
         self.run, self.config, self.material, self.ranks = run, config, material, ranks
         self.codecs, self.stop = material.codecs, Stop()
-        self.notes: list[str] = []
         torch.manual_seed(config.training.seed)
         sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
-        self.model = build_model(config.model, *sizes).to(device)
+        self.model = build_model(config.model, *sizes)
+        if index.last is None and config.training.init_from is not None:
+            load_start(config, self.model)
+        self.notes = freeze_parts(self.model, config.training.freeze)
+        self.model.to(device)
         self.objective = TranslationObjective(self.model, config.training.label_smoothing, config.training.r_drop)
         self.optimizer = build_optimizer(self.objective, config.training)
         self.average = MovingAverage(self.model, config.training.ema_decay)

@@ -1,0 +1,190 @@
+"""A run may begin where another model is, and parts of it may stay there."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_cli.checkpoint import load_model, load_training_state
+from transformer_cli.config import Config, ModelConfig
+from transformer_cli.errors import UserError
+from transformer_cli.model.build import build_model
+from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.fine_tuning import freeze_parts
+from transformer_cli.training.run import train
+
+from tests.training.conftest import write_corpus
+
+MakeConfig = Callable[..., Config]
+
+
+def change(config: Config, section: str, **values: Any) -> Config:
+    return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
+
+
+def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_model(RunFolder(run).step_folder(step)).model.state_dict()
+
+
+@pytest.fixture
+def old(tmp_path: Path, tiny_config: MakeConfig) -> Config:
+    """The config of a run in tmp_path / "old"; more words in other data would build another vocabulary."""
+    config = tiny_config(tmp_path, max_steps=4)
+    train(config, tmp_path / "old", quiet=True)
+    (tmp_path / "new").mkdir()
+    source = write_corpus(tmp_path / "new", "train", 100, seed=9)
+    for path in source.values():
+        with open(path, "a") as file:
+            file.write("a word that nobody knows\n")
+    train_data = type(config.data.train).model_validate(source)
+    return change(change(config, "data", train=train_data), "training", max_steps=2)
+
+
+# --- training.init_from -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["old", "old/step-00000004"])
+def test_a_run_begins_with_the_weights_and_vocabulary_of_a_model(
+    tmp_path: Path, old: Config, named: str, capsys: Any
+) -> None:
+    still = change(old, "training", init_from=str(tmp_path / named), max_steps=1, factor=1e-30)
+    train(still, tmp_path / "run")
+    assert f"start        weights and vocabulary of {tmp_path / 'old'}" in capsys.readouterr().err
+    new, before = load_model(tmp_path / "run"), load_model(tmp_path / named)
+    assert new.codecs.fingerprint == before.codecs.fingerprint
+    assert "nobody" not in new.codecs.source.vocabulary.get_itos()
+    for name, tensor in new.model.state_dict().items():
+        torch.testing.assert_close(tensor, before.model.state_dict()[name], rtol=0, atol=1e-12)
+    assert new.config.training.init_from == str(tmp_path / named)
+    scratch = change(still, "training", init_from=None)
+    train(scratch, tmp_path / "scratch", quiet=True)
+    assert "nobody" in load_model(tmp_path / "scratch").codecs.source.vocabulary.get_itos()
+
+
+def test_the_model_may_vanish_once_the_run_has_begun(tmp_path: Path, old: Config) -> None:
+    whole = change(old, "training", init_from=str(tmp_path / "old"), max_steps=4)
+    train(whole, tmp_path / "whole", quiet=True)
+    train(change(whole, "training", max_steps=2), tmp_path / "parts", quiet=True)
+    shutil.rmtree(tmp_path / "old")
+    train(whole, tmp_path / "parts", quiet=True)
+    assert all(torch.equal(a, weights(tmp_path / "whole", 4)[n]) for n, a in weights(tmp_path / "parts", 4).items())
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "said"),
+    [
+        ("model", {"d_model": 32}, r"has model\.d_model = 16, the config says 32; .* set model\.d_model: 16"),
+        ("model", {"d_ff": 64, "norm": "post"}, r"has model\.d_ff = 32, the config says 64, and 1 more keys differ"),
+        ("vocabulary", {"lowercase": True}, r"vocabulary\.lowercase = false, the config says true"),
+        ("data", {"source_language": "fr"}, r"data\.source_language = "de", the config says "fr""),
+        ("model", {"head_dim": 8}, r"model\.head_dim = null, the config says 8"),
+    ],
+)
+def test_another_kind_of_model_is_refused(
+    tmp_path: Path, old: Config, section: str, values: dict[str, Any], said: str
+) -> None:
+    config = change(change(old, "training", init_from=str(tmp_path / "old")), section, **values)
+    with pytest.raises(UserError, match=rf"^training\.init_from: .*{said}"):
+        train(config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_dropout_may_differ(tmp_path: Path, old: Config) -> None:
+    config = change(change(old, "training", init_from=str(tmp_path / "old")), "model", dropout=0.4, max_positions=9)
+    assert train(config, tmp_path / "run", quiet=True).step == 2
+
+
+def test_a_vocabulary_that_the_run_built_for_itself_is_refused(tmp_path: Path, old: Config) -> None:
+    run = RunFolder(tmp_path / "run")
+    train(old, run.path, quiet=True)
+    for path in run.path.glob("step-*"):
+        shutil.rmtree(path)
+    (run.path / "checkpoints.json").unlink()
+    config = change(old, "training", init_from=str(tmp_path / "old"))
+    with pytest.raises(UserError, match=r"another vocabulary than the run has built already.*--fresh"):
+        train(config, run.path, quiet=True)
+    assert train(config, run.path, quiet=True, fresh=True).step == 2
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path, old: Config) -> None:
+    with pytest.raises(UserError, match=r"^training\.init_from: .*nowhere: no such folder"):
+        train(change(old, "training", init_from="nowhere"), tmp_path / "run", quiet=True)
+
+
+def test_a_damaged_model_is_refused(tmp_path: Path, old: Config) -> None:
+    path = tmp_path / "old" / "step-00000004" / WEIGHTS
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    os.chmod(path, 0o644)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="does not match its manifest"):
+        train(change(old, "training", init_from=str(path.parent)), tmp_path / "run", quiet=True)
+
+
+# --- training.freeze ----------------------------------------------------------------------------------------------
+
+PREFIXES = {
+    "embeddings": ("source_embedding.", "target_embedding."),
+    "encoder": ("encoder.",),
+    "decoder": ("decoder.",),
+    "generator": ("generator.",),
+}
+
+
+@pytest.mark.parametrize("parts", [("encoder",), ("embeddings", "encoder"), ("decoder", "generator"), ("generator",)])
+@pytest.mark.parametrize("tied", ["none", "all"])
+def test_what_is_frozen_stays_and_the_rest_learns(
+    tmp_path: Path, tiny_config: MakeConfig, parts: tuple[str, ...], tied: str
+) -> None:
+    config = change(tiny_config(tmp_path, freeze=parts, max_steps=2, ema_decay=0.5), "model", tie_embeddings=tied)
+    still = change(config, "training", freeze=(), factor=1e-30, max_steps=1, ema_decay=None)
+    train(still, tmp_path / "start", quiet=True)
+    train(change(config, "training", init_from=str(tmp_path / "start")), tmp_path / "run", quiet=True)
+    before, after = weights(tmp_path / "start", 1), weights(tmp_path / "run", 2)
+    frozen = tuple(prefix for part in parts for prefix in PREFIXES[part])
+    if tied == "all" and {"embeddings", "generator"} & set(parts):
+        frozen += (*PREFIXES["embeddings"], *PREFIXES["generator"])
+    for name, tensor in after.items():
+        if "positions" not in name:
+            assert torch.equal(tensor, before[name]) is name.startswith(frozen), name
+    state = load_training_state(RunFolder(tmp_path / "run").step_folder(2)).tensors
+    moved = [key for key in state if key.startswith("optimizer.exp_avg.")]
+    assert moved
+    assert not any(key.removeprefix("optimizer.exp_avg.").startswith(frozen) for key in moved)
+
+
+def test_a_run_with_frozen_parts_goes_on_bit_for_bit(tmp_path: Path, tiny_config: MakeConfig) -> None:
+    whole = tiny_config(tmp_path, freeze=("embeddings", "encoder"), max_steps=7)
+    train(whole, tmp_path / "whole", quiet=True)
+    for max_steps in (3, 7):
+        train(change(whole, "training", max_steps=max_steps), tmp_path / "parts", quiet=True)
+    names = (WEIGHTS, "training.safetensors")
+    files = [
+        [(RunFolder(tmp_path / run).step_folder(7) / name).read_bytes() for name in names] for run in ("whole", "parts")
+    ]
+    assert files[0] == files[1]
+
+
+def model(tied: str = "all") -> Any:
+    shape = ModelConfig.model_validate(
+        {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 16, "tie_embeddings": tied}
+    )
+    return build_model(shape, 12, 12)
+
+
+def test_a_shared_matrix_is_told() -> None:
+    assert freeze_parts(model(), ()) == []
+    (first, second) = freeze_parts(model(), ("embeddings",))
+    assert first.startswith("frozen       embeddings: 96 of ")
+    assert second.endswith("the matrix that the generator shares with them stays too")
+    assert len(freeze_parts(model("none"), ("embeddings",))) == 1
+
+
+def test_nothing_left_to_learn_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"training\.freeze: encoder, decoder, generator leave nothing to learn"):
+        freeze_parts(model(), ("encoder", "decoder", "generator"))
+    freeze_parts(model("none"), ("encoder", "decoder", "generator"))
