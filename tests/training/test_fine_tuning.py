@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.conftest import write_corpus
 from transformer_cli.checkpoint import load_model, load_training_state
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.errors import UserError
@@ -16,8 +17,6 @@ from transformer_cli.model.build import build_model
 from transformer_cli.run_folder import WEIGHTS, RunFolder
 from transformer_cli.training.fine_tuning import freeze_parts
 from transformer_cli.training.run import train
-
-from tests.training.conftest import write_corpus
 
 MakeConfig = Callable[..., Config]
 
@@ -80,7 +79,7 @@ def test_the_model_may_vanish_once_the_run_has_begun(tmp_path: Path, old: Config
         ("model", {"d_model": 32}, r"has model\.d_model = 16, the config says 32; .* set model\.d_model: 16"),
         ("model", {"d_ff": 64, "norm": "post"}, r"has model\.d_ff = 32, the config says 64, and 1 more keys differ"),
         ("vocabulary", {"lowercase": True}, r"vocabulary\.lowercase = false, the config says true"),
-        ("data", {"source_language": "fr"}, r"data\.source_language = "de", the config says "fr""),
+        ("data", {"source_language": "fr"}, r'data\.source_language = "de", the config says "fr"'),
         ("model", {"head_dim": 8}, r"model\.head_dim = null, the config says 8"),
     ],
 )
