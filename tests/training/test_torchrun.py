@@ -1,0 +1,296 @@
+"""The real command in two real processes: `torchrun … -m transformer_cli train`; what only it shows."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from transformer_cli import Translator
+from transformer_cli.checkpoint import load_training_state
+from transformer_cli.config import Config
+from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.run import train
+
+ENDS_WITHIN = 60  # seconds, after a process has failed
+SAVES_WITHIN = 20  # seconds, after a signal
+OTHERS = ("W", "E", "Traceback", " ", "=", "-", "[", "torch.distributed", "transformer_cli FAILED", "Fail", "Root")
+
+MakeTree = Callable[..., dict[str, Any]]
+
+
+class Job:
+    """One call of torchrun in a folder, and all the processes that come of it."""
+
+    def __init__(self, folder: Path, *arguments: str, program: tuple[str, ...] = ()) -> None:
+        self.mark = f"TFM_TEST_JOB={uuid.uuid4()}"
+        name, _, value = self.mark.partition("=")
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        command += [*(program or ("-m", "transformer_cli")), "train", "config.yaml"]
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            [*command, "--out", "run", *arguments],
+            cwd=folder,
+            env=os.environ | {"OMP_NUM_THREADS": "1", name: value},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def processes(self) -> dict[int, dict[str, str]]:
+        """Those that still run, with their environment; torchrun itself is one."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (
+                    (entry / "environ").read_bytes().decode(errors="replace").split("\0")
+                    if entry.name.isdigit()
+                    else []
+                )
+                ended = bool(words) and "\nState:\tZ" in (entry / "status").read_text()
+            except OSError:
+                continue  # it ended meanwhile, or is not ours
+            if self.mark in words and not ended:
+                found[int(entry.name)] = dict(word.split("=", 1) for word in words if "=" in word)
+        return found
+
+    def rank(self, rank: int) -> int:
+        """The process of a rank; the data's workers have the same environment, and a higher number."""
+        return min(pid for pid, values in self.processes().items() if values.get("RANK") == str(rank))
+
+    def end(self, within: float = 120.0) -> tuple[int, str]:
+        """Exit code and stderr; nothing runs any more, and nothing was said on stdout."""
+        said, err = self.process.communicate(timeout=within)
+        assert said == ""
+        deadline = time.monotonic() + 5
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert self.processes() == {}, "orphans"
+        return self.process.returncode, err
+
+    def wait_for(self, metrics: Path, lines: int) -> None:
+        """Until the run has noted so many events."""
+        deadline = time.monotonic() + 120
+        while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines):
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Call it with a config's tree and arguments: the job."""
+    jobs: list[Job] = []
+
+    def call(tree: dict[str, Any], *arguments: str, **named: Any) -> Job:
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
+        jobs.append(Job(tmp_path, *arguments, **named))
+        return jobs[-1]
+
+    yield call
+    for job in jobs:
+        for pid in job.processes():
+            os.kill(pid, signal.SIGKILL)
+        job.process.communicate()
+
+
+def own(said: str) -> list[str]:
+    """What our processes said, without torchrun's report."""
+    return [line for line in said.splitlines() if line.strip() and not line.startswith(OTHERS)]
+
+
+def errors(said: str) -> list[str]:
+    return [line for line in said.splitlines() if "error: " in line]
+
+
+def weights(run: Path, step: int) -> bytes:
+    return (RunFolder(run).step_folder(step) / WEIGHTS).read_bytes()
+
+
+def position(run: Path, step: int) -> Any:
+    return load_training_state(RunFolder(run).step_folder(step)).values["progress"]["position"]
+
+
+def test_two_processes_make_one_run(tmp_path: Path, tiny_tree: MakeTree, start: Start) -> None:
+    code, said = start(tiny_tree(tmp_path)).end()
+    assert code == 0, said
+    lines = own(said)
+    assert len(lines) == len(set(lines)), "each line once"
+    assert sum("2 processes" in line for line in lines) == 1
+    assert sum("finished" in line for line in lines) == 1
+    steps = re.findall(r'^\{"step": (\d+), "epoch"', (tmp_path / "run" / "metrics.jsonl").read_text(), re.MULTILINE)
+    assert steps == [str(step) for step in range(1, 13)]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["run"]
+    assert not list((tmp_path / "run").glob(".*"))
+    assert len(Translator.load(tmp_path / "run").translate(["balan demer", ""])) == 2
+
+
+@pytest.mark.slow
+def test_a_finished_run_and_a_fresh_one(tmp_path: Path, tiny_tree: MakeTree, start: Start) -> None:
+    tree = tiny_tree(tmp_path, max_steps=2)
+    code, said = start(tree, "--resume").end()
+    assert code != 0
+    assert errors(said) == ["error: run: nothing to resume here; leave --resume out to begin"]
+    assert not (tmp_path / "run").exists()
+    assert start(tree).end()[0] == 0
+    code, said = start(tree, "--resume").end()
+    assert code == 0
+    assert len([line for line in own(said) if "this run is finished" in line]) == len(own(said)) == 1
+    code, said = start(tree, "--fresh", "--set", "training.seed=2").end()
+    assert code == 0, said
+    assert weights(tmp_path / "run", 2) != weights(tmp_path / "run.1", 2)
+    assert not (tmp_path / "run.2").exists()
+
+
+def random_tree(make: MakeTree, folder: Path, workers: int = 0) -> dict[str, Any]:
+    """A run with everything random in it: dropout, subword sampling, shuffling; long enough to be killed."""
+    tree = make(folder, max_steps=240, save_every=20, validate_every=100, batch_tokens=120, subword_sampling=0.2)
+    tree["data"]["workers"] = workers
+    tree["vocabulary"] = {"tokenizer": "sentencepiece", "algorithm": "bpe", "size": 300}
+    tree["model"]["dropout"] = 0.3
+    return tree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "killed_by", "twice"),
+    [(0, signal.SIGTERM, False), (2, signal.SIGTERM, True), (0, signal.SIGINT, False)],
+)
+def test_a_stopped_run_goes_on_bit_for_bit(
+    tmp_path: Path, tiny_tree: MakeTree, start: Start, workers: int, killed_by: signal.Signals, twice: bool
+) -> None:
+    """`twice`: each process gets the signal by itself too, as some schedulers send it."""
+    tree = random_tree(tiny_tree, tmp_path, workers)
+    code, said = start(tree).end()
+    assert code == 0, said
+    (tmp_path / "run").rename(tmp_path / "whole")
+
+    job = start(tree)
+    job.wait_for(tmp_path / "run" / "metrics.jsonl", 30)
+    ranks = [job.rank(rank) for rank in range(2)] if twice else []
+    stopped = time.monotonic()
+    for pid in ranks:
+        os.kill(pid, killed_by)
+    job.process.send_signal(killed_by)
+    code, said = job.end(SAVES_WITHIN)
+    assert time.monotonic() - stopped < SAVES_WITHIN
+    assert code != 0, "torchrun's own code"
+    assert "forcefully" not in said
+    assert errors(said) == []
+    saved = RunFolder(tmp_path / "run").index().last
+    assert saved is not None
+    assert 30 <= saved < 240, "the signal came too late to show anything"
+    assert f"interrupted; saved step {saved:,}" in said
+
+    code, said = start(tree).end()
+    assert code == 0, said
+    assert f"resumed after step {saved}" in said
+    assert weights(tmp_path / "run", 240) == weights(tmp_path / "whole", 240)
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_goes_on_at_the_same_place(
+    tmp_path: Path, tiny_tree: MakeTree, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = tiny_tree(tmp_path, batch_tokens=82, max_steps=6)  # 13 batches an epoch
+    longer = Config.model_validate(tree | {"training": tree["training"] | {"max_steps": 10}})
+    assert start(tree).end()[0] == 0
+    assert position(tmp_path / "run", 6) == [0, 12]
+    train(longer, tmp_path / "run")
+    assert "processes changed from 2 to 1: an update takes 1 batches, not 2" in capsys.readouterr().err
+    assert position(tmp_path / "run", 10) == [1, 3]
+
+    (tmp_path / "run").rename(tmp_path / "first")
+    train(Config.model_validate(tree), tmp_path / "run", quiet=True)
+    assert position(tmp_path / "run", 6) == [0, 6]
+    code, said = start(longer.model_dump(mode="json")).end()
+    assert code == 0, said
+    assert (
+        own(said).count(
+            "processes changed from 1 to 2: an update takes 2 batches, not 1; training goes on at the "
+            "same place, but not as it would have"
+        )
+        == 1
+    )
+    assert position(tmp_path / "run", 10) == [1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["config", "data", "disk"])
+def test_an_error_is_told_once_and_ends_all(tmp_path: Path, tiny_tree: MakeTree, start: Start, fault: str) -> None:
+    tree = tiny_tree(tmp_path)
+    if fault == "config":
+        tree["training"]["batch_tokens"] = -1
+    if fault == "data":
+        (tmp_path / "train.de").unlink()
+    if fault == "disk":
+        (tmp_path / "run").write_text("no folder")
+    job = start(tree)
+    code, said = job.end(ENDS_WITHIN)
+    assert code != 0
+    (error,) = errors(said)
+    assert {"config": "training.batch_tokens", "data": "train.de: no such file", "disk": "no folder"}[fault] in error
+    assert own(said) == [error]
+    assert re.search(r"Root Cause.*rank +: 0.*exitcode +: 2 ", said, re.DOTALL), "the cause, not who was ended for it"
+
+
+RAISES = """
+import os, sys
+from transformer_cli.cli.app import main
+from transformer_cli.training.objective import TranslationObjective
+
+real, calls = TranslationObjective.forward, 0
+
+def forward(self, batch):
+    global calls
+    calls += 1
+    if calls == 40 and os.environ["RANK"] == sys.argv[1]:
+        raise RuntimeError("shapes do not fit")
+    return real(self, batch)
+
+TranslationObjective.forward = forward
+sys.argv = sys.argv[:1] + sys.argv[2:]
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_raises_ends_the_job_and_says_why(
+    tmp_path: Path, tiny_tree: MakeTree, start: Start, rank: int
+) -> None:
+    (tmp_path / "raises.py").write_text(RAISES)
+    job = start(random_tree(tiny_tree, tmp_path), program=("raises.py", str(rank)))
+    code, said = job.end(ENDS_WITHIN)
+    assert code != 0
+    assert "error: internal: RuntimeError: shapes do not fit (TFM_DEBUG=1 shows where; please report it)" in own(said)
+    assert len(errors(said)) <= 2
+    assert said.count("Traceback") <= 1, "torchrun's own"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_ends_the_job(tmp_path: Path, tiny_tree: MakeTree, start: Start, rank: int) -> None:
+    tree = random_tree(tiny_tree, tmp_path, workers=2)
+    tree["training"]["max_steps"] = 100_000
+    job = start(tree)
+    job.wait_for(tmp_path / "run" / "metrics.jsonl", 10)
+    os.kill(job.rank(rank), signal.SIGKILL)
+    code, said = job.end(ENDS_WITHIN)
+    assert code != 0
+    assert "Signal 9 (SIGKILL)" in said
+    assert len(errors(said)) <= 1
+    if rank == 1:
+        assert "another process of this training ended" in errors(said)[0]
+    assert said.count("Traceback") <= 1, "torchrun's own"
