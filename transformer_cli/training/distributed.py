@@ -52,6 +52,11 @@ class Ranks:
         """Whether it is so on any rank."""
         return any(self.gather(flag))
 
+    def agree(self, value: Value) -> bool:
+        """Whether all ranks have the same."""
+        first, *others = self.gather(value)
+        return all(other == first for other in others)
+
     @contextmanager
     def leader_first(self) -> Iterator[None]:
         """Rank 0 does it before the others begin, who find what it wrote; nothing may be sent meanwhile.

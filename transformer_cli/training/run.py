@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from transformer_cli.checkpoint import load_training_state
-from transformer_cli.config import Config, load_config
+from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
 from transformer_cli.presets import resolve_preset
@@ -67,6 +67,11 @@ def train(
             if ranks.leads:
                 notes += _take_folder(run, fresh, goes_on, stack)
                 session.write_beginning()
+        if not ranks.agree((material.train.key, material.valid.key, index.last, dump_config(config))):
+            raise UserError(
+                f"{run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give all "
+                "of them the same files, best by a shared file system (docs/scaling.md)"
+            )
         stop = stack.enter_context(stop_on_signals())
         stack.callback(session.recorder.close)
         return session.run_to_end(stop, notes)
