@@ -75,6 +75,7 @@ class Benchmark:
         self.options, self.device = options, torch.device(options.device)
         self.shape = SMALL if options.small else BASE
         self.updates = 4 if options.small else 40  # measured, in 4 rounds
+        self.seconds = options.seconds or (55 if options.small else 440)
         self.results: dict[str, Any] = {}
         lengths, tokens = (MULTI30K, 1000) if options.small else (WMT, 25_000)
         pairs = generate_sentences(2_000 if options.small else 60_000, self.shape.vocabulary, lengths)
@@ -85,7 +86,7 @@ class Benchmark:
 
     def run(self, name: str, part: Callable[[], Any], needs_seconds: float = 0.0) -> None:
         """Do one part, show and keep what it gives; a failure is a result too."""
-        left = self.options.seconds - (time.monotonic() - self.began)
+        left = self.seconds - (time.monotonic() - self.began)
         try:
             result = part() if left > needs_seconds else f"not tried: {left:.0f} s are left"
         except Exception as error:
@@ -386,7 +387,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try the program itself")
-    parser.add_argument("--seconds", type=float, default=440.0, help="begin nothing that may end later (default 440)")
+    parser.add_argument("--seconds", type=float, help="begin nothing that may end later (default 440, small 55)")
     parser.add_argument("--out", required=True, help="folder for gpu.json")
     options = parser.parse_args()
     Path(options.out).mkdir(parents=True, exist_ok=True)
@@ -401,11 +402,12 @@ def main() -> None:
     benchmark.run("training: torch.nn.Transformer", lambda: benchmark.measure(lambda: benchmark.plain("")))
     benchmark.run("attention", benchmark.attention)
     benchmark.run("loading", benchmark.loading)
-    for what, seconds in (("layers", 100), ("model", 200)):  # to compile takes longest
+    longest = 10 if options.small else 100  # seconds to compile
+    for what, seconds in (("layers", longest), ("model", 2 * longest)):
         name = f"training: tfm, pad_to 8, {what} compiled"
         benchmark.run(name, lambda what=what: benchmark.measure(lambda: benchmark.tfm(8, what)), seconds)
     name = "training: torch.nn.Transformer, compiled"
-    benchmark.run(name, lambda: benchmark.measure(lambda: benchmark.plain("model")), needs_seconds=150)
+    benchmark.run(name, lambda: benchmark.measure(lambda: benchmark.plain("model")), 2 * longest)
     benchmark.run("matmul peak again", benchmark.peak)
     benchmark.run("summary", lambda: summarise(benchmark.results))
 
