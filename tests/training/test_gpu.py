@@ -74,7 +74,7 @@ def gpu_objective() -> tuple[TranslationObjective, torch.optim.Optimizer, list[B
 def update(objective: TranslationObjective, optimizer: torch.optim.Optimizer, batches: list[Batch]) -> None:
     """One update but for reading its loss."""
     precision = Precision("bf16", torch.device("cuda"))
-    loss, _ = compute_gradients(objective, precision, batches, sum(batch.target_tokens for batch in batches))
+    loss = compute_gradients(objective, precision, batches).loss
     norm = torch.nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
     apply_gradients(optimizer, precision, finite=(loss + norm).isfinite())
     optimizer.zero_grad(set_to_none=True)

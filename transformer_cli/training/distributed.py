@@ -75,15 +75,16 @@ class Ranks:
         if self.leads:
             self.gather(True)
 
-    def sum_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor) -> Tensor:
-        """Replace every `.grad` by its sum over the ranks, and return that of the loss, (): one message for all.
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor, factor: float) -> Tensor:
+        """Replace every `.grad` by the sum of factor × gradient over the ranks, and return the sum of the loss, ().
 
-        A rank that had nothing to do brings zeros.
+        One message for all; a rank that had nothing to do brings zeros.
         """
         if self.count == 1:
             return loss
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.to(gradients[0]).view(1)])
+        flat[:-1] *= factor
         with _missing_none():
             distributed.all_reduce(flat)
         *parts, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), 1])

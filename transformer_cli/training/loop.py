@@ -3,6 +3,7 @@
 import math
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,8 +85,7 @@ def train_steps(
         rate = learning_rate(config, d_model, step + 1)
         for settings in optimizer.param_groups:
             settings["lr"] = rate
-        tokens = sum(ranks.gather(sum(batch.target_tokens for batch in share.batches)))
-        loss, halvings = compute_gradients(objective, precision, share.batches, tokens, ranks)
+        loss, tokens, halvings, signal = compute_gradients(objective, precision, share.batches, ranks, stop)
         precision.scaler.unscale_(optimizer)
         norm = clip_grad_norm_(parameters, config.clip_norm or math.inf)
         apply_gradients(optimizer, precision, finite=(loss + norm).isfinite())
@@ -96,7 +96,6 @@ def train_steps(
         step, skipped = (step + 1, 0) if applied else (step, skipped + (not overflow))
         if skipped >= config.max_skipped:
             raise _diverged(step, skipped)
-        signals = ranks.gather(stop.signal_number if stop else None)
         yield Update(
             step=step,
             next_position=share.next_position,
@@ -107,28 +106,47 @@ def train_steps(
             applied=applied,
             overflow=overflow,
             halvings=halvings,
-            signal=next(filter(None, signals), None),
+            signal=signal,
         )
 
 
-def compute_gradients(
-    objective: TranslationObjective, precision: Precision, batches: list[Batch], tokens: int, ranks: Ranks = ALONE
-) -> tuple[Tensor, int]:
-    """Put the gradient of Σ loss ÷ tokens over all ranks' batches into the weights' `.grad`; returns Σ loss, ().
+class Gradients(NamedTuple):
+    """What went with the gradients of an update, over all ranks."""
 
-    Where the memory of a rank does not suffice for one of its batches, all ranks begin again, that batch in halves; how
-    often this was is returned too.
+    loss: Tensor  # (), its sum
+    tokens: int
+    halvings: int
+    signal: int | None
+
+
+def compute_gradients(
+    objective: TranslationObjective,
+    precision: Precision,
+    batches: list[Batch],
+    ranks: Ranks = ALONE,
+    stop: Stop | None = None,
+) -> Gradients:
+    """Put the gradient of Σ loss ÷ Σ target tokens over all ranks' batches into the weights' `.grad`.
+
+    Where the memory of a rank does not suffice for one of its batches, all ranks begin again, that batch in halves.
+    The ranks tell each other of this, and how many tokens they have, when a GPU has yet to compute what they launched;
+    until then each takes the others to have as many as itself.
     """
-    halvings = 0
+    parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    own_tokens = sum(batch.target_tokens for batch in batches)
+    presumed, halvings = own_tokens * ranks.count, 0
     while True:
         too_large = None
         try:
-            loss = accumulate_gradients(objective, precision, batches, tokens)
+            loss = accumulate_gradients(objective, precision, batches, presumed)
         except BatchTooLarge as error:
             too_large = error.number
-        if not ranks.any(too_large is not None):
-            parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-            return ranks.sum_gradients(parameters, loss), halvings
+        told = ranks.gather((too_large is None, own_tokens, stop.signal_number if stop else None))
+        everywhere_fits, all_tokens, signals = zip(*told, strict=True)
+        if all(everywhere_fits):
+            tokens = sum(all_tokens)
+            loss = ranks.sum_gradients(parameters, loss, presumed / tokens)
+            return Gradients(loss, tokens, halvings, next(filter(None, signals), None))
         objective.zero_grad(set_to_none=True)
         halvings += 1
         if too_large is not None:
