@@ -1,9 +1,15 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
+from transformer_cli.checkpoint import load_model
+from transformer_cli.config import Config
 from transformer_cli.training import tuning
+from transformer_cli.training.run import train
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +58,29 @@ def test_a_gpu_run_leaves_float32_products_alone() -> None:
     torch.set_float32_matmul_precision("highest")
     tuning.tune_process(torch.device("cuda"))
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides its own, but not from pytest
+@pytest.mark.parametrize("ema_decay", [None, 0.5])
+def test_compiled_layers_train_as_written_ones_with_few_graphs(
+    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, ema_decay: float | None
+) -> None:
+    """Over batches of many shapes, with validations between them. The backend is one that needs no C++ compiler."""
+    backend = partial(tuning.compile_layers, backend="aot_eager")
+    monkeypatch.setattr("transformer_cli.training.session.compile_layers", backend)
+    config = tiny_config(tmp_path, max_steps=40, validate_every=10, batch_tokens=60, pad_to=8, ema_decay=ema_decay)
+    config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+    train(config, tmp_path / "written", quiet=True)
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = config.model_copy(update={"training": config.training.model_copy(update={"compile": True})})
+    train(compiled, tmp_path / "compiled", quiet=True)
+    assert 2 <= counters["stats"]["unique_graphs"] <= 6, counters["stats"]
+    assert not counters["graph_break"]
+    written, made = (
+        load_model(tmp_path / name / "step-00000040").model.state_dict() for name in ("written", "compiled")
+    )
+    assert list(written) == list(made)
+    for name, tensor in written.items():
+        torch.testing.assert_close(made[name], tensor, rtol=1e-3, atol=1e-4)

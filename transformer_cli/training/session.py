@@ -31,6 +31,7 @@ from transformer_cli.training.recorder import Recorder
 from transformer_cli.training.saving import Saver
 from transformer_cli.training.state import Progress, capture_random, capture_state, ranks_of, restore_state
 from transformer_cli.training.stopping import Interrupted, Stop
+from transformer_cli.training.tuning import compile_layers
 from transformer_cli.training.validation import Validator
 
 
@@ -68,6 +69,8 @@ class Session:
             load_start(config, self.model)
         self.notes = freeze_parts(self.model, config.training.freeze)
         self.model.to(device)
+        if config.training.compile:
+            compile_layers(self.model)
         self.objective = TranslationObjective(self.model, config.training.label_smoothing, config.training.r_drop)
         self.optimizer = build_optimizer(self.objective, config.training)
         self.average = MovingAverage(self.model, config.training.ema_decay)

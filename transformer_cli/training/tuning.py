@@ -1,13 +1,16 @@
 """What makes a whole process train faster, set once at its start: the allocator, oneDNN's kernels, matrix products.
 
-`training.run` calls `tune_process`; nothing here changes what is computed beyond rounding.
+`training.run` calls `tune_process`, `session` compiles layers; nothing here changes what is computed beyond rounding.
 """
 
 import ctypes
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
+
+from transformer_cli.model.transformer import Transformer
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 LARGE = 2**30  # bytes
@@ -63,3 +66,18 @@ def _products_are_exact(size: int = 256) -> bool:
     exact = left @ left.t()
     error = (left.float() @ left.float().t()).double() - exact
     return float(error.abs().max() / exact.abs().max()) < 1e-5
+
+
+def compile_layers(model: Transformer, backend: str = "inductor") -> None:
+    """Let `torch.compile` make kernels of the encoder's and the decoder's layers; names of weights stay.
+
+    All layers of a kind share what is compiled, for any length: about five graphs in all, each at the first batch that
+    needs it, after seconds to a minute. Pays on a GPU; on a CPU, whose batches change their shape, it was seen not to.
+    """
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.compile(dynamic=True, backend=backend)
+
+
+def as_written(compiled: bool) -> AbstractContextManager[object]:
+    """Inside, compiled layers run as they are written: a search, with its cache growing, would only compile more."""
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()

@@ -22,6 +22,7 @@ from transformer_cli.training.distributed import ALONE, Ranks
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
 from transformer_cli.training.stopping import Stop
+from transformer_cli.training.tuning import as_written
 
 SAMPLES = 3  # translations shown
 
@@ -79,8 +80,9 @@ class Validator:
         Leaves the random state alone, and the model in evaluation mode.
         """
         self.objective.eval()
-        losses = self._losses()
-        translations = self._translations() if losses else None
+        with as_written(self.config.training.compile):
+            losses = self._losses()
+            translations = self._translations() if losses else None
         if losses is None or translations is None:
             return None
         loss, likelihood = losses
