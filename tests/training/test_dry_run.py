@@ -56,6 +56,8 @@ def test_parameters_by_part_add_up(tiny_config: Callable[..., Config], tmp_path:
     parts = [int(part.replace(",", "")) for part in re.findall(r"[\d,]*\d", lines["parameters"])]
     assert sum(parts) == int(whole[1].replace(",", ""))
     assert lines["parameters"].count("shared") == 2  # all three embeddings are one table
+    frozen = told(tiny_config(tmp_path, freeze=("encoder",)), tmp_path / "run", quiet=True)["parameters"]
+    assert frozen == re.sub(r"(, encoder [\d,]*\d)", r"\1 (frozen)", lines["parameters"])
 
 
 def test_the_first_batch_is_decoded(tiny_tree: Any, tmp_path: Path) -> None:

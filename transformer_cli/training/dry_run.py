@@ -73,7 +73,7 @@ def dry_run(
     material = prepare_material(config, *codecs, progress=not quiet)
     notes += check_corpora(run, progress, material.train.key, material.valid.key)
     session = Session(run, config, material, index, torch_device, quiet=True)
-    yield from [*material.notes, *notes, *describe_training(config, material, session.model)]
+    yield from [*material.notes, *notes, *session.notes, *describe_training(config, material, session.model)]
     yield _describe_parts(session.model)
     yield _describe_schedule(config, material)
     where = f"would go on after step {progress.step:,}" if progress.step else "would begin"
@@ -91,7 +91,8 @@ def _describe_parts(model: Transformer) -> str:
         own = [parameter for parameter in part.parameters() if id(parameter) not in seen]
         seen.update(map(id, own))
         count = f"{sum(parameter.numel() for parameter in own):,}" if own else "shared"
-        counts.append(f"{name.replace('_', ' ')} {count}")
+        frozen = own and not any(parameter.requires_grad for parameter in own)
+        counts.append(f"{name.replace('_', ' ')} {count}" + " (frozen)" * bool(frozen))
     return f"parameters   {', '.join(counts)}"
 
 
