@@ -50,7 +50,7 @@ from transformer_cli.text.build import build_codecs
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
-from transformer_cli.training.tuning import tune_process
+from transformer_cli.training.tuning import compile_layers, tune_process
 
 BASE = Shape(layers=6, d_model=512, d_ff=2048, heads=8, vocabulary=37_000)
 SMALL = Shape(layers=1, d_model=32, d_ff=64, heads=2, vocabulary=500)
@@ -103,13 +103,13 @@ class Benchmark:
     # --- training -------------------------------------------------------------------------------------------------
 
     def tfm(self, pad_to: int, compiled: str) -> tuple[Step, nn.Module]:
-        """tfm's own loop over batches in pinned memory. `compiled`: nothing, each layer, or the model as a whole."""
+        """tfm's own loop over batches in pinned memory. `compiled`: nothing, each layer as `training.compile` does it, or
+        the model as a whole."""
         torch.manual_seed(1)
         model = build_model(model_config(self.shape), self.shape.vocabulary, self.shape.vocabulary).to(self.device)
         backend = "aot_eager" if self.options.small else "inductor"
         if compiled == "layers":
-            for layer in (*model.encoder.layers, *model.decoder.layers):
-                layer.compile(dynamic=True, backend=backend)
+            compile_layers(model, backend)
         elif compiled == "model":
             model.compile(dynamic=True, backend=backend)
         objective = TranslationObjective(model, self.shape.label_smoothing)
