@@ -1,5 +1,6 @@
 """`tfm train`: options reach the training function; a true run from raw text to raw text; signals keep the state."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -37,8 +38,10 @@ def test_options_reach_the_function(trial: Any, tfm: Any, asked: dict[str, Any])
     assert (asked["path"], asked["resume"], asked["fresh"]) == (Path("x/y"), True, False)
     assert (asked["device"], asked["quiet"]) == ("cpu", True)
     assert (asked["config"].training.max_steps, asked["config"].training.seed) == (7, 5)
-    assert tfm("train", trial.config, "--fresh").code == 0
-    assert (asked["resume"], asked["fresh"]) == (None, True)
+    assert asked["profile"] is None
+    assert tfm("train", trial.config, "--fresh", "--profile", "trace.json").code == 0
+    assert (asked["resume"], asked["fresh"], str(asked["profile"])) == (None, True, "trace.json")
+    assert "exclude each other" in tfm("train", trial.config, "--dry-run", "--profile", "trace.json").refused()
     assert "exclude each other" in tfm("train", trial.config, "--fresh", "--resume").refused()
 
 
@@ -145,3 +148,13 @@ def test_a_signal_saves_the_state_and_the_same_command_goes_on(number: int, tria
     second = subprocess.run([*command, f"training.max_steps={step + 1}"], capture_output=True, text=True)
     assert second.returncode == 0, second.stderr
     assert run.index().last == step + 1
+
+
+@pytest.mark.slow
+def test_a_profile_from_the_shell(trial: Any, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "transformer_cli", "train", str(trial.config), "--out", "run", "--device", "cpu"]
+    more = ["--set", "training.max_steps=14", "--profile", "trace.json"]
+    done = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "profile      8 updates in" in done.stderr
+    assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))

@@ -286,7 +286,9 @@ def judge(monkeypatch: pytest.MonkeyPatch, average: float) -> None:
     real, real_average = Validator.validate, Session._average
 
     def validate(self: Validator) -> Validation:
-        return replace(real(self), loss=losses[-1])
+        found = real(self)
+        assert found is not None
+        return replace(found, loss=losses[-1])
 
     def averaging(self: Session) -> None:
         losses.append(average)

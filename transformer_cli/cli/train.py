@@ -1,5 +1,6 @@
 """`tfm train`: one call of `training.run.train`, and the exit code after a signal."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +26,14 @@ def train(
             help="Print sizes, memory, time and the first batch, and stop there. RUN is not touched.",
         ),
     ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Write a trace of updates 6 to 13 (.json or .json.gz), and tell what took longest; then train on.",
+        ),
+    ] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -43,6 +52,8 @@ def train(
 
     if resume and fresh:
         raise UserError("--resume and --fresh exclude each other: continue the run, or start anew")
+    if dry_run and profile is not None:
+        raise UserError("--dry-run and --profile exclude each other: nothing is trained that could be profiled")
     settings = load_config(config, overrides or [])
     if dry_run:
         from transformer_cli.training import dry_run as rehearsal
@@ -62,6 +73,7 @@ def train(
             fresh=fresh,
             device=device,
             quiet=quiet,
+            profile=profile,
         )
     except run.Interrupted as interrupted:
         raise typer.Exit(128 + interrupted.signal_number) from None

@@ -16,6 +16,7 @@ from transformer_cli.run_folder import CheckpointIndex, RunFolder
 from transformer_cli.training.continuation import check_continuation, check_corpora, finished_because
 from transformer_cli.training.distributed import join_ranks
 from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
+from transformer_cli.training.profiling import check_trace
 from transformer_cli.training.recorder import load_tensorboard
 from transformer_cli.training.session import Session, TrainingResult, result_of
 from transformer_cli.training.state import Progress, read_progress
@@ -33,11 +34,13 @@ def train(
     fresh: bool = False,
     device: str = "auto",
     quiet: bool = False,
+    profile: Path | None = None,
 ) -> TrainingResult:
     """Train in the run folder `path`, or go on there where a run was interrupted.
 
-    `resume` True: there must be something to go on with. `fresh`: an old folder is renamed aside first. Raises
-    `UserError` before anything is written, and `Interrupted` after SIGINT or SIGTERM, with the state saved.
+    `resume` True: there must be something to go on with. `fresh`: an old folder is renamed aside first. `profile`: the
+    file for a trace of some updates. Raises `UserError` before anything is written, and `Interrupted` after SIGINT or
+    SIGTERM, with the state saved.
     """
     run = RunFolder(path)
     with join_ranks(device) as (ranks, torch_device), ExitStack() as stack:
@@ -46,6 +49,8 @@ def train(
         with ranks.leader_first():
             if ranks.leads:
                 check_beforehand(run, config)
+                if profile is not None:
+                    check_trace(profile)
             config, preset = resolve_preset(config, progress=not quiet)
             for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
                 print(line, file=sys.stderr)
@@ -62,7 +67,7 @@ def train(
             codecs = load_or_build_codecs(config, run if goes_on else None, index.last, progress=not quiet)
             material = prepare_material(config, *codecs, progress=not quiet, ranks=ranks.count)
             notes += check_corpora(run, progress, material.train.key, material.valid.key)
-            session = Session(run, config, material, index, torch_device, quiet, ranks)
+            session = Session(run, config, material, index, torch_device, quiet, ranks, profile)
             session.probe()
             if ranks.leads:
                 notes += _take_folder(run, fresh, goes_on, stack)

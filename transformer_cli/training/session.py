@@ -27,6 +27,7 @@ from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
 from transformer_cli.training.preparation import Material, describe_training
 from transformer_cli.training.probe import probe_memory
+from transformer_cli.training.profiling import Profiling
 from transformer_cli.training.recorder import Recorder
 from transformer_cli.training.saving import Saver
 from transformer_cli.training.state import Progress, capture_random, capture_state, ranks_of, restore_state
@@ -59,7 +60,9 @@ class Session:
         device: torch.device,
         quiet: bool,
         ranks: Ranks = ALONE,
+        trace: Path | None = None,
     ) -> None:
+        """`trace`: where to write a profile of some updates."""
         self.run, self.config, self.material, self.ranks = run, config, material, ranks
         self.codecs, self.stop = material.codecs, Stop()
         torch.manual_seed(config.training.seed)
@@ -85,6 +88,7 @@ class Session:
         )
         self.saver = Saver(run, config, self.codecs, index)
         self.recorder = Recorder(run, config.training, self.progress.step, self._total_steps(), quiet, ranks.leads)
+        self.profiling = Profiling(trace, device, self.recorder.say) if trace and ranks.leads else None
 
     def probe(self) -> None:
         """Raise `UserError` where the memory does not suffice; changes nothing."""
@@ -179,9 +183,11 @@ class Session:
             pad_to=training.pad_to,
             sampling=self._sampling(),
         )
+        updates = self.profiling.watch(updates) if self.profiling else updates
         steps = train_steps(
             self.objective, self.optimizer, self.precision, training, updates, progress.step, self.ranks, self.stop
         )
+        steps = self.profiling.record(steps) if self.profiling else steps
         self.recorder.start()
         with closing(steps):
             for update in steps:
