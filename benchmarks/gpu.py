@@ -88,7 +88,8 @@ class Benchmark:
         """Do one part, show and keep what it gives; a failure is a result too."""
         left = self.seconds - (time.monotonic() - self.began)
         try:
-            result = part() if left > needs_seconds else f"not tried: {left:.0f} s are left"
+            enough = not needs_seconds or left > needs_seconds
+            result = part() if enough else f"not tried: {left:.0f} s are left"
         except Exception as error:
             result = {"failed": f"{type(error).__name__}: {error}"[:2000], "where": traceback.format_exc(limit=-3)}
         self.results[name] = result
@@ -103,8 +104,8 @@ class Benchmark:
     # --- training -------------------------------------------------------------------------------------------------
 
     def tfm(self, pad_to: int, compiled: str) -> tuple[Step, nn.Module]:
-        """tfm's own loop over batches in pinned memory. `compiled`: nothing, each layer as `training.compile` does it, or
-        the model as a whole."""
+        """tfm's own loop over batches in pinned memory. `compiled`: nothing, the layers (so does
+        `training.compile`), or the model as a whole."""
         torch.manual_seed(1)
         model = build_model(model_config(self.shape), self.shape.vocabulary, self.shape.vocabulary).to(self.device)
         backend = "aot_eager" if self.options.small else "inductor"
