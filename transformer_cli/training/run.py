@@ -18,7 +18,8 @@ from transformer_cli.training.distributed import join_ranks
 from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
 from transformer_cli.training.profiling import check_trace
 from transformer_cli.training.recorder import load_tensorboard
-from transformer_cli.training.session import Session, TrainingResult, result_of
+from transformer_cli.training.result import TrainingResult, result_of
+from transformer_cli.training.session import Session
 from transformer_cli.training.state import Progress, read_progress
 from transformer_cli.training.stopping import Interrupted, stop_on_signals
 from transformer_cli.training.tuning import tune_process

@@ -6,7 +6,6 @@ It decides when to validate, save and stop; the loop trains, the recorder tells,
 import math
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,23 +28,12 @@ from transformer_cli.training.preparation import Material, describe_training
 from transformer_cli.training.probe import probe_memory
 from transformer_cli.training.profiling import Profiling
 from transformer_cli.training.recorder import Recorder
+from transformer_cli.training.result import TrainingResult, describe_result, result_of
 from transformer_cli.training.saving import Saver
 from transformer_cli.training.state import Progress, capture_random, capture_state, ranks_of, restore_state
 from transformer_cli.training.stopping import Interrupted, Stop
 from transformer_cli.training.tuning import compile_layers
 from transformer_cli.training.validation import Validator
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """How a run ended."""
-
-    run: Path  # what `tfm translate` takes
-    finished: str  # why it ended
-    step: int
-    best_step: int | None
-    best_value: float | None  # of training.best_metric
-    seconds: float  # over all sessions
 
 
 class Session:
@@ -134,7 +122,8 @@ class Session:
             if self.ranks.leads:
                 self.saver.change_index(finished=finished)
         result = result_of(self.run, self.config, self.progress, finished)
-        self._summarise(result)
+        for line in describe_result(result, self.config, self.progress):
+            self.recorder.say(line)
         return result
 
     def _leave(self, signal_number: int | None = None) -> NoReturn:
@@ -262,23 +251,6 @@ class Session:
             f"chrF {validation.chrf:.2f}  ({verdict})"
         )
 
-    def _summarise(self, result: TrainingResult) -> None:
-        minutes = result.seconds / 60
-        share = self.progress.validation_seconds / max(result.seconds, 1e-9)
-        self.recorder.say(
-            f"finished     {result.finished}; {result.step:,} steps in {minutes:,.1f} minutes, {share:.1%} of them "
-            "validation"
-        )
-        counts = {"skipped (not finite)": self.progress.skipped, "halved for want of memory": self.progress.halvings}
-        if any(counts.values()):
-            self.recorder.say(
-                "updates      " + ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-            )
-        if result.best_step is not None:
-            metric = self.config.training.best_metric
-            self.recorder.say(f"best         step {result.best_step:,}, validation {metric} {result.best_value:.2f}")
-        self.recorder.say(f'model        {self.run.path}: tfm translate {self.run.path} "…"')
-
     def _total_steps(self) -> int | None:
         """Where the bar ends: max_steps, or the updates of max_epochs, whichever comes first."""
         training, epoch = self.config.training, self.material.updates_an_epoch
@@ -296,11 +268,3 @@ class Session:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
         alone = f"{device} ({name}), {self.precision.name}"
         return alone if self.ranks.count == 1 else f"{self.ranks.count} processes, each with {alone}"
-
-
-def result_of(run: RunFolder, config: Config, progress: Progress, finished: str) -> TrainingResult:
-    """How a run that is finished ended."""
-    ranked = progress.ranked()
-    best = ranked[0] if ranked else None
-    value = None if best is None else progress.scores[best] * (-1 if config.training.best_metric == "loss" else 1)
-    return TrainingResult(run.path, finished, progress.step, best, value, progress.seconds)
