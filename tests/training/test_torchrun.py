@@ -3,11 +3,12 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,16 @@ MakeTree = Callable[..., dict[str, Any]]
 class Job:
     """One call of torchrun in a folder, and all the processes that come of it."""
 
-    def __init__(self, folder: Path, *arguments: str, program: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        options: Sequence[str] = ("--standalone", "--nproc-per-node", "2"),
+        program: Sequence[str] = ("-m", "transformer_cli"),
+    ) -> None:
         self.mark = f"TFM_TEST_JOB={uuid.uuid4()}"
         name, _, value = self.mark.partition("=")
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        command += [*(program or ("-m", "transformer_cli")), "train", "config.yaml"]
-        self.began = time.monotonic()
+        command = [sys.executable, "-m", "torch.distributed.run", *options, *program, "train", "config.yaml"]
         self.process = subprocess.Popen(
             [*command, "--out", "run", *arguments],
             cwd=folder,
@@ -93,9 +98,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Call it with a config's tree and arguments: the job."""
     jobs: list[Job] = []
 
-    def call(tree: dict[str, Any], *arguments: str, **named: Any) -> Job:
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
-        jobs.append(Job(tmp_path, *arguments, **named))
+    def call(tree: dict[str, Any], *arguments: str, folder: Path = tmp_path, **named: Any) -> Job:
+        (folder / "config.yaml").write_text(yaml.safe_dump(tree))
+        jobs.append(Job(folder, *arguments, **named))
         return jobs[-1]
 
     yield call
@@ -151,6 +156,32 @@ def test_a_finished_run_and_a_fresh_one(tmp_path: Path, tiny_tree: MakeTree, sta
     assert code == 0, said
     assert weights(tmp_path / "run", 2) != weights(tmp_path / "run.1", 2)
     assert not (tmp_path / "run.2").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False])
+def test_two_machines(tmp_path: Path, tiny_tree: MakeTree, start: Start, shared: bool) -> None:
+    """Two calls of torchrun that find each other; without the same files they must not train."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"localhost:{free.getsockname()[1]}"
+    options = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "tfm")
+    folders = [tmp_path, tmp_path if shared else tmp_path / "other"]
+    folders[1].mkdir(exist_ok=True)
+    trees = [tiny_tree(folder, pairs=200 + number * (not shared)) for number, folder in enumerate(folders)]
+    jobs = [
+        start(tree, folder=folder, options=(*options, "--rdzv-endpoint", endpoint))
+        for tree, folder in zip(trees, folders, strict=True)
+    ]
+    ends = [job.end() for job in jobs]
+    if shared:
+        assert [code for code, _ in ends] == [0, 0], ends
+        assert sum(said.count("finished  ") for _, said in ends) == 1
+        assert RunFolder(tmp_path / "run").index().last == 12
+    else:
+        assert all(code != 0 for code, _ in ends)
+        assert any("not every machine finds the same data" in said for _, said in ends)
+        assert not any("step 1/" in said for _, said in ends)
 
 
 def random_tree(make: MakeTree, folder: Path, workers: int = 0) -> dict[str, Any]:
@@ -250,17 +281,16 @@ import os, sys
 from transformer_cli.cli.app import main
 from transformer_cli.training.objective import TranslationObjective
 
-real, calls = TranslationObjective.forward, 0
+real, calls, rank = TranslationObjective.forward, 0, sys.argv.pop(1)
 
 def forward(self, batch):
     global calls
     calls += 1
-    if calls == 40 and os.environ["RANK"] == sys.argv[1]:
+    if calls == 40 and os.environ["RANK"] == rank:
         raise RuntimeError("shapes do not fit")
     return real(self, batch)
 
 TranslationObjective.forward = forward
-sys.argv = sys.argv[:1] + sys.argv[2:]
 sys.exit(main())
 """
 
