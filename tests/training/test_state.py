@@ -1,4 +1,5 @@
 import json
+import math
 from typing import Any
 
 import pytest
@@ -38,6 +39,13 @@ def test_progress_survives_json(progress: Progress) -> None:
 
 def test_ranking_is_by_score_then_by_age() -> None:
     assert Progress(scores={10: 1.0, 20: 3.0, 30: 2.0, 40: 3.0}).ranked() == [20, 40, 30, 10]
+
+
+def test_a_score_that_is_no_number_is_never_best() -> None:
+    progress = Progress(scores={10: math.nan, 20: 1.0, 30: -math.inf, 40: 2.0, 50: math.inf})
+    assert progress.ranked() == [40, 20]
+    assert progress.best_score() == 2.0
+    assert Progress(scores={10: math.nan}).best_score() == -math.inf
 
 
 class Session:

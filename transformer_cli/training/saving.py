@@ -3,7 +3,6 @@
 `session` saves through it. While a save is in flight, only its thread touches the checkpoints and their index.
 """
 
-import math
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -49,7 +48,7 @@ def take_snapshot(model: nn.Module, state: TrainingState, progress: Progress) ->
         weights=weights,
         state=TrainingState(_copy(state.tensors), state.values),
         ranked=progress.ranked(),
-        best_score=max(progress.scores.values(), default=-math.inf),
+        best_score=progress.best_score(),
     )
 
 

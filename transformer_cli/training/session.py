@@ -144,9 +144,8 @@ class Session:
     def _finish_validation(self) -> None:
         """Validate the step that the run goes on from, where an interruption kept it from being validated."""
         if self._is_due():
-            is_best = self._validate()
-            if is_best or finished_because(self.config, self.progress):
-                self._save()
+            self._validate()
+            self._save()  # now with its score
 
     def _is_due(self) -> bool:
         """Whether this step is to be validated, and is not yet."""
@@ -210,7 +209,7 @@ class Session:
             self._save()  # without its score: the next session begins with this validation
             self._leave()
         value = validation.value(training.best_metric)
-        is_best = value > max(progress.scores.values(), default=-float("inf"))
+        is_best = value > progress.best_score()
         progress.validations_without_best = 0 if is_best else progress.validations_without_best + 1
         progress.scores[progress.step] = value
         self.recorder.validation(progress.step, validation, is_best, seconds)
@@ -239,7 +238,7 @@ class Session:
         if validation is None:
             self._leave()
         value = validation.value(training.best_metric)
-        better = value > max(*self.progress.scores.values(), index.average_score or -math.inf)
+        better = value > max(self.progress.best_score(), index.average_score or -math.inf)
         if self.ranks.leads:
             if better:
                 self.saver.change_index(average=name, average_score=value)

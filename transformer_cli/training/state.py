@@ -3,6 +3,7 @@
 A run resumed from it goes on bit for bit: optimiser moments, random generators, loss scale, place in the plan.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -42,8 +43,13 @@ class Progress:
         self.halvings += update.halvings
 
     def ranked(self) -> list[int]:
-        """The validated steps, best first; of equals the earlier."""
-        return sorted(self.scores, key=lambda step: (-self.scores[step], step))
+        """The validated steps, best first; of equals the earlier. One whose score is no number is never among them."""
+        numbers = [step for step, score in self.scores.items() if math.isfinite(score)]
+        return sorted(numbers, key=lambda step: (-self.scores[step], step))
+
+    def best_score(self) -> float:
+        """Of all validated steps; -inf where there is none."""
+        return max((self.scores[step] for step in self.ranked()), default=-math.inf)
 
     def to_values(self) -> dict[str, Any]:
         """As JSON values; JSON knows text keys only."""
