@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ class Job:
         *arguments: str,
         options: Sequence[str] = ("--standalone", "--nproc-per-node", "2"),
         program: Sequence[str] = ("-m", "transformer_cli"),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.mark = f"TFM_TEST_JOB={uuid.uuid4()}"
         name, _, value = self.mark.partition("=")
@@ -44,7 +46,7 @@ class Job:
         self.process = subprocess.Popen(
             [*command, "--out", "run", *arguments],
             cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1", name: value},
+            env={**os.environ, **environment, "OMP_NUM_THREADS": "1", name: value},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -324,3 +326,17 @@ def test_a_killed_process_ends_the_job(tmp_path: Path, tiny_tree: MakeTree, star
     if rank == 1:
         assert "another process of this training ended" in errors(said)[0]
     assert said.count("Traceback") <= 1, "torchrun's own"
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_failed_job_again(tmp_path: Path, tiny_tree: MakeTree, start: Start) -> None:
+    options = ("--standalone", "--max-restarts", "1", "--nproc-per-node", "2")
+    job = start(
+        random_tree(tiny_tree, tmp_path), options=options, environment={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    )
+    job.wait_for(tmp_path / "run" / "metrics.jsonl", 30)
+    os.kill(job.rank(1), signal.SIGKILL)
+    code, said = job.end()
+    assert code == 0, said
+    assert re.search(r"resumed after step \d+", said)
+    assert RunFolder(tmp_path / "run").index().last == 240
