@@ -2,12 +2,16 @@
 
 import contextlib
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from transformer_cli.checkpoint import load_model, load_training_state
@@ -160,3 +164,41 @@ def test_weights_that_are_no_numbers_are_not_saved_as_an_average(
     with pytest.raises(UserError, match="diverged"):
         train(config, tmp_path / "run", quiet=True)
     assert RunFolder(tmp_path / "run").index().last == 4
+
+
+# --- several processes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_exactly_and_are_one_with_twice_the_accumulation(
+    tmp_path: Path, tiny_tree: Callable[..., dict[str, Any]]
+) -> None:
+    """With a moving average, R-Drop, a frozen part and an average of the best at the end."""
+    extras = {"ema_decay": 0.9, "r_drop": 2.0, "freeze": ["encoder"], "average_best": 2, "keep_best": 2}
+    tree = tiny_tree(tmp_path, **extras, best_metric="loss", epsilon=1e-4, validate_every=3)
+    tree["model"]["dropout"] = 0.0
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
+
+    def tfm(processes: int, out: str, *options: str) -> str:
+        launcher = ["torch.distributed.run", "--nproc-per-node", str(processes), "-m"] if processes > 1 else []
+        command = [sys.executable, "-m", *launcher, "transformer_cli", "train", "config.yaml", "--out", out]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, "--device", "cpu", *options],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    assert "average of the best 2 checkpoints" in tfm(2, "two")
+    tfm(2, "parts", "--set", "training.max_steps=5")
+    tfm(2, "parts")
+    assert files(tmp_path / "two", 12) == files(tmp_path / "parts", 12)
+    tfm(1, "one", "--set", "training.accumulation=2")
+    one, two = (load_model(tmp_path / name / "step-00000012").model.state_dict() for name in ("one", "two"))
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-4)  # float32
