@@ -126,6 +126,9 @@ def contenders(names: list[str]) -> list[Contender]:
         Contender("peak-fp32", "matmul peak, float32", "matmul", "fp32"),
         Contender("peak-bf16", "matmul peak, bf16", "matmul", "bf16"),
     ]
+    unknown = set(names) - {entry.key for entry in known}
+    if unknown:
+        raise SystemExit(f"no contender {', '.join(sorted(unknown))}; there are {', '.join(e.key for e in known)}")
     return [entry for entry in known if entry.key in names or entry.module == "matmul"]
 
 
@@ -185,7 +188,8 @@ def table(entries: list[Contender], batches: list[Pairs], shape: Shape) -> list[
     tokens = [sum(len(target) + 1 for _, target in batch) for batch in batches]
     flops = training_flops(shape, [(len(s) + 1, len(t) + 1) for batch in batches[WARMUP:] for s, t in batch])
     per_token = flops / sum(tokens[WARMUP:])
-    peaks = {entry.precision: max(entry.values[WARMUP:]) for entry in entries if entry.module == "matmul"}
+    measured = [entry for entry in entries if entry.module == "matmul" and entry.failure is None]
+    peaks = {entry.precision: max(entry.values[WARMUP:]) for entry in measured}
     plain, marian = (next((entry for entry in entries if entry.key == key), None) for key in ("torch", "marian"))
     lines = [
         "| | target tokens/s | quartiles | range | ÷ torch | ÷ Marian | of the peak | working memory | whole process |",
@@ -206,7 +210,7 @@ def table(entries: list[Contender], batches: list[Pairs], shape: Shape) -> list[
             f"{min(values):,.0f}–{max(values):,.0f}",
             ratio(entry, plain),
             ratio(entry, marian),
-            f"{median * per_token / peaks[precision]:.0%}",
+            f"{median * per_token / peaks[precision]:.0%}" if precision in peaks else "–",
             f"{entry.memory['working'] / 1e9:.2f} GB",
             f"{entry.memory['peak'] / 1e9:.2f} GB",
         ]
@@ -247,6 +251,8 @@ def main() -> None:
     )
     parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds: two at least")
     interpreters = dict(item.split("=", 1) for item in options.python)
     shape = Shape()
     pairs = encode_corpus(*options.corpus, shape.vocabulary) if options.corpus else None
