@@ -301,3 +301,19 @@ def test_r_drop_counts_a_token_once() -> None:
         assert double.target_tokens == plain.target_tokens
         assert math.isclose(double.loss, plain.loss, rel_tol=1e-10)
         assert math.isclose(double.gradient_norm, 2 * plain.gradient_norm, rel_tol=1e-9)
+
+
+def test_r_drop_keeps_both_passes_of_a_sentence_together_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    plenty, (expected,) = run(plan(pairs(8)), objective(r_drop=2.0))
+    real = TranslationObjective.forward
+
+    def forward(self: TranslationObjective, batch: Batch) -> Loss:
+        if len(batch.source) > 3:
+            raise torch.OutOfMemoryError("no memory")
+        return real(self, batch)
+
+    monkeypatch.setattr(TranslationObjective, "forward", forward)
+    model, (update,) = run(plan(pairs(8)), objective(r_drop=2.0))
+    assert update.halvings == 3
+    assert math.isclose(update.loss, expected.loss, rel_tol=1e-12)
+    torch.testing.assert_close(weights(model), weights(plenty), rtol=0, atol=1e-10)

@@ -28,8 +28,8 @@ def build_model(config: ModelConfig, source_vocabulary_size: int, target_vocabul
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Weights to learn, tied ones counted once."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    """Weights, frozen ones too, tied ones counted once."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _build_embedding(config: ModelConfig, vocabulary_size: int) -> Embedding:

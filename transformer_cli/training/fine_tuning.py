@@ -60,13 +60,14 @@ def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
         module.requires_grad_(False)
     if not parts:
         return []
-    learns, count = count_parameters(model), sum(parameter.numel() for parameter in model.parameters())
-    if not learns:
+    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    count = count_parameters(model)
+    if frozen == count:
         raise UserError(
             f"training.freeze: {', '.join(parts)} leave nothing to learn, for embeddings and generator share a matrix "
             "(model.tie_embeddings); leave out a part"
         )
-    lines = [f"frozen       {', '.join(parts)}: {count - learns:,} of {count:,} parameters stay as they are"]
+    lines = [f"frozen       {', '.join(parts)}: {frozen:,} of {count:,} parameters stay as they are"]
     for part in modules.keys() - set(parts):
         if not all(parameter.requires_grad for module in modules[part] for parameter in module.parameters()):
             lines.append(f"             the matrix that the {part} share{'s' * (part[-1] != 's')} with them stays too")
