@@ -15,7 +15,8 @@ END = "<!-- end -->"
 
 def describe_run(threads: int, *versions: str, device: str = "cpu") -> str:
     """The command, the machine, the threads, versions and date, as one sentence."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
+    # Where files lay on this machine is nobody's business: their names will do.
+    arguments = [re.sub(r"(^|=)/.*/", r"\1", argument) for argument in sys.argv[1:] if argument != "--write"]
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
     names = dict.fromkeys([f"torch {torch.__version__}", *versions])
     return (

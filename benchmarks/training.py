@@ -202,7 +202,7 @@ def table(entries: list[Contender], batches: list[Pairs], shape: Shape) -> list[
             lines.append(f"| {entry.name} | did not run: {entry.failure[:100]} |" + " |" * 7)
             continue
         values = speeds(entry, tokens)
-        low, median, high = statistics.quantiles(values, n=4)
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
         precision = "fp32" if entry.precision == "fp32" else choose_precision("auto", torch.device("cpu"))
         cells = [
             f"{median:,.0f}",
