@@ -99,3 +99,10 @@ def test_a_folder_that_cannot_be_written_is_refused(trial: Any, tfm: Any, tmp_pa
     (tmp_path / "file").write_text("")
     assert "choose another with --out" in tfm("build-vocab", trial.config, "--out", tmp_path / "file/run").refused()
     assert "cannot" in tfm("build-vocab", trial.config, "--out", "/proc/run").refused()
+
+
+def test_a_run_that_starts_from_a_model_has_none_to_build(trial: Any, tfm: Any, tmp_path: Path) -> None:
+    start = f"training.init_from={trial.run}"
+    said = tfm("build-vocab", trial.config, "--out", tmp_path / "run", "--set", start).refused()
+    assert "training.init_from: a run has the vocabulary of the model that it starts from" in said
+    assert not (tmp_path / "run").exists()

@@ -56,6 +56,11 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
     from transformer_cli.run_folder import RunFolder, atomic_write
     from transformer_cli.text.build import build_codecs, describe
 
+    if config.training.init_from is not None:
+        raise UserError(
+            "training.init_from: a run has the vocabulary of the model that it starts from, so there is none to build; "
+            "go on with tfm train"
+        )
     run = RunFolder(path)
     run.check_writable()
     run.check_own()
