@@ -300,6 +300,8 @@ class RunFolder:
                 os.rename(path, aside)
             except OSError as error:
                 raise UserError(f"{self.path}: cannot be renamed to {aside.name}: {error.strerror}") from None
+            with contextlib.suppress(OSError):
+                (aside / ".lock").unlink()  # it went along, and its own path is gone
         sync_folder(path.parent)
         return self.path.with_name(aside.name)
 
