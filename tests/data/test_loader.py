@@ -85,7 +85,7 @@ def test_an_epoch_holds_every_pair_once(encoded: EncodedCorpus) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drawn", [False, True])
 def test_any_position_resumes(encoded: EncodedCorpus, sampling: SubwordSampling, workers: int, drawn: bool) -> None:
-    options = {"sampling": sampling if drawn else None}
+    options: dict[str, Any] = {"sampling": sampling if drawn else None}
     first_epoch = epoch_length(encoded, 0)
     assert first_epoch > 10
     straight = load(encoded, first_epoch + 6, **options)
@@ -117,7 +117,7 @@ def test_an_update_takes_the_next_batches_of_one_epoch_and_its_ranks_deal_them_o
         for rank in range(ranks)
     ]
     one_by_one = load(encoded, 12 * size, start=start)
-    dealt = []
+    dealt: list[list[list[int]]] = []
     for update in zip(*shares, strict=True):
         (after,) = {position for position, _ in update}  # the same for all ranks
         batches = [batch for _, share in update for batch in share]
