@@ -5,6 +5,7 @@ Every rank makes the same calls in the same order. A process on its own is a gro
 
 import errno
 import hashlib
+import importlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from torch import Tensor, distributed, nn
 
 from transformer_cli.decoding.torch_engine import choose_device
 from transformer_cli.errors import UserError
+from transformer_cli.training.stopping import Interrupted
 
 # How long a rank waits for the others: as long as the first may need to encode the corpus. torchrun sees a dead one.
 PATIENCE = timedelta(hours=12)
@@ -147,7 +149,18 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
         chosen = choose_device(f"cuda:{local}")
         torch.cuda.set_device(chosen)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+    # The first optimiser imports it. After the group is there, that would keep the group's threads alive past its end,
+    # and now and then one of them aborts a process that is about to leave.
+    importlib.import_module("torch._dynamo")
     with _missing_none():
         distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
-    yield Ranks(rank, count), chosen
-    distributed.destroy_process_group()  # not after an error: the others may never come to it
+    all_leave = chosen.type != "cuda"  # NCCL's end may wait for the others, who after an error never come to theirs
+    try:
+        yield Ranks(rank, count), chosen
+        all_leave = True
+    except Interrupted:
+        all_leave = True
+        raise
+    finally:
+        if all_leave:
+            distributed.destroy_process_group()
