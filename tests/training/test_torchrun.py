@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from transformer_cli import Translator
@@ -205,6 +206,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(
 ) -> None:
     """`twice`: each process gets the signal by itself too, as some schedulers send it."""
     tree = random_tree(tiny_tree, tmp_path, workers)
+    tree["training"]["ema_decay"] = 0.9
     code, said = start(tree).end()
     assert code == 0, said
     (tmp_path / "run").rename(tmp_path / "whole")
@@ -230,6 +232,10 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     assert code == 0, said
     assert f"resumed after step {saved}" in said
     assert weights(tmp_path / "run", 240) == weights(tmp_path / "whole", 240)
+    ours, theirs = (load_training_state(RunFolder(tmp_path / run).step_folder(240)) for run in ("run", "whole"))
+    assert {"random.cpu", "random.cpu.1"} <= ours.tensors.keys() == theirs.tensors.keys()
+    for name, tensor in ours.tensors.items():
+        assert torch.equal(tensor, theirs.tensors[name]), name
 
 
 @pytest.mark.slow
