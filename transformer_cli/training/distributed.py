@@ -154,13 +154,10 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     importlib.import_module("torch._dynamo")
     with _missing_none():
         distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
-    all_leave = chosen.type != "cuda"  # NCCL's end may wait for the others, who after an error never come to theirs
     try:
         yield Ranks(rank, count), chosen
-        all_leave = True
     except Interrupted:
-        all_leave = True
+        distributed.destroy_process_group()
         raise
-    finally:
-        if all_leave:
-            distributed.destroy_process_group()
+    # Not after an error: the others would miss this process, and the job end, before it has told what was wrong.
+    distributed.destroy_process_group()
