@@ -28,7 +28,7 @@ README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 SERVER = Path(__file__).parent / "forked_tfm.py"
 MULTI30K = {"train": "train", "val": "valid", "test_2016_flickr": "test"}  # its names and ours
-FIVE_LINES = """data:
+DATA = """data:
   source_language: de
   target_language: en
   train: {source: train.de, target: train.en}
@@ -108,7 +108,7 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "configs", folder / "configs")
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "tfm").symlink_to(stand_ins / "tfm")
-    (folder / "my.yaml").write_text(FIVE_LINES + "  test: {source: test.de, target: test.en}\n", encoding="utf-8")
+    (folder / "my.yaml").write_text(DATA + "  test: {source: test.de, target: test.en}\n", encoding="utf-8")
     run_script("SAVE_EVERY=1 tfm train my.yaml --quiet", folder, stand_ins)  # some helps ask for five checkpoints
     return folder
 
@@ -281,8 +281,9 @@ def test_every_command_of_tfm_is_in_the_table() -> None:
     assert table <= shown
 
 
-def test_the_config_shown_has_five_lines() -> None:
-    assert len(blocks(README, "yaml")[0].splitlines()) == 5
+def test_the_config_shown_is_the_data_and_a_preset() -> None:
+    assert "Six lines, `my.yaml`" in README.read_text(encoding="utf-8")
+    assert blocks(README, "yaml")[0] == DATA + "model: {preset: auto}\n"
 
 
 def test_the_folders_shown_are_there() -> None:

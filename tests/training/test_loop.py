@@ -134,6 +134,20 @@ def test_a_gradient_that_is_not_finite_changes_nothing(poison: float) -> None:
     assert torch.equal(weights(model), weights(without))
 
 
+def test_an_optimiser_that_is_not_fused_skips_and_applies_the_same() -> None:
+    """On Apple's MPS it is none."""
+    groups = pairs(3), pairs(3, 1), pairs(3, 2)
+    config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01, epsilon=1e-4)
+    results = []
+    for fused in (True, False):
+        model = poisoned(math.nan, 2)
+        optimizer = torch.optim.Adam(model.parameters(), betas=config.betas, eps=config.epsilon, fused=fused)
+        updates = list(train_steps(model, optimizer, Precision("fp32", CPU), config, plan(*groups)))
+        assert [update.applied for update in updates] == [True, False, True]
+        results.append(weights(model))
+    torch.testing.assert_close(*results, rtol=0, atol=1e-12)
+
+
 def test_a_loss_that_is_not_finite_changes_nothing() -> None:
     class Poisoned(TranslationObjective):
         def forward(self, batch: Batch) -> Loss:

@@ -54,6 +54,13 @@ def test_the_trial_product_tells_bfloat16_from_float32(monkeypatch: pytest.Monke
     assert not tuning._products_are_exact()
 
 
+def test_products_are_as_before_when_training_is_over() -> None:
+    torch.set_float32_matmul_precision("highest")
+    with pytest.raises(KeyError), tuning.tuned_process(torch.device("cpu")):
+        raise KeyError
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_a_gpu_run_leaves_float32_products_alone() -> None:
     torch.set_float32_matmul_precision("highest")
     tuning.tune_process(torch.device("cuda"))

@@ -179,11 +179,13 @@ def apply_gradients(optimizer: torch.optim.Optimizer, precision: Precision, fini
     """One step of the optimiser, or none where `finite`, (), is false; the loss scale follows.
 
     Fused optimisers read these two attributes (they are how `torch.amp.GradScaler` talks to them), so the decision
-    falls on the device and nobody waits for it.
+    falls on the device and nobody waits for it. On other devices than CPU and CUDA it is read first.
     """
-    assert optimizer.defaults["fused"]
-    optimizer.grad_scale, optimizer.found_inf = None, (~finite).float()  # type: ignore[attr-defined]
-    optimizer.step()
+    if optimizer.defaults["fused"]:
+        optimizer.grad_scale, optimizer.found_inf = None, (~finite).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif bool(finite):
+        optimizer.step()
     precision.scaler.update()
 
 

@@ -22,7 +22,7 @@ from transformer_cli.training.result import TrainingResult, result_of
 from transformer_cli.training.session import Session
 from transformer_cli.training.state import Progress, read_progress
 from transformer_cli.training.stopping import Interrupted, stop_on_signals
-from transformer_cli.training.tuning import tune_process
+from transformer_cli.training.tuning import tuned_process
 
 __all__ = ["Interrupted", "TrainingResult", "train"]
 
@@ -46,7 +46,7 @@ def train(
     run = RunFolder(path)
     with join_ranks(device) as (ranks, torch_device), ExitStack() as stack:
         quiet = quiet or not ranks.leads
-        tune_process(torch_device)
+        stack.enter_context(tuned_process(torch_device))
         with ranks.leader_first():
             if ranks.leads:
                 check_beforehand(run, config)

@@ -1,12 +1,12 @@
 """What makes a whole process train faster, set once at its start: the allocator, oneDNN's kernels, matrix products.
 
-`training.run` calls `tune_process`, `session` compiles layers; nothing here changes what is computed beyond rounding.
+`training.run` tunes the process, `session` compiles layers; nothing here changes what is computed beyond rounding.
 """
 
 import ctypes
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -23,6 +23,17 @@ def tune_process(device: torch.device) -> None:
     keep_few_kernels()
     if device.type == "cpu":
         use_fast_products()
+
+
+@contextmanager
+def tuned_process(device: torch.device) -> Iterator[None]:
+    """`tune_process`, and afterwards float32 products as they were: on a GPU the same word would mean TF32."""
+    before = torch.get_float32_matmul_precision()
+    tune_process(device)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def keep_large_buffers() -> bool:
