@@ -14,7 +14,8 @@ from transformer_cli.model.transformer import Transformer
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 LARGE = 2**30  # bytes
-KERNELS = 256  # its default of 1,024 costs 0.4 GiB more in bf16, and no time is won: nearly every batch is a new shape
+# oneDNN's default of 1,024 costs 0.4 GiB more, and no time is won: nearly every batch is a new shape.
+KERNELS = 64
 
 
 def tune_process(device: torch.device) -> None:
