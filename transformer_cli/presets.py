@@ -25,6 +25,7 @@ _LITTLE_TEXT: Values = {
     "training.batch_tokens": 1000,
     "training.schedule": "cosine",
     "training.label_smoothing": 0.1,
+    "training.precision": "auto",
 }
 # Vaswani et al. 2017, sections 5.1 and 5.3 to 6.1.
 _PAPER: Values = {
@@ -37,6 +38,7 @@ _PAPER: Values = {
     "training.factor": 1.0,
     "training.warmup_steps": 4000,
     "training.label_smoothing": 0.1,
+    "training.precision": "auto",
 }
 PRESETS: Mapping[str, Values] = {
     "tiny": {
