@@ -27,7 +27,7 @@ from transformer_cli.data.loader import (
 )
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
-from transformer_cli.text.vocabulary import EOS
+from transformer_cli.text.vocabulary import EOS, PAD
 
 BATCH_TOKENS = 300
 SEED = 5
@@ -133,13 +133,30 @@ def test_an_update_takes_the_next_batches_of_one_epoch_and_its_ranks_deal_them_o
 
 
 def test_lengths_are_padded_to_a_multiple(encoded: EncodedCorpus) -> None:
-    update = next(load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, pad_to=8))
-    plain = next(load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED))
-    (wide,), (narrow,) = update.batches, plain.batches
+    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0, pad_to=8)[0]
+    (wide,) = next(load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, pad_to=8)).batches
+    narrow = read_batch(encoded, pairs)
     assert wide.source.size(1) % 8 == wide.target_input.size(1) % 8 == wide.target_output.size(1) % 8 == 0
     assert wide.source.size(1) - narrow.source.size(1) < 8
     assert wide.source[:, : narrow.source.size(1)].equal(narrow.source)
     assert wide.target_tokens == narrow.target_tokens
+
+
+def test_the_plan_counts_cells_as_they_are_padded(encoded: EncodedCorpus) -> None:
+    plan = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0, pad_to=24)
+    updates = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, pad_to=24)
+    read = [update.batches[0] for update in islice(updates, len(plan))]
+    cells = [max(batch.source.numel(), batch.target_output.numel()) for batch in read]
+    assert max(cells) <= BATCH_TOKENS
+    assert [(batch.source.size(1), batch.target_output.size(1)) for batch in read] == list(
+        zip(plan.longest_source.tolist(), plan.longest_target.tolist(), strict=True)
+    )
+    largest = read[plan.costliest()]
+    sums = [batch.source.numel() + 2 * batch.target_output.numel() for batch in read]
+    assert largest.source.numel() + 2 * largest.target_output.numel() > 0.9 * max(sums)
+    plain = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)
+    assert plan.source_tokens == plain.source_tokens == sum(int((batch.source != PAD).sum()) for batch in read)
+    assert plan.target_tokens == plain.target_tokens == sum(batch.target_tokens for batch in read)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

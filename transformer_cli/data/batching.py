@@ -21,8 +21,8 @@ class BatchPlan:
     order: npt.NDArray[np.int32]  # (N,) every pair once, those of a batch side by side
     starts: npt.NDArray[np.int64]  # (batches,) where batch i begins in `order`
     stops: npt.NDArray[np.int64]  # (batches,) where it ends
-    longest_source: Lengths  # (batches,) with </s>
-    longest_target: Lengths  # (batches,) with </s>
+    longest_source: Lengths  # (batches,) with </s>, and rounded up where `pad_to` asks for it
+    longest_target: Lengths  # (batches,) likewise
     source_tokens: int  # of the epoch, padding not included
     target_tokens: int
 

@@ -9,7 +9,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,11 +61,16 @@ class SubwordSampling:
     max_length: int  # tokens of a side, without </s>
 
 
-def plan_corpus(corpus: EncodedCorpus, *, batch_tokens: int, seed: int, epoch: int) -> BatchPlan:
-    """The plan of one epoch over a corpus, where every sentence gets its `</s>`."""
-    return plan_epoch(
-        corpus.source_lengths + 1, corpus.target_lengths + 1, batch_tokens=batch_tokens, seed=seed, epoch=epoch
-    )
+def plan_corpus(corpus: EncodedCorpus, *, batch_tokens: int, seed: int, epoch: int, pad_to: int = 1) -> BatchPlan:
+    """The plan of one epoch over a corpus, where every sentence gets its `</s>`.
+
+    Lengths count as multiples of `pad_to`, as batches will have them; the plan's tokens are without padding.
+    """
+    source, target = corpus.source_lengths + 1, corpus.target_lengths + 1
+    wide_source, wide_target = (-(-lengths // pad_to) * pad_to for lengths in (source, target))
+    plan = plan_epoch(wide_source, wide_target, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+    source_tokens, target_tokens = (int(lengths.sum(dtype=np.int64)) for lengths in (source, target))
+    return replace(plan, source_tokens=source_tokens, target_tokens=target_tokens)
 
 
 def read_batch(
@@ -138,7 +143,7 @@ def load_updates(
         loader: DataLoader[UpdateBatches] = DataLoader(
             _Reader(corpus, sampling, pad_to),
             batch_size=None,
-            sampler=_Plans(corpus, batch_tokens, seed, start, accumulation, rank, ranks),
+            sampler=_Plans(corpus, batch_tokens, seed, start, accumulation, rank, ranks, pad_to),
             num_workers=workers,
             collate_fn=_unchanged,
             pin_memory=pin,
@@ -170,15 +175,17 @@ class _Plans(Sampler[_Share]):
         accumulation: int,
         rank: int,
         ranks: int,
+        pad_to: int,
     ):
         assert 0 <= rank < ranks
-        self.corpus, self.batch_tokens, self.seed, self.start = corpus, batch_tokens, seed, start
+        self.corpus, self.start = corpus, start
+        self.plan = {"batch_tokens": batch_tokens, "seed": seed, "pad_to": pad_to}
         self.size, self.rank, self.ranks = accumulation * ranks, rank, ranks
 
     def __iter__(self) -> Iterator[_Share]:
         epoch, first = self.start
         while True:
-            plan = plan_corpus(self.corpus, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+            plan = plan_corpus(self.corpus, epoch=epoch, **self.plan)
             if first > len(plan):
                 raise UserError(
                     f"the training state goes on at batch {first:,} of epoch {epoch:,}, which has {len(plan):,}; "

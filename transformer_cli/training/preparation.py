@@ -75,7 +75,9 @@ def prepare_material(config: Config, codecs: Codecs, notes: list[str], progress:
 
     encoded_valid = encode(valid, keep_text=True)
     encoded_train = encode(train, keep_text=bool(training.subword_sampling))
-    plan = plan_corpus(encoded_train, batch_tokens=training.batch_tokens, seed=training.seed, epoch=0)
+    plan = plan_corpus(
+        encoded_train, batch_tokens=training.batch_tokens, seed=training.seed, epoch=0, pad_to=training.pad_to
+    )
     updates = -(-len(plan) // (training.accumulation * ranks))
     return Material(codecs, encoded_train, encoded_valid, plan, updates, [*train.notes, *valid.notes, *notes])
 
