@@ -277,6 +277,16 @@ def test_a_language_code_is_no_path(code: str) -> None:
         (["data.max_length=4096"], "data.max_length", "training.batch_tokens = 4096"),
         (["data.max_length=1024", "model.positions=learned"], "data.max_length", "model.max_positions = 1024"),
         (
+            ["data.max_length=4088", "training.pad_to=1000"],
+            "data.max_length",
+            "padded to 5000 for training.pad_to = 1000",
+        ),
+        (
+            ["data.max_length=1000", "model.max_positions=1001", "model.positions=learned", "training.pad_to=8"],
+            "data.max_length",
+            "model.max_positions = 1001",
+        ),
+        (
             ["vocabulary.tokenizer=spacy", "training.subword_sampling=0.1"],
             "training.subword_sampling",
             "only vocabulary.tokenizer sentencepiece",
@@ -308,6 +318,7 @@ def test_what_does_not_fit_together_is_refused(overrides: list[str], key: str, s
         ["training.average_last=3"],
         ["data.max_length=4095"],
         ["data.max_length=1023", "model.positions=learned"],
+        ["data.max_length=1019", "model.positions=learned", "training.pad_to=8"],
         ["vocabulary.shared=false", "model.tie_embeddings=decoder"],
         ["vocabulary.symbols=[<2de>, <2en>]"],
     ],

@@ -287,22 +287,26 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _lengths_fit(self, info: ValidationInfo) -> "Config":
-        """`data.max_length` + 1 is at most `training.batch_tokens`, and at most `model.max_positions` where positions
-        are learned. `training.subword_sampling` needs `vocabulary.tokenizer: sentencepiece`.
-        `model.tie_embeddings: all` needs `vocabulary.shared: true`. `training.freeze` leaves some part to be trained;
-        a tied generator is frozen with the embeddings."""
+        """`data.max_length` + 1, rounded up to a multiple of `training.pad_to`, is at most `training.batch_tokens`, and
+        at most `model.max_positions` where positions are learned. `training.subword_sampling` needs
+        `vocabulary.tokenizer: sentencepiece`. `model.tie_embeddings: all` needs `vocabulary.shared: true`.
+        `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings."""
         if _awaits_preset(info):
             return self
-        longest = self.data.max_length + 1
+        pad_to = self.training.pad_to
+        longest = -(-(self.data.max_length + 1) // pad_to) * pad_to
+        tokens = f"{self.data.max_length} tokens and </s>"
+        if pad_to > 1:
+            tokens += f", padded to {longest} for training.pad_to = {pad_to},"
         if longest > self.training.batch_tokens:
             raise ValueError(
-                f"data.max_length: {self.data.max_length} tokens and </s> do not fit into training.batch_tokens = "
-                f"{self.training.batch_tokens}; lower the one or raise the other"
+                f"data.max_length: {tokens} do not fit into training.batch_tokens = {self.training.batch_tokens}; "
+                "lower the one or raise the other"
             )
         if self.model.positions == "learned" and longest > self.model.max_positions:
             raise ValueError(
-                f"data.max_length: {self.data.max_length} tokens and </s> exceed model.max_positions = "
-                f"{self.model.max_positions}; lower the one or raise the other"
+                f"data.max_length: {tokens} exceed model.max_positions = {self.model.max_positions}; "
+                "lower the one or raise the other"
             )
         if self.vocabulary.tokenizer != "sentencepiece" and self.training.subword_sampling:
             raise ValueError("training.subword_sampling: only vocabulary.tokenizer sentencepiece can sample")
