@@ -1,6 +1,6 @@
 """How good the model is now: the loss over the validation set, BLEU and chrF of greedy translations of its start.
 
-`training.run` asks it every `validate_every` steps.
+`session` asks it every `validate_every` steps.
 """
 
 import math
