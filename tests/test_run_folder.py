@@ -645,6 +645,22 @@ def test_cut_metrics_goes_back_to_the_step(tmp_path: Path) -> None:
     assert run.metrics_path.stat().st_ino == before.st_ino
 
 
+def test_cut_metrics_keeps_no_event_that_comes_again(tmp_path: Path) -> None:
+    """Skipped updates from before the step was saved are kept, a validation that it was saved without is not."""
+    run = RunFolder(tmp_path)
+    losses: list[dict[str, Any]] = [{"step": 1, "valid_loss": 2.0}, {"step": 2, "loss": 1.0}]
+    skipped: dict[str, Any] = {"step": 3, "skipped": 1}
+    validated: dict[str, Any] = {"step": 2, "valid_loss": 1.0}
+    for event in [*losses, validated, skipped, skipped, {"step": 3, "loss": 1.0}]:
+        run.append_metrics(event)
+    run.cut_metrics(2, skipped=2)
+    assert read_events(run) == [*losses, validated, skipped, skipped]
+    run.cut_metrics(2, skipped=1, validated=False)
+    assert read_events(run) == [*losses, skipped]
+    run.cut_metrics(2)
+    assert read_events(run) == losses
+
+
 @pytest.mark.parametrize(
     "torn", [b'{"step": 2', b'{"step": 1}', b"\xff\n", b"[" * 99_999 + b"\n", b"1\n", b'{"step": "x"}\n']
 )

@@ -324,12 +324,26 @@ class RunFolder:
                     file.truncate(start)  # no half line: the next event would be glued to it
                 raise
 
-    def cut_metrics(self, step: int) -> None:
-        """Drop the events past `step`, and what a kill left half-written."""
+    def cut_metrics(self, step: int, skipped: int = 0, validated: bool = True) -> None:
+        """Drop the events past the checkpoint of `step`, and what a kill left half-written.
+
+        `skipped`: so many updates were tried in vain after the step before it was saved; their events, which are the
+        first of the step after, stay. `validated` False: it was not validated when it was saved; if it was later, that
+        comes again, and the event goes.
+        """
         if not os.path.lexists(self.metrics_path):
             return
         lines = self.metrics_path.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if _is_event(line, step)]
+        kept = []
+        for line in lines:
+            event = _parse_event(line)
+            if event is None:
+                continue
+            number = event.get("step", 0)
+            in_vain = number == step + 1 and "skipped" in event and skipped > 0
+            skipped -= in_vain
+            if in_vain or number < step or (number == step and (validated or "valid_loss" not in event)):
+                kept.append(line)
         if len(kept) < len(lines):
             atomic_write(self.metrics_path, b"".join(kept))
 
@@ -342,15 +356,14 @@ def _is_open(file: IO[str], path: Path) -> bool:
         return False
 
 
-def _is_event(line: bytes, last_step: int) -> bool:
+def _parse_event(line: bytes) -> dict[str, Any] | None:
+    """None for what is no event, or half of one."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    if not line.endswith(b"\n") or not isinstance(event, dict):
-        return False
-    step = event.get("step", 0)
-    return isinstance(step, int) and step <= last_step
+        return None
+    whole = line.endswith(b"\n") and isinstance(event, dict) and isinstance(event.get("step", 0), int)
+    return event if whole else None
 
 
 def find_model(path: str | Path) -> Path:

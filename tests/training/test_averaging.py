@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,25 @@ def test_the_average_of_the_best_is_the_mean_of_their_models(
     for name, tensor in load_model(run.path).model.state_dict().items():
         mean = torch.stack([one[name].double() for one in loaded]).mean(0)
         torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("value", [9.0, 0.5])
+def test_a_run_killed_after_its_average_does_and_says_the_same_again(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: Any, value: float
+) -> None:
+    scores = iter([1.0, 2.0, 9.0, value])  # of steps 2 and 4, and of the average before and after the kill
+    monkeypatch.setattr(Validation, "value", lambda self, metric: next(scores))
+    config = tiny_config(tmp_path, max_steps=4, validate_every=2, keep_best=2, average_best=2)
+    train(config, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    run.write_index(replace(run.index(), finished=None))
+    capsys.readouterr()
+    train(config, tmp_path / "run")
+    kept = value == 9.0
+    assert ("better than every step: kept as the best" if kept else "no better: dropped") in capsys.readouterr().err
+    assert find_model(run.path).name == ("average-00000004" if kept else "step-00000004")
+    assert (run.path / "average-00000004").exists() == kept
+    assert run.index().average_score == (9.0 if kept else None)
 
 
 def test_weights_that_are_no_numbers_are_not_saved_as_an_average(

@@ -67,8 +67,9 @@ def train_steps(
     step: int = 0,
     ranks: Ranks = ALONE,
     stop: Stop | None = None,
+    skipped: int = 0,
 ) -> Generator[Update, None, None]:
-    """Train without end, an `Update` at a time; whoever consumes it stops.
+    """Train without end, an `Update` at a time; whoever consumes it stops. `skipped`: updates in a row up to now.
 
     The gradient of an update is that of Σ loss ÷ Σ target tokens over all of its batches, so batching, accumulation and
     the number of ranks never change it. An update whose loss or gradient is not finite is skipped, its batches with it;
@@ -79,7 +80,6 @@ def train_steps(
     """
     d_model = objective.model.source_embedding.tokens.table.embedding_dim
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    skipped = 0
     for share in updates:
         objective.train()
         rate = learning_rate(config, d_model, step + 1)

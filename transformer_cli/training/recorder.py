@@ -60,8 +60,8 @@ class Recorder:
         if update.overflow:
             return
         if not update.applied:
-            self._store({"step": update.step, "skipped": 1})
-            self.say(f"step {update.step:,}  an update was skipped: its loss or gradient was not finite")
+            self._store({"step": update.step + 1, "skipped": 1})  # the one that was tried
+            self.say(f"step {update.step + 1:,}  an update was skipped: its loss or gradient was not finite")
             return
         self._loss += update.loss * update.target_tokens
         self._tokens += update.target_tokens

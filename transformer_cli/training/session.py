@@ -1,10 +1,11 @@
 """One process's part of a run: trains from a start or a checkpoint to the end or an interruption.
 
-It decides when to validate, save and stop; the loop trains, the recorder tells, the run folder keeps. `run` makes it.
+It decides when to validate, save and stop; the loop trains, the recorder tells, the run folder keeps. `beginning` makes it.
 """
 
 import math
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
@@ -13,7 +14,7 @@ import torch
 
 from transformer_cli.checkpoint import load_training_state, load_weights
 from transformer_cli.config import Config, dump_config
-from transformer_cli.data.loader import SubwordSampling, load_updates
+from transformer_cli.data.loader import Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.build import build_model
 from transformer_cli.publishing import atomic_write
 from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name
@@ -75,7 +76,7 @@ class Session:
             self.objective, self.codecs, config, material.valid, self.precision, ranks, self.stop
         )
         self.saver = Saver(run, config, self.codecs, index)
-        self.recorder = Recorder(run, config.training, self.progress.step, self._total_steps(), quiet, ranks.leads)
+        self.recorder = Recorder(run, config.training, self.progress.step, self.total_steps(), quiet, ranks.leads)
         self.profiling = Profiling(trace, device, self.recorder.say) if trace and ranks.leads else None
 
     def probe(self) -> None:
@@ -86,7 +87,7 @@ class Session:
             self.config.training,
             self.material.train,
             self.material.plan,
-            self._sampling(),
+            self.sampling(),
         )
 
     def _resume(self, folder: Path) -> None:
@@ -135,11 +136,12 @@ class Session:
         raise Interrupted(next(filter(None, signals)))
 
     def write_beginning(self) -> None:
-        """The config and vocabulary of the run, as they are now; metrics past the resumed step go."""
+        """The config and vocabulary of the run, as they are now; metrics past the checkpoint go."""
         atomic_write(self.run.config_path, dump_config(self.config))
         if not self.run.vocab_path.exists():
             self.run.publish_vocabulary(self.codecs.save)
-        self.run.cut_metrics(self.progress.step)
+        progress = self.progress
+        self.run.cut_metrics(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
 
     def _finish_validation(self) -> None:
         """Validate the step that the run goes on from, where an interruption kept it from being validated."""
@@ -158,22 +160,18 @@ class Session:
         """Update after update, validating and saving when it is time; returns why it ended."""
         training, progress = self.config.training, self.progress
         began, seconds_before = time.monotonic(), progress.seconds
-        updates = load_updates(
-            self.material.train,
-            batch_tokens=training.batch_tokens,
-            seed=training.seed,
-            accumulation=training.accumulation,
-            start=progress.position,
-            rank=self.ranks.rank,
-            ranks=self.ranks.count,
-            workers=self.config.data.workers,
-            pin=self.precision.device.type == "cuda",
-            pad_to=training.pad_to,
-            sampling=self._sampling(),
-        )
+        updates = self.load_updates(progress.position, self.config.data.workers)
         updates = self.profiling.watch(updates) if self.profiling else updates
         steps = train_steps(
-            self.objective, self.optimizer, self.precision, training, updates, progress.step, self.ranks, self.stop
+            self.objective,
+            self.optimizer,
+            self.precision,
+            training,
+            updates,
+            progress.step,
+            self.ranks,
+            self.stop,
+            progress.skipped_in_row,
         )
         steps = self.profiling.record(steps) if self.profiling else steps
         self.recorder.start()
@@ -238,10 +236,14 @@ class Session:
         if validation is None:
             self._leave()
         value = validation.value(training.best_metric)
-        better = value > max(self.progress.best_score(), index.average_score or -math.inf)
+        again = index.average == name  # after a kill between this and the end: the folder was just replaced
+        earlier = -math.inf if again or index.average_score is None else index.average_score
+        better = value > max(self.progress.best_score(), earlier)
         if self.ranks.leads:
             if better:
                 self.saver.change_index(average=name, average_score=value)
+            elif again:
+                self.saver.change_index(average=None, average_score=None)
             self.run.prune(self.saver.index.names())
         which = "last" if training.average_last else "best"
         verdict = "better than every step: kept as the best" if better else "no better: dropped"
@@ -250,13 +252,31 @@ class Session:
             f"chrF {validation.chrf:.2f}  ({verdict})"
         )
 
-    def _total_steps(self) -> int | None:
-        """Where the bar ends: max_steps, or the updates of max_epochs, whichever comes first."""
+    def load_updates(self, start: Position, workers: int) -> Iterator[UpdateBatches]:
+        """This process's share of the updates from a place in the plan on, read by so many processes beside it."""
+        training = self.config.training
+        return load_updates(
+            self.material.train,
+            batch_tokens=training.batch_tokens,
+            seed=training.seed,
+            accumulation=training.accumulation,
+            start=start,
+            rank=self.ranks.rank,
+            ranks=self.ranks.count,
+            workers=workers,
+            pin=self.precision.device.type == "cuda",
+            pad_to=training.pad_to,
+            sampling=self.sampling(),
+        )
+
+    def total_steps(self) -> int:
+        """Where training ends at the latest: max_steps, or the updates of max_epochs, whichever comes first."""
         training, epoch = self.config.training, self.material.updates_an_epoch
         limits = [training.max_steps, training.max_epochs and training.max_epochs * epoch]
-        return min((limit for limit in limits if limit is not None), default=None)
+        return min(limit for limit in limits if limit is not None)
 
-    def _sampling(self) -> SubwordSampling | None:
+    def sampling(self) -> SubwordSampling | None:
+        """What drawing segmentations anew needs; None where they stay."""
         training = self.config.training
         if not training.subword_sampling:
             return None

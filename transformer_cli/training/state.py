@@ -32,6 +32,7 @@ class Progress:
     validations_without_best: int = 0
     validation_seconds: float = 0.0  # of `seconds`
     skipped: int = 0  # updates without a finite loss and gradient
+    skipped_in_row: int = 0  # of them, since the last update that was applied
     halvings: int = 0  # batches halved for want of memory
     train_corpus: str = ""  # `EncodedCorpus.key`: the plan is over these pairs and no others
     valid_corpus: str = ""  # the scores are over these pairs
@@ -39,7 +40,9 @@ class Progress:
     def count(self, update: Update) -> None:
         """Go on to where an update has brought the run."""
         self.step, self.position = update.step, update.next_position
-        self.skipped += not (update.applied or update.overflow)
+        skipped = not (update.applied or update.overflow)
+        self.skipped += skipped
+        self.skipped_in_row = 0 if update.applied else self.skipped_in_row + skipped
         self.halvings += update.halvings
 
     def ranked(self) -> list[int]:
@@ -69,6 +72,7 @@ class Progress:
             validations_without_best=int(values["validations_without_best"]),
             validation_seconds=float(values.get("validation_seconds", 0.0)),  # these came later than the others
             skipped=int(values.get("skipped", 0)),
+            skipped_in_row=int(values.get("skipped_in_row", 0)),
             halvings=int(values.get("halvings", 0)),
             train_corpus=str(values["train_corpus"]),
             valid_corpus=str(values["valid_corpus"]),

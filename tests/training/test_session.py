@@ -1,0 +1,121 @@
+"""A session that ends in the middle of skipped updates, and one that ends between a validation and its checkpoint."""
+
+import json
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_cli.config import Config
+from transformer_cli.errors import UserError
+from transformer_cli.run_folder import RunFolder
+from transformer_cli.training import loop
+from transformer_cli.training.loop import Gradients, compute_gradients
+from transformer_cli.training.run import train
+from transformer_cli.training.saving import Saver
+from transformer_cli.training.stopping import Interrupted
+from transformer_cli.training.validation import Validation, Validator
+
+MakeConfig = Callable[..., Config]
+
+
+class Fate:
+    """What befalls the updates that are tried, counted from 1 over all sessions."""
+
+    def __init__(self, spoilt: set[int], at: int = 0, event: Callable[[], None] = lambda: None) -> None:
+        """`spoilt`: their losses are no numbers. `event` happens while update `at` is computed."""
+        self.spoilt, self.at, self.event = spoilt, at, event
+        self.tried = 0
+
+    def compute_gradients(self, *arguments: Any) -> Gradients:
+        self.tried += 1
+        if self.tried == self.at:
+            self.event()
+        gradients = compute_gradients(*arguments)
+        return gradients._replace(loss=gradients.loss + math.nan) if self.tried in self.spoilt else gradients
+
+
+@pytest.fixture
+def suffer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fate]:
+    """Call it with a `Fate`'s arguments: it rules from then on."""
+
+    def call(*arguments: Any) -> Fate:
+        fate = Fate(*arguments)
+        monkeypatch.setattr(loop, "compute_gradients", fate.compute_gradients)
+        return fate
+
+    return call
+
+
+def told(run: Path) -> list[tuple[int, str]]:
+    """The events of a run, each by its step and what it is."""
+    events = [json.loads(line) for line in RunFolder(run).metrics_path.read_text().splitlines()]
+    return [(event["step"], next(key for key in event if key in ("skipped", "loss", "valid_loss"))) for event in events]
+
+
+def signal_oneself() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_interruption_between_skipped_updates_puts_no_end_off(
+    tmp_path: Path, tiny_config: MakeConfig, suffer: Callable[..., Fate]
+) -> None:
+    config = tiny_config(tmp_path, max_skipped=5)
+    whole = suffer(set(range(4, 99)))
+    with pytest.raises(UserError, match="diverged at step 3: 5 updates in a row"):
+        train(config, tmp_path / "whole", quiet=True)
+    parts = suffer(set(range(4, 99)), 6, signal_oneself)
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "parts", quiet=True)
+    with pytest.raises(UserError, match="diverged at step 3: 5 updates in a row"):
+        train(config, tmp_path / "parts", quiet=True)
+    assert parts.tried == whole.tried == 8
+    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+
+
+def test_updates_skipped_before_a_kill_are_told_once(
+    tmp_path: Path, tiny_config: MakeConfig, suffer: Callable[..., Fate]
+) -> None:
+    def die() -> None:
+        raise KeyError("as good as a kill: nothing is saved")
+
+    config = tiny_config(tmp_path, max_steps=5, save_every=3, validate_every=100)
+    suffer({4, 5})
+    train(config, tmp_path / "whole", quiet=True)
+    suffer({4, 5, 7, 8}, 6, die)
+    with pytest.raises(KeyError):
+        train(config, tmp_path / "parts", quiet=True)
+    train(config, tmp_path / "parts", quiet=True)
+    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+    assert told(tmp_path / "whole")[3:6] == [(4, "skipped"), (4, "skipped"), (4, "loss")]
+
+
+def test_a_validation_whose_score_was_not_saved_is_told_once(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal breaks it off, and a kill comes when the next session has made up for it, but not saved its score."""
+    config = tiny_config(tmp_path, max_steps=6, validate_every=3)
+    real = Validator.validate
+
+    def validate(self: Validator) -> Validation | None:
+        monkeypatch.setattr(Validator, "validate", real)
+        self.stop.signal_number = int(signal.SIGTERM)
+        return real(self)
+
+    def die(*arguments: Any) -> None:
+        raise KeyError("as good as a kill")
+
+    monkeypatch.setattr(Validator, "validate", validate)
+    with pytest.raises(Interrupted):
+        train(config, tmp_path / "run", quiet=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Saver, "save", die)
+        with pytest.raises(KeyError):
+            train(config, tmp_path / "run", quiet=True)
+    assert told(tmp_path / "run")[-1] == (3, "valid_loss")
+    train(config, tmp_path / "run", quiet=True)
+    assert [step for step, what in told(tmp_path / "run") if what == "valid_loss"] == [3, 6]
