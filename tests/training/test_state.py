@@ -13,7 +13,7 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
-from transformer_cli.training.loop import build_optimizer, train_steps
+from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.precision import Precision
 from transformer_cli.training.state import Progress, capture_state, read_progress, restore_state
@@ -29,6 +29,8 @@ progresses = st.builds(
     seconds=st.floats(0, 1e9),
     scores=st.dictionaries(steps, st.floats(-1e3, 1e3)),
     validations_without_best=steps,
+    skipped=steps,
+    skipped_in_row=steps,
 )
 
 
@@ -51,16 +53,18 @@ def test_a_score_that_is_no_number_is_never_best() -> None:
 class Session:
     """A model with dropout and its optimiser, trained on one batch again and again."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, precision: str = "fp32") -> None:
         torch.manual_seed(seed)
         shape = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, heads=2, d_ff=16, dropout=0.5)
         self.objective = TranslationObjective(build_model(shape, 12, 12), 0.1)
         self.optimizer = build_optimizer(self.objective, CONFIG)
-        self.precision = Precision("fp32", torch.device("cpu"))
+        self.precision = Precision(precision, torch.device("cpu"))
+        if precision == "fp16":  # a scale that overflows at first, and soon grows again
+            self.precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=4)
 
-    def train(self, updates: int) -> None:
+    def train(self, updates: int) -> list[Update]:
         batches = (UpdateBatches(Position(0, number + 1), [BATCH]) for number in range(updates))
-        list(train_steps(self.objective, self.optimizer, self.precision, CONFIG, batches))
+        return list(train_steps(self.objective, self.optimizer, self.precision, CONFIG, batches))
 
     def capture(self) -> TrainingState:
         return capture_state(self.objective.model, self.optimizer, self.precision.scaler, Progress(step=3))
@@ -69,18 +73,22 @@ class Session:
         return restore_state(state, self.objective.model, self.optimizer, self.precision.scaler)
 
 
-def test_a_restored_session_goes_on_bit_for_bit() -> None:
-    first = Session(seed=1)
-    first.train(3)
+@pytest.mark.parametrize(("precision", "updates"), [("fp32", 3), ("fp16", 20)])
+def test_a_restored_session_goes_on_bit_for_bit(precision: str, updates: int) -> None:
+    first = Session(1, precision)
+    began = first.train(updates)
+    assert (began[0].overflow, began[-1].overflow) == (precision == "fp16", False)
     weights = {name: tensor.clone() for name, tensor in first.objective.state_dict().items()}
     state = first.capture()
     state = TrainingState({key: value.clone() for key, value in state.tensors.items()}, state.values)
-    first.train(3)
+    expected = first.train(updates)
+    assert any(update.overflow for update in expected) == (precision == "fp16"), "the scale grows and falls again"
 
-    second = Session(seed=2)
+    second = Session(2, precision)
     second.objective.load_state_dict(weights)
     assert second.restore(state).step == 3
-    second.train(3)
+    assert [repr(update) for update in second.train(updates)] == [repr(update) for update in expected]
+    assert second.precision.scaler.state_dict() == first.precision.scaler.state_dict()
     for name, tensor in first.objective.state_dict().items():
         assert torch.equal(tensor, second.objective.state_dict()[name]), name
 
