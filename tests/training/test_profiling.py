@@ -18,12 +18,15 @@ MakeConfig = Callable[..., Config]
 
 
 def test_a_profile_is_written_told_and_changes_nothing(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:
-    config = tiny_config(tmp_path, max_steps=16, validate_every=100)
+    updates = WARM_UP + PROFILED  # and no more
+    config = tiny_config(tmp_path, max_steps=updates, validate_every=100)
     trace = tmp_path / "trace.json.gz"
     train(config, tmp_path / "profiled", profile=trace)
     said = capsys.readouterr().err.splitlines()
     train(config, tmp_path / "plain", quiet=True)
-    models = [(RunFolder(tmp_path / name).step_folder(16) / WEIGHTS).read_bytes() for name in ("profiled", "plain")]
+    models = [
+        (RunFolder(tmp_path / name).step_folder(updates) / WEIGHTS).read_bytes() for name in ("profiled", "plain")
+    ]
     assert models[0] == models[1]
 
     with gzip.open(trace, "rt", encoding="utf-8") as file:
@@ -40,7 +43,7 @@ def test_a_profile_is_written_told_and_changes_nothing(tmp_path: Path, tiny_conf
     assert shares == sorted(shares, reverse=True)
     assert 50 < sum(shares) <= 100.1
     assert all(row[3] != WAITING for row in rows)
-    assert any("step 16" in line for line in said[first:]), "training goes on"
+    assert any(f"step {updates}" in line for line in said[first:]), "training goes on"
 
 
 def test_a_run_too_short_for_a_profile_says_so(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:

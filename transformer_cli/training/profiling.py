@@ -51,23 +51,24 @@ class Profiling:
             yield share
 
     def record(self, steps: Generator[Update, None, None]) -> Generator[Update, None, None]:
-        """The same steps; after those in which everything warms up, some are profiled, and the report is said."""
+        """The same steps, without end; after the first, in which everything warms up, some are profiled and told of."""
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.device.type == "cuda" else [])]
         with closing(steps):
             try:
                 yield from islice(steps, WARM_UP)
                 waited, seconds = self._waited, 0.0
                 with profile(activities=activities) as profiler:
-                    for _ in range(PROFILED):
+                    for left in reversed(range(PROFILED)):
                         began = time.perf_counter()
-                        update = next(steps, None)
+                        update = next(steps)
                         seconds += time.perf_counter() - began
-                        if update is not None:
+                        if left:  # the last one waits for the report: it may be the end of training
                             yield update
             except GeneratorExit:
                 self.say(f"profile      none: it takes {WARM_UP + PROFILED} updates, and training ended before")
                 raise
             self._report(profiler, seconds, self._waited - waited)
+            yield update
             yield from steps
 
     def _report(self, profiler: profile, seconds: float, waited: float) -> None:
