@@ -49,6 +49,12 @@ def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path
     assert len(re.findall(r"[\d.e-]+ s an update of the", lines["time"])) == 2
 
 
+def test_the_moving_average_takes_memory_too(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    assert "average" not in told(tiny_config(tmp_path), tmp_path / "run", quiet=True)["memory"]
+    memory = told(tiny_config(tmp_path, ema_decay=0.9), tmp_path / "run", quiet=True)["memory"]
+    assert re.search(r"gradients ([\d.]+ MiB), .*, moving average \1;", memory)
+
+
 def test_parameters_by_part_add_up(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     lines = told(tiny_config(tmp_path), tmp_path / "run", quiet=True)
     whole = re.search(r"([\d,]+) parameters", lines["model"])

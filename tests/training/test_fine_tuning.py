@@ -15,6 +15,7 @@ from transformer_cli.config import Config, ModelConfig
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.dry_run import dry_run
 from transformer_cli.training.fine_tuning import freeze_parts
 from transformer_cli.training.run import train
 
@@ -112,6 +113,19 @@ def test_a_vocabulary_that_the_run_built_for_itself_is_refused(tmp_path: Path, o
 def test_a_model_that_is_not_there_is_named(tmp_path: Path, old: Config) -> None:
     with pytest.raises(UserError, match=r"^training\.init_from: .*nowhere: no such folder"):
         train(change(old, "training", init_from="nowhere"), tmp_path / "run", quiet=True)
+
+
+@pytest.mark.parametrize("named", ["old", "old/step-00000004", "link", "old/../old"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_run_cannot_start_from_itself(tmp_path: Path, old: Config, named: str, fresh: bool) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    config = change(old, "training", init_from=str(tmp_path / named))
+    with pytest.raises(UserError, match=r"^training\.init_from: .* is in the folder of this run itself; .*--out"):
+        train(config, tmp_path / "old", quiet=True, fresh=fresh)
+    with pytest.raises(UserError, match="of this run itself"):
+        next(dry_run(config, tmp_path / "old", quiet=True, fresh=fresh))
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_a_damaged_model_is_refused(tmp_path: Path, old: Config) -> None:

@@ -1,6 +1,6 @@
 """May this config go on with that run? Which keys may change between sessions, and which may not.
 
-`training.run` asks before it touches anything.
+`beginning` asks before anything is touched.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,13 @@ MAY_CHANGE = (
 VOCABULARY_KEYS = ("vocabulary", "data.source_language", "data.target_language", "data.train")
 
 
-def check_continuation(run: RunFolder, old: Config, new: Config, has_checkpoint: bool) -> list[str]:
-    """What changed, as lines to show; raises `UserError` naming the first key that may not change."""
+def check_continuation(
+    run: RunFolder, old: Config, new: Config, has_checkpoint: bool, asked: Config | None = None
+) -> list[str]:
+    """What changed, as lines to show; raises `UserError` naming the first key that may not change.
+
+    `asked`: the new config as it was before its preset was resolved.
+    """
     notes = []
     for key, before, after in _differences(old.model_dump(mode="json"), new.model_dump(mode="json")):
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
@@ -39,9 +44,10 @@ def check_continuation(run: RunFolder, old: Config, new: Config, has_checkpoint:
             fixed = True  # the cosine schedule's shape depends on it
         if fixed:
             reason = "the run was trained" if has_checkpoint else "its vocabulary was built"
+            origin = _origin(key, asked or new, new)
             raise UserError(
-                f"{run.path}: {reason} with {key} = {_show(before)}, the config now says {_show(after)}; set it back, "
-                "choose another folder with --out, or begin anew with --fresh"
+                f"{run.path}: {reason} with {key} = {_show(before)}, the config now says {_show(after)}{origin}; set "
+                "it back, choose another folder with --out, or begin anew with --fresh"
             )
         notes.append(f"{key} changed from {_show(before)} to {_show(after)}")
     return notes
@@ -69,6 +75,16 @@ def finished_because(config: Config, progress: Progress) -> str | None:
     if training.patience is not None and progress.validations_without_best >= training.patience:
         return f"no new best {training.best_metric} in {training.patience:,} validations (patience)"
     return None
+
+
+def _origin(key: str, asked: Config, new: Config) -> str:
+    """Words on where the value of a key comes from that was not set; "" where it was."""
+    section, _, name = key.partition(".")
+    given, filled = (getattr(config, section).model_fields_set for config in (asked, new))
+    if asked.model.preset is None or name in given or name not in filled:
+        return ""
+    why = " for the number of pairs in data.train: did the text there change?" * (asked.model.preset == "auto")
+    return f" (chosen by model.preset = {asked.model.preset}{why})"
 
 
 def _within(key: str, prefixes: tuple[str, ...]) -> bool:

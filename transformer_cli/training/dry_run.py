@@ -13,28 +13,21 @@ from torch.distributed import is_torchelastic_launched
 
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.loader import START, SubwordSampling, UpdateBatches, largest_batch, load_updates
+from transformer_cli.data.loader import START, UpdateBatches, largest_batch
 from transformer_cli.decoding.torch_engine import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.presets import resolve_preset
-from transformer_cli.run_folder import CheckpointIndex, RunFolder
+from transformer_cli.run_folder import RunFolder
 from transformer_cli.text.codec import Codec, Codecs
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import PAD
-from transformer_cli.training.continuation import check_corpora, finished_because
+from transformer_cli.training.beginning import check_beforehand, find_beginning, make_session
 from transformer_cli.training.loop import train_steps
 from transformer_cli.training.memory import measure_peak
-from transformer_cli.training.preparation import (
-    Material,
-    describe_training,
-    load_or_build_codecs,
-    prepare_material,
-)
-from transformer_cli.training.run import check_beforehand, find_beginning
+from transformer_cli.training.preparation import describe_training
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.training.session import Session
-from transformer_cli.training.state import Progress
 from transformer_cli.training.tuning import tune_process
 
 TIMED = 10  # updates at most, after one that is not timed
@@ -60,25 +53,22 @@ def dry_run(
     run, torch_device = RunFolder(path), choose_device(device)
     tune_process(torch_device)
     check_beforehand(run, config)
-    config, preset = resolve_preset(config, progress=not quiet)
+    asked = config
+    config, preset = resolve_preset(asked, progress=not quiet)
     yield from preset
-    goes_on = run.exists() and not fresh
-    index, progress, notes = find_beginning(run, config) if goes_on else (CheckpointIndex(), Progress(), [])
-    if resume and index.last is None:
-        raise UserError(f"{run.path}: nothing to resume here; leave --resume out to begin")
-    if (finished := finished_because(config, progress)) and index.finished:
-        yield f"{run.path}: this run is finished ({finished}); nothing is left to do"
+    beginning = find_beginning(run, asked, config, run.exists() and not fresh, resume)
+    if beginning.finished:
+        yield f"{run.path}: this run is finished ({beginning.finished}); nothing is left to do"
         return
-    codecs = load_or_build_codecs(config, run if goes_on else None, index.last, progress=not quiet)
-    material = prepare_material(config, *codecs, progress=not quiet)
-    notes += check_corpora(run, progress, material.train.key, material.valid.key)
-    session = Session(run, config, material, index, torch_device, quiet=True)
-    yield from [*material.notes, *notes, *session.notes, *describe_training(config, material, session.model)]
+    session, notes = make_session(beginning, torch_device, quiet)
+    yield from [*session.material.notes, *notes, *session.notes]
+    yield from describe_training(config, session.material, session.model)
     yield _describe_parts(session.model)
-    yield _describe_schedule(config, material)
-    where = f"would go on after step {progress.step:,}" if progress.step else "would begin"
+    yield _describe_schedule(session)
+    step = session.progress.step
+    where = f"would go on after step {step:,}" if step else "would begin"
     yield f"run          {run.path}: {where}; nothing was written there"
-    yield from _describe_first_batch(config, material)
+    yield from _describe_first_batch(session)
     yield from _measure_memory(session)
     yield from _measure_time(session)
 
@@ -96,34 +86,27 @@ def _describe_parts(model: Transformer) -> str:
     return f"parameters   {', '.join(counts)}"
 
 
-def _describe_schedule(config: Config, material: Material) -> str:
-    training = config.training
-    last = _last_step(config, material)
+def _describe_schedule(session: Session) -> str:
+    training, d_model, last = session.config.training, session.config.model.d_model, session.total_steps()
     steps = sorted({1, min(last, max(1, training.warmup_steps)), max(1, last // 2), last})
-    rates = ", ".join(f"{learning_rate(training, config.model.d_model, step):.2e} at step {step:,}" for step in steps)
-    return f"schedule     {last:,} steps are {last / material.updates_an_epoch:,.1f} epochs; learning rate {rates}"
-
-
-def _last_step(config: Config, material: Material) -> int:
-    """Where training ends at the latest."""
-    training = config.training
-    of_epochs = training.max_epochs and training.max_epochs * material.updates_an_epoch
-    return min(limit for limit in (training.max_steps, of_epochs) if limit is not None)
+    rates = ", ".join(f"{learning_rate(training, d_model, step):.2e} at step {step:,}" for step in steps)
+    epochs = last / session.material.updates_an_epoch
+    return f"schedule     {last:,} steps are {epochs:,.1f} epochs; learning rate {rates}"
 
 
 # --- the first batch ----------------------------------------------------------------------------------------------
 
 
-def _describe_first_batch(config: Config, material: Material) -> Iterator[str]:
+def _describe_first_batch(session: Session) -> Iterator[str]:
     """Its shape, and the pairs with the least, the middle and the most padding, decoded back to text."""
-    batch = next(iter(_updates(config, material))).batches[0]
+    batch = next(session.load_updates(START, workers=0)).batches[0]
     sentences, source, target = *batch.source.shape, batch.target_output.size(1)
     yield f"first batch  {sentences:,} sentences of {source} source and {target} target tokens, padding included"
     padding = ((batch.source == PAD).sum(1) + (batch.target_output == PAD).sum(1)).tolist()
     rows = sorted(range(sentences), key=padding.__getitem__)
     chosen = [rows[place * (sentences - 1) // (SHOWN_PAIRS - 1)] for place in range(SHOWN_PAIRS)]
     for row in dict.fromkeys(chosen):
-        yield from _describe_pair(batch, row, material.codecs)
+        yield from _describe_pair(batch, row, session.codecs)
 
 
 def _describe_pair(batch: Batch, row: int, codecs: Codecs) -> Iterator[str]:
@@ -149,31 +132,31 @@ def _measure_memory(session: Session) -> Iterator[str]:
     trained = [parameter for group in session.optimizer.param_groups for parameter in group["params"]]
     weights, gradients = (sum(weight.nbytes for weight in some) for some in (session.model.parameters(), trained))
     moments = 2 * gradients
+    average = f", moving average {_size(gradients)}" if session.config.training.ema_decay else ""
     grown, used = measure_peak(session.precision.device, session.probe)
     # On a CPU the memory that the probe sets aside for the moments is not in use before something is written there.
     touched, where = (moments, "on the GPU") if session.precision.device.type == "cuda" else (0, "in this process")
     yield (
-        f"memory       weights {_size(weights)}, gradients {_size(gradients)}, moments of Adam {_size(moments)}; "
-        f"activations of the costliest batch about {_size(max(0, grown - gradients - touched))}; in all "
-        f"{_size(used + moments - touched)} {where}, measured here"
+        f"memory       weights {_size(weights)}, gradients {_size(gradients)}, moments of Adam {_size(moments)}"
+        f"{average}; activations of the costliest batch about {_size(max(0, grown - gradients - touched))}; "
+        f"in all {_size(used + moments - touched)} {where}, measured here"
     )
 
 
 def _measure_time(session: Session) -> Iterator[str]:
     """Updates of the costliest batch and of the first batches of the run, each on the way to nothing."""
-    config, material = session.config, session.material
-    batch = largest_batch(
-        material.train, material.plan[material.plan.costliest()], _sampling(config, material), config.training.pad_to
-    )
-    costliest = UpdateBatches(START, [batch] * config.training.accumulation)
+    training, material = session.config.training, session.material
+    pairs = material.plan[material.plan.costliest()]
+    batch = largest_batch(material.train, pairs, session.sampling(), training.pad_to)
+    costliest = UpdateBatches(START, [batch] * training.accumulation)
     seconds, _ = _time_updates(session, repeat(costliest))
     sentences, source, target = *batch.source.shape, batch.target_output.size(1)
     yield (
         f"time         {seconds:.3g} s an update of the costliest batch ({sentences} sentences of {source} source and "
         f"{target} target tokens), measured here"
     )
-    seconds, tokens = _time_updates(session, list(islice(_updates(config, material), TIMED + 1)))
-    left = _last_step(config, material) - session.progress.step
+    seconds, tokens = _time_updates(session, list(islice(session.load_updates(START, workers=0), TIMED + 1)))
+    left = session.total_steps() - session.progress.step
     yield (
         f"             {seconds:.3g} s an update of the first batches, {tokens / seconds:,.0f} target tokens/s: about "
         f"{left * seconds / 60:,.1f} minutes for {left:,} steps, validations not counted"
@@ -195,26 +178,6 @@ def _time_updates(session: Session, updates: Iterable[UpdateBatches]) -> tuple[f
         tokens.append(update.target_tokens)
     steps.close()
     return statistics.median(times[1:] or times), statistics.mean(tokens[1:] or tokens)
-
-
-def _updates(config: Config, material: Material) -> Iterable[UpdateBatches]:
-    """Those of the run's first epoch on, read in this process."""
-    training = config.training
-    return load_updates(
-        material.train,
-        batch_tokens=training.batch_tokens,
-        accumulation=training.accumulation,
-        seed=training.seed,
-        sampling=_sampling(config, material),
-        pad_to=training.pad_to,
-    )
-
-
-def _sampling(config: Config, material: Material) -> SubwordSampling | None:
-    training = config.training
-    if not training.subword_sampling:
-        return None
-    return SubwordSampling(material.codecs, training.subword_sampling, training.seed, config.data.max_length)
 
 
 def _size(count: int) -> str:

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,23 @@ from transformer_cli.errors import UserError
 from transformer_cli.model.build import count_parameters
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.publishing import verify
-from transformer_cli.run_folder import CONFIG, find_model
+from transformer_cli.run_folder import CONFIG, RunFolder, find_model
 from transformer_cli.text.codec import Codecs
 
 # How the model was or will be trained, not what it is.
 MAY_DIFFER = {"preset", "dropout", "attention_dropout", "activation_dropout", "embedding_dropout"}
+
+
+def check_start(config: Config, run: RunFolder) -> None:
+    """Raise `UserError` where `training.init_from` is the run's own folder, or in it: --fresh would rename it first."""
+    start = config.training.init_from
+    if start is None or not os.path.exists(start):  # what is not there is told later
+        return
+    if Path(os.path.realpath(start)).is_relative_to(os.path.realpath(run.path)):
+        raise UserError(
+            f"training.init_from: {start} is in the folder of this run itself; leave it out to go on with the run, or "
+            "choose another folder with --out to start a new one from that model"
+        )
 
 
 def load_start_codecs(config: Config, own: Codecs | None) -> tuple[Codecs, list[str]]:

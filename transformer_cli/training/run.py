@@ -7,20 +7,14 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from transformer_cli.checkpoint import load_training_state
-from transformer_cli.config import Config, dump_config, load_config
+from transformer_cli.config import Config, dump_config
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.metrics import load_scorers
 from transformer_cli.presets import resolve_preset
-from transformer_cli.run_folder import CheckpointIndex, RunFolder
-from transformer_cli.training.continuation import check_continuation, check_corpora, finished_because
+from transformer_cli.run_folder import RunFolder
+from transformer_cli.training.beginning import Beginning, check_beforehand, find_beginning, make_session
 from transformer_cli.training.distributed import join_ranks
-from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
 from transformer_cli.training.profiling import check_trace
-from transformer_cli.training.recorder import load_tensorboard
 from transformer_cli.training.result import TrainingResult, result_of
-from transformer_cli.training.session import Session
-from transformer_cli.training.state import Progress, read_progress
 from transformer_cli.training.stopping import Interrupted, stop_on_signals
 from transformer_cli.training.tuning import tuned_process
 
@@ -52,28 +46,24 @@ def train(
                 check_beforehand(run, config)
                 if profile is not None:
                     check_trace(profile)
-            config, preset = resolve_preset(config, progress=not quiet)
+            asked = config
+            config, preset = resolve_preset(asked, progress=not quiet)
             for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
                 print(line, file=sys.stderr)
             goes_on = run.exists() and (not fresh or not ranks.leads)
             if goes_on and ranks.leads:
                 stack.enter_context(run.lock())  # from here on nobody else changes what is read
-            index, progress, notes = find_beginning(run, config) if goes_on else (CheckpointIndex(), Progress(), [])
-            if resume and index.last is None:
-                raise UserError(f"{run.path}: nothing to resume here; leave --resume out to begin")
-            finished = finished_because(config, progress)
-            if finished and index.finished:
-                _say_finished(run, config, finished, notes, quiet)
-                return result_of(run, config, progress, finished)
-            codecs = load_or_build_codecs(config, run if goes_on else None, index.last, progress=not quiet)
-            material = prepare_material(config, *codecs, progress=not quiet, ranks=ranks.count)
-            notes += check_corpora(run, progress, material.train.key, material.valid.key)
-            session = Session(run, config, material, index, torch_device, quiet, ranks, profile)
+            beginning = find_beginning(run, asked, config, goes_on, resume)
+            if beginning.finished:
+                _say_finished(beginning, beginning.finished, quiet)
+                return result_of(run, config, beginning.progress, beginning.finished)
+            session, notes = make_session(beginning, torch_device, quiet, ranks, profile)
             session.probe()
             if ranks.leads:
                 notes += _take_folder(run, fresh, goes_on, stack)
                 session.write_beginning()
-        if not ranks.agree((material.train.key, material.valid.key, index.last, dump_config(config))):
+        material = session.material
+        if not ranks.agree((material.train.key, material.valid.key, beginning.index.last, dump_config(config))):
             raise UserError(
                 f"{run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give all "
                 "of them the same files, best by a shared file system (docs/scaling.md)"
@@ -81,15 +71,6 @@ def train(
         stop = stack.enter_context(stop_on_signals())
         stack.callback(session.recorder.close)
         return session.run_to_end(stop, notes)
-
-
-def check_beforehand(run: RunFolder, config: Config) -> None:
-    """Raise `UserError` for what can be told at once, before time is spent on the data."""
-    run.check_writable()
-    run.check_own()
-    load_scorers(("bleu", "chrf"), config.data.target_language)
-    if config.training.tensorboard:
-        load_tensorboard()
 
 
 def _take_folder(run: RunFolder, fresh: bool, goes_on: bool, stack: ExitStack) -> list[str]:
@@ -106,23 +87,12 @@ def _take_folder(run: RunFolder, fresh: bool, goes_on: bool, stack: ExitStack) -
     return notes
 
 
-def _say_finished(run: RunFolder, config: Config, finished: str, notes: list[str], quiet: bool) -> None:
+def _say_finished(beginning: Beginning, finished: str, quiet: bool) -> None:
     if not quiet:
-        print(f"{run.path}: this run is finished ({finished}); {_how_to_go_on(config)}", file=sys.stderr)
-        for note in notes:
+        way_on = _how_to_go_on(beginning.config)
+        print(f"{beginning.run.path}: this run is finished ({finished}); {way_on}", file=sys.stderr)
+        for note in beginning.notes:
             print(f"not applied, for nothing was left to do: {note}", file=sys.stderr)
-
-
-def find_beginning(run: RunFolder, config: Config) -> tuple[CheckpointIndex, Progress, list[str]]:
-    """Where a run stands that has begun, and what the config changes; raises `UserError` where it may not."""
-    index = run.index()
-    notes = []
-    if run.config_path.exists():
-        notes = check_continuation(run, load_config(run.config_path), config, has_checkpoint=index.last is not None)
-    if index.last is None:
-        return index, Progress(), notes
-    run.check_last(index)
-    return index, read_progress(load_training_state(run.step_folder(index.last))), notes
 
 
 def _how_to_go_on(config: Config) -> str:

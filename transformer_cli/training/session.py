@@ -1,6 +1,7 @@
 """One process's part of a run: trains from a start or a checkpoint to the end or an interruption.
 
-It decides when to validate, save and stop; the loop trains, the recorder tells, the run folder keeps. `beginning` makes it.
+It decides when to validate, save and stop; the loop trains, the recorder tells, the run folder keeps.
+`beginning` makes it.
 """
 
 import math
