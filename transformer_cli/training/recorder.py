@@ -1,6 +1,6 @@
 """What a run tells while it trains: the progress bar or log lines, metrics.jsonl, TensorBoard.
 
-Everything for people goes to stderr; `training.run` says what happened, this module how it is shown.
+Everything for people goes to stderr; `session` says what happened, this module how it is shown.
 """
 
 import sys
