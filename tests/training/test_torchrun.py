@@ -43,15 +43,17 @@ class Job:
     ) -> None:
         self.mark = f"TFM_TEST_JOB={uuid.uuid4()}"
         name, _, value = self.mark.partition("=")
+        self.stderr = folder / f"stderr-{value}.txt"  # a file can be read while the job runs
         command = [sys.executable, "-m", "torch.distributed.run", *options, *program, "train", "config.yaml"]
-        self.process = subprocess.Popen(
-            [*command, "--out", "run", *arguments],
-            cwd=folder,
-            env={**os.environ, **environment, "OMP_NUM_THREADS": "1", name: value},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with open(self.stderr, "ab") as file:
+            self.process = subprocess.Popen(
+                [*command, "--out", "run", *arguments],
+                cwd=folder,
+                env={**os.environ, **environment, "OMP_NUM_THREADS": "1", name: value},
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+            )
 
     def processes(self) -> dict[int, dict[str, str]]:
         """Those that still run, with their environment; torchrun itself is one."""
@@ -76,19 +78,30 @@ class Job:
 
     def end(self, within: float = 120.0) -> tuple[int, str]:
         """Exit code and stderr; nothing runs any more, and nothing was said on stdout."""
-        said, err = self.process.communicate(timeout=within)
+        said, _ = self.process.communicate(timeout=within)
         assert said == ""
         deadline = time.monotonic() + 5
         while self.processes() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert self.processes() == {}, "orphans"
-        return self.process.returncode, err
+        return self.process.returncode, self.said()
+
+    def said(self) -> str:
+        """Stderr until now."""
+        return self.stderr.read_text()
 
     def wait_for(self, metrics: Path, lines: int) -> None:
         """Until the run has noted so many events."""
         deadline = time.monotonic() + 120
         while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines):
-            assert self.process.poll() is None, self.process.communicate()[1]
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def wait_for_error(self) -> None:
+        """Until a process has told of its failure, or all have ended."""
+        deadline = time.monotonic() + 120
+        while not errors(self.said()) and self.process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -276,6 +289,7 @@ def test_an_error_is_told_once_and_ends_all(tmp_path: Path, tiny_tree: MakeTree,
     if fault == "disk":
         (tmp_path / "run").write_text("no folder")
     job = start(tree)
+    job.wait_for_error()
     code, said = job.end(ENDS_WITHIN)
     assert code != 0
     (error,) = errors(said)
@@ -310,6 +324,7 @@ def test_a_process_that_raises_ends_the_job_and_says_why(
 ) -> None:
     (tmp_path / "raises.py").write_text(RAISES)
     job = start(random_tree(tiny_tree, tmp_path), program=("raises.py", str(rank)))
+    job.wait_for_error()
     code, said = job.end(ENDS_WITHIN)
     assert code != 0
     assert "error: internal: RuntimeError: shapes do not fit (TFM_DEBUG=1 shows where; please report it)" in own(said)
