@@ -218,6 +218,16 @@ def test_killed_at_every_spot_of_saving_it_goes_on_bit_for_bit(
     check_equal(run, whole)
 
 
+def test_a_killed_run_with_a_moving_average_goes_on_bit_for_bit(place: Path, server: Server, run: RunFolder) -> None:
+    averaged = ["--set", "training.ema_decay=0.9"]
+    assert server.run("train", "config.yaml", "--out", "averaged", "--quiet", *averaged) == (0, "")
+    assert server.run(*train(*averaged), failpoint="after-fsync@3") == (-signal.SIGKILL, "")
+    assert 0 < check_sound(run) < STEPS
+    assert server.run(*train(*averaged)) == (0, "")
+    check_equal(run, RunFolder(place / "averaged"))
+    assert any(name.startswith("weights.") for name in load_training_state(run.step_folder(STEPS)).tensors)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 4])
 @pytest.mark.parametrize("spot", SPOTS)
