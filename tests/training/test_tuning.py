@@ -12,6 +12,9 @@ from transformer_cli.training import tuning
 from transformer_cli.training.run import train
 
 
+ZEN_5 = ("AuthenticAMD", 26)
+
+
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
@@ -19,7 +22,8 @@ def restored() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
-def test_fast_products_are_as_exact_as_float32_is() -> None:
+def test_fast_products_are_as_exact_as_float32_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "_processor", lambda: ZEN_5)
     tuning.use_fast_products()
     left, right = torch.randn(300, 700, dtype=torch.float64), torch.randn(700, 200, dtype=torch.float64)
     exact = left @ right
@@ -29,16 +33,30 @@ def test_fast_products_are_as_exact_as_float32_is() -> None:
 
 def test_a_cpu_that_rounds_to_bfloat16_keeps_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_float32_matmul_precision("highest")
+    monkeypatch.setattr(tuning, "_processor", lambda: ZEN_5)
     monkeypatch.setattr(tuning, "_products_are_exact", lambda: False)
     assert not tuning.use_fast_products()
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_a_cpu_with_amx_keeps_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [(ZEN_5, True), (("AuthenticAMD", 25), False), (("GenuineIntel", 26), False), (("", 0), False)],
+)
+def test_only_where_mkl_is_slow_others_take_its_place(
+    processor: tuple[str, int], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.set_float32_matmul_precision("highest")
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
-    assert not tuning.use_fast_products()
-    assert torch.get_float32_matmul_precision() == "highest"
+    monkeypatch.setattr(tuning, "_processor", lambda: processor)
+    monkeypatch.setattr(tuning, "_products_are_exact", lambda: True)
+    assert tuning.use_fast_products() == expected
+    assert torch.get_float32_matmul_precision() == ("medium" if expected else "highest")
+
+
+def test_linux_tells_vendor_and_family() -> None:
+    vendor, family = tuning._processor()
+    assert (vendor == "") == (family == 0)
+    assert not Path("/proc/cpuinfo").exists() or "vendor_id" not in Path("/proc/cpuinfo").read_text() or vendor
 
 
 def test_the_trial_product_tells_bfloat16_from_float32(monkeypatch: pytest.MonkeyPatch) -> None:
