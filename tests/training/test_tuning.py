@@ -11,7 +11,6 @@ from transformer_cli.config import Config
 from transformer_cli.training import tuning
 from transformer_cli.training.run import train
 
-
 ZEN_5 = ("AuthenticAMD", 26)
 
 
