@@ -108,7 +108,7 @@ class Rung(NamedTuple):
 
 LADDER = (
     Rung(0, "tiny"),
-    Rung(3_000, "tiny", {"training.max_steps": 2500}),
+    Rung(3_000, "tiny", {"vocabulary.size": 4000, "training.max_steps": 2500}),
     Rung(10_000, "small"),
     Rung(60_000, "small", {"vocabulary.size": 8000, "training.max_steps": 30_000, "training.batch_tokens": 2000}),
     # What is usual for talks (IWSLT's 160,000 pairs): the paper's layers, narrower inside, more dropout, small updates.
