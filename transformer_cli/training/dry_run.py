@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, repeat
 from pathlib import Path
 
+import torch
 from torch.distributed import is_torchelastic_launched
 
 from transformer_cli.config import Config
@@ -28,7 +29,7 @@ from transformer_cli.training.memory import measure_peak
 from transformer_cli.training.preparation import describe_training
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.training.session import Session
-from transformer_cli.training.tuning import tune_process
+from transformer_cli.training.tuning import tuned_process
 
 TIMED = 10  # updates at most, after one that is not timed
 TIMED_SECONDS = 20.0  # after which no other update begins
@@ -50,8 +51,14 @@ def dry_run(
     """
     if is_torchelastic_launched():
         raise UserError("--dry-run: takes one process only; give the command without torchrun")
-    run, torch_device = RunFolder(path), choose_device(device)
-    tune_process(torch_device)
+    torch_device = choose_device(device)
+    with tuned_process(torch_device):
+        yield from _describe(config, RunFolder(path), resume, fresh, torch_device, quiet)
+
+
+def _describe(
+    config: Config, run: RunFolder, resume: bool | None, fresh: bool, torch_device: torch.device, quiet: bool
+) -> Iterator[str]:
     check_beforehand(run, config)
     asked = config
     config, preset = resolve_preset(asked, progress=not quiet)
