@@ -16,7 +16,7 @@ LAYERS = [
     {"config_file"},  # knows no keys
     {"config"},
     {"text"},
-    {"failpoints", "publishing", "run_folder"},
+    {"failpoints", "publishing", "metrics_file", "run_folder"},
     {"data"},
     {"presets"},  # which count the pairs
     {"model"},

@@ -74,13 +74,13 @@ def assert_sound(run: RunFolder) -> None:
 def save_second(run: RunFolder) -> None:
     """What a trainer does at step 2 of a run that has step 1, and then with step 2 again (a rerun, a late signal)."""
     run.clean_temporaries()
-    run.append_metrics({"event": "train", "step": 2, "loss": 1.0})
+    run.metrics.append({"event": "train", "step": 2, "loss": 1.0})
     for _ in range(2):
         run.publish(step_name(2), checkpoint(2))
         run.write_index(CheckpointIndex(steps=sorted({*run.index().steps, 2}), best=[2], last=2))
     run.write_index(CheckpointIndex(steps=[2], best=[2], last=2))
     run.prune({step_name(2)})
-    run.cut_metrics(2)
+    run.metrics.cut(2)
 
 
 def killed_before(number: int, action: Callable[[], None]) -> bool:
@@ -618,13 +618,13 @@ def test_file_systems_without_locks_can_be_trained_on(
 
 
 def read_events(run: RunFolder) -> list[dict[str, Any]]:
-    return [json.loads(line, parse_constant=pytest.fail) for line in run.metrics_path.read_text().split("\n")[:-1]]
+    return [json.loads(line, parse_constant=pytest.fail) for line in run.metrics.path.read_text().split("\n")[:-1]]
 
 
 def test_metrics_are_strict_json_lines(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    run.append_metrics({"step": 1, "loss": float("nan"), "text": "ä\n\u2028\ud800"})
-    run.append_metrics({"step": 2, "loss": float("inf"), "bleu": 1.5})
+    run.metrics.append({"step": 1, "loss": float("nan"), "text": "ä\n\u2028\ud800"})
+    run.metrics.append({"step": 2, "loss": float("inf"), "bleu": 1.5})
     assert read_events(run) == [
         {"step": 1, "loss": None, "text": "ä\n\u2028\ud800"},
         {"step": 2, "loss": None, "bleu": 1.5},
@@ -633,16 +633,16 @@ def test_metrics_are_strict_json_lines(tmp_path: Path) -> None:
 
 def test_cut_metrics_goes_back_to_the_step(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    run.cut_metrics(1)
-    assert not run.metrics_path.exists()
-    run.append_metrics({"event": "start"})
+    run.metrics.cut(1)
+    assert not run.metrics.path.exists()
+    run.metrics.append({"event": "start"})
     for step in range(1, 5):
-        run.append_metrics({"step": step})
-    run.cut_metrics(2)
+        run.metrics.append({"step": step})
+    run.metrics.cut(2)
     assert read_events(run) == [{"event": "start"}, {"step": 1}, {"step": 2}]
-    before = run.metrics_path.stat()
-    run.cut_metrics(2)
-    assert run.metrics_path.stat().st_ino == before.st_ino
+    before = run.metrics.path.stat()
+    run.metrics.cut(2)
+    assert run.metrics.path.stat().st_ino == before.st_ino
 
 
 def test_cut_metrics_keeps_no_event_that_comes_again(tmp_path: Path) -> None:
@@ -652,12 +652,12 @@ def test_cut_metrics_keeps_no_event_that_comes_again(tmp_path: Path) -> None:
     skipped: dict[str, Any] = {"step": 3, "skipped": 1}
     validated: dict[str, Any] = {"step": 2, "valid_loss": 1.0}
     for event in [*losses, validated, skipped, skipped, {"step": 3, "loss": 1.0}]:
-        run.append_metrics(event)
-    run.cut_metrics(2, skipped=2)
+        run.metrics.append(event)
+    run.metrics.cut(2, skipped=2)
     assert read_events(run) == [*losses, validated, skipped, skipped]
-    run.cut_metrics(2, skipped=1, validated=False)
+    run.metrics.cut(2, skipped=1, validated=False)
     assert read_events(run) == [*losses, skipped]
-    run.cut_metrics(2)
+    run.metrics.cut(2)
     assert read_events(run) == losses
 
 
@@ -666,11 +666,11 @@ def test_cut_metrics_keeps_no_event_that_comes_again(tmp_path: Path) -> None:
 )
 def test_cut_metrics_drops_what_a_kill_tore(tmp_path: Path, torn: bytes) -> None:
     run = RunFolder(tmp_path)
-    run.append_metrics({"step": 1})
-    with open(run.metrics_path, "ab") as file:
+    run.metrics.append({"step": 1})
+    with open(run.metrics.path, "ab") as file:
         file.write(torn)
-    run.cut_metrics(1)
-    run.append_metrics({"step": 2})
+    run.metrics.cut(1)
+    run.metrics.append({"step": 2})
     assert read_events(run) == [{"step": 1}, {"step": 2}]
 
 
@@ -680,10 +680,10 @@ def test_a_full_disk_leaves_no_half_event(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
-        run.append_metrics({"step": 1})
+        run.metrics.append({"step": 1})
         with pytest.raises(OSError, match="No space left"):
-            run.append_metrics({"step": 2, "text": "x" * 200})
-        run.append_metrics({"step": 3})
+            run.metrics.append({"step": 2, "text": "x" * 200})
+        run.metrics.append({"step": 3})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert read_events(run) == [{"step": 1}, {"step": 3}]
@@ -700,10 +700,10 @@ def test_cutting_keeps_exactly_the_events_up_to_the_step(
     tmp_path: Path, events: list[dict[str, Any]], step: int
 ) -> None:
     run = RunFolder(tmp_path)
-    run.metrics_path.unlink(missing_ok=True)
+    run.metrics.path.unlink(missing_ok=True)
     for number, event in enumerate(events):
-        run.append_metrics({**event, "step": number})
-    run.cut_metrics(step)
+        run.metrics.append({**event, "step": number})
+    run.metrics.cut(step)
     if events:
         assert [event["step"] for event in read_events(run)] == list(range(min(len(events), step + 1)))
 

@@ -6,18 +6,18 @@ Training writes through it, every command that takes a MODEL reads through it. I
 import contextlib
 import errno
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 from pydantic import Field
 
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
+from transformer_cli.metrics_file import MetricsFile
 from transformer_cli.publishing import (
     MANIFEST,
     REPLACED,
@@ -27,7 +27,6 @@ from transformer_cli.publishing import (
     is_complete,
     locate,
     manifest_names,
-    naming,
     publish,
     read_json,
     remove,
@@ -94,7 +93,7 @@ class RunFolder:
         self.path = Path(path)
         self.config_path = self.path / CONFIG
         self.vocab_path = self.path / "vocab"
-        self.metrics_path = self.path / "metrics.jsonl"
+        self.metrics = MetricsFile(self.path / "metrics.jsonl")
         self.tensorboard_path = self.path / "tensorboard"
         self.index_path = self.path / INDEX
 
@@ -305,48 +304,6 @@ class RunFolder:
         sync_folder(path.parent)
         return self.path.with_name(aside.name)
 
-    # --- metrics --------------------------------------------------------------------------------------------------
-
-    def append_metrics(self, event: Mapping[str, Any]) -> None:
-        """Add one event, one line, to `metrics.jsonl`; what is no number there (NaN, infinity) becomes null."""
-        finite = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in event.items()
-        }
-        line = json.dumps(finite, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace") + b"\n"
-        with naming(self.metrics_path), open(self.metrics_path, "ab", buffering=0) as file:
-            start = file.tell()
-            try:
-                if file.write(line) < len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            except OSError:
-                with contextlib.suppress(OSError):
-                    file.truncate(start)  # no half line: the next event would be glued to it
-                raise
-
-    def cut_metrics(self, step: int, skipped: int = 0, validated: bool = True) -> None:
-        """Drop the events past the checkpoint of `step`, and what a kill left half-written.
-
-        `skipped`: so many updates were tried in vain after the step before it was saved; their events, which are the
-        first of the step after, stay. `validated` False: it was not validated when it was saved; if it was later, that
-        comes again, and the event goes.
-        """
-        if not os.path.lexists(self.metrics_path):
-            return
-        lines = self.metrics_path.read_bytes().splitlines(keepends=True)
-        kept = []
-        for line in lines:
-            event = _parse_event(line)
-            if event is None:
-                continue
-            number = event.get("step", 0)
-            in_vain = number == step + 1 and "skipped" in event and skipped > 0
-            skipped -= in_vain
-            if in_vain or number < step or (number == step and (validated or "valid_loss" not in event)):
-                kept.append(line)
-        if len(kept) < len(lines):
-            atomic_write(self.metrics_path, b"".join(kept))
-
 
 def _is_open(file: IO[str], path: Path) -> bool:
     """Whether the path still leads to the file that is open."""
@@ -354,16 +311,6 @@ def _is_open(file: IO[str], path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _parse_event(line: bytes) -> dict[str, Any] | None:
-    """None for what is no event, or half of one."""
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    whole = line.endswith(b"\n") and isinstance(event, dict) and isinstance(event.get("step", 0), int)
-    return event if whole else None
 
 
 def find_model(path: str | Path) -> Path:

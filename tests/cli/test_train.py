@@ -137,7 +137,7 @@ def test_a_signal_saves_the_state_and_the_same_command_goes_on(number: int, tria
     command = [sys.executable, "-m", "transformer_cli", *arguments]
     first = [*command, "training.max_steps=100000"]
     with subprocess.Popen(first, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        while not run.metrics_path.exists() and process.poll() is None:
+        while not run.metrics.path.exists() and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(number)
         out, err = process.communicate(timeout=300)

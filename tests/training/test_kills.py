@@ -155,7 +155,7 @@ def rubbish(run: RunFolder) -> list[str]:
 
 def told(run: RunFolder) -> list[dict[str, Any]]:
     """The metrics, but for the speed."""
-    events = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    events = [json.loads(line) for line in run.metrics.path.read_text().splitlines()]
     return [{key: value for key, value in event.items() if "per_second" not in key} for event in events]
 
 
@@ -188,7 +188,7 @@ def check_equal(run: RunFolder, whole: RunFolder) -> None:
 
 def step_told(run: RunFolder) -> int:
     """The last step in the metrics, 0 where there is none."""
-    lines = run.metrics_path.read_bytes().splitlines(keepends=True) if run.metrics_path.exists() else []
+    lines = run.metrics.path.read_bytes().splitlines(keepends=True) if run.metrics.path.exists() else []
     return max((json.loads(line)["step"] for line in lines if line.endswith(b"\n")), default=0)
 
 

@@ -58,4 +58,4 @@ def test_a_quiet_recorder_still_stores(tmp_path: Path, tiny_config: MakeConfig) 
     recorder.say("nothing")
     recorder.close()
     train(tiny_config(tmp_path, max_steps=2), run.path, quiet=True)
-    assert run.metrics_path.read_bytes().count(b"\n") == 3
+    assert run.metrics.path.read_bytes().count(b"\n") == 3

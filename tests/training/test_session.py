@@ -53,7 +53,7 @@ def suffer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fate]:
 
 def told(run: Path) -> list[tuple[int, str]]:
     """The events of a run, each by its step and what it is."""
-    events = [json.loads(line) for line in RunFolder(run).metrics_path.read_text().splitlines()]
+    events = [json.loads(line) for line in RunFolder(run).metrics.path.read_text().splitlines()]
     return [(event["step"], next(key for key in event if key in ("skipped", "loss", "valid_loss"))) for event in events]
 
 

@@ -62,7 +62,7 @@ def read_metrics(run: Path) -> dict[str, Series]:
 
 
 def _metrics_path(run: Path) -> Path:
-    path = RunFolder(run).metrics_path
+    path = RunFolder(run).metrics.path
     if not os.path.exists(run):
         raise UserError(f"{run}: no such folder; give a run folder, as tfm train made it")
     if not os.path.isdir(run):

@@ -127,7 +127,7 @@ class Recorder:
     def _store(self, event: dict[str, Any]) -> None:
         if not self._leads:
             return
-        self.run.append_metrics(event)
+        self.run.metrics.append(event)
         if self._board is not None:
             for key, value in event.items():
                 if key != "step":

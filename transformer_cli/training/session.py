@@ -142,7 +142,7 @@ class Session:
         if not self.run.vocab_path.exists():
             self.run.publish_vocabulary(self.codecs.save)
         progress = self.progress
-        self.run.cut_metrics(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
+        self.run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
 
     def _finish_validation(self) -> None:
         """Validate the step that the run goes on from, where an interruption kept it from being validated."""
