@@ -1,0 +1,96 @@
+"""`tfm export`: a model in another program's format."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_cli.cli.arguments import Model, Quiet
+from transformer_cli.cli.output import note
+from transformer_cli.errors import UserError
+
+
+class Format(StrEnum):
+    """What `--format` may be."""
+
+    CTRANSLATE2 = "ctranslate2"
+    ONNX = "onnx"
+    HUGGINGFACE = "huggingface"
+    SAFETENSORS = "safetensors"
+
+
+class Quantization(StrEnum):
+    """What `--quantization` may be: the types that CTranslate2 stores weights in."""
+
+    INT8 = "int8"
+    INT8_FLOAT32 = "int8_float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
+def export(
+    model: Model,
+    format_: Annotated[Format, typer.Option("--format", metavar="FORMAT", help="One of those below.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The new folder; it must not exist.")],
+    quantization: Annotated[
+        Quantization | None,
+        typer.Option(
+            "--quantization",
+            metavar="TYPE",
+            help="Of ctranslate2's weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
+        ),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Translate with both models, and fail where they differ.")
+    ] = True,
+    sentences: Annotated[
+        Path | None,
+        typer.Option(
+            "--sentences",
+            metavar="FILE",
+            help="Source sentences for --verify, a line each (plain or .gz).  [default: data.valid of the model's"
+            " config]",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model in another program's format.
+
+    The folder appears whole and verified, or not at all. What a format cannot express is refused.
+
+    \b
+    ctranslate2    for CTranslate2, a fast engine without Python or torch
+    onnx           graphs of the encoder and of one step of the decoder
+    huggingface    a MarianMTModel for transformers
+    safetensors    the model folder alone, nothing for training in it
+
+    \b
+    tfm export checkpoints/multi30k_de_en --format ctranslate2 --out exported
+    tfm export checkpoints/multi30k_de_en --format ctranslate2 \\
+        --quantization int8 --out exported.int8 --sentences valid.de
+    """
+    from transformer_cli.run_folder import RunFolder, find_model
+
+    if quantization is not None and format_ != Format.CTRANSLATE2:
+        raise UserError(f"--quantization: is for --format ctranslate2, not {format_}; leave it out")
+    if sentences is not None and not verify:
+        raise UserError("--sentences and --no-verify exclude each other: give sentences to verify with, or do not")
+    if os.path.lexists(out):
+        raise UserError(f"{out}: exists already; name a new folder with --out")
+    folder = find_model(model)
+    RunFolder(out).check_writable()
+
+    if format_ == Format.CTRANSLATE2:
+        raise UserError("--format ctranslate2: is not there yet")
+    # The other formats' functions raise `UserError` before they write anything, and publish `out` whole:
+    # `export_X(folder, out, ...)` in export/onnx.py, export/huggingface.py and export/safetensors.py.
+    elif format_ == Format.ONNX:
+        raise UserError("--format onnx: is not there yet")
+    elif format_ == Format.HUGGINGFACE:
+        raise UserError("--format huggingface: is not there yet")
+    elif format_ == Format.SAFETENSORS:
+        raise UserError("--format safetensors: is not there yet")
+    if not quiet:
+        note(f"exported {folder.name} to {out}")
