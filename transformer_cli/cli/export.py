@@ -91,6 +91,8 @@ def export(
     elif format_ == Format.HUGGINGFACE:
         raise UserError("--format huggingface: is not there yet")
     elif format_ == Format.SAFETENSORS:
-        raise UserError("--format safetensors: is not there yet")
+        from transformer_cli.export.safetensors import export_safetensors
+
+        export_safetensors(folder, out, verify=verify)
     if not quiet:
         note(f"exported {folder.name} to {out}")
