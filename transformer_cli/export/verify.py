@@ -3,6 +3,7 @@
 Called by the exports; `tfm export --verify`, which is the default.
 """
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -20,12 +21,8 @@ def verification_sentences(config: Config, path: Path | None) -> list[str]:
     Lines without text are left out. Raises `UserError` where there are none, saying what to give.
     """
     try:
-        if path is not None:
-            lines = islice(iter(read_lines(path)), SENTENCES)
-        else:
-            corpus = open_corpus(config.data.valid, config.data.source_language, config.data.target_language)
-            lines = (source for source, _ in islice(corpus.pairs(), SENTENCES))
-        found = [line for line in lines if line.strip()]
+        lines: Iterable[str] = read_lines(path) if path is not None else _configured(config)
+        found = [line for line in islice(lines, SENTENCES) if line.strip()]
     except UserError as error:
         if path is not None:
             raise
@@ -36,3 +33,8 @@ def verification_sentences(config: Config, path: Path | None) -> list[str]:
     if not found:
         raise UserError(f"{path or 'data.valid'}: holds no sentence to verify with; give others with --sentences FILE")
     return found
+
+
+def _configured(config: Config) -> Iterator[str]:
+    corpus = open_corpus(config.data.valid, config.data.source_language, config.data.target_language)
+    return (source for source, _ in corpus.pairs())
