@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from transformer_cli import Translator as ExportedTranslator
 from transformer_cli import checkpoint
 from transformer_cli.config import Config
-from transformer_cli.decoding import translator as module
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding import windows
+from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
@@ -34,6 +34,7 @@ TEXT = [
 class Echo:
     """An engine that gives back what it gets, each token aligned to itself, and remembers the batches."""
 
+    name = "echo"
     max_target_length = None
 
     def __init__(self, max_source_length: int | None = None) -> None:
@@ -41,7 +42,11 @@ class Echo:
         self.batches: list[list[list[int]]] = []
 
     def search(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[tuple[int, ...]] | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        keys: Sequence[tuple[int, ...]] | None = None,
+        demands: Sequence[Demands] | None = None,
     ) -> list[list[Hypothesis]]:
         assert sources
         assert all(sources), "no model call for an empty line"
@@ -54,7 +59,13 @@ class Echo:
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[-1.0] * len(target) + [-0.5] for target in targets]
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[int]]:
+    def align(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        layer: int = -1,
+        heads: Sequence[int] | None = None,
+    ) -> list[list[int]]:
         return [list(range(len(target))) for target in targets]
 
 
@@ -196,7 +207,7 @@ def test_a_stream_is_answered_line_by_line(make_codecs: MakeCodecs) -> None:
 
 
 def test_a_window_of_very_long_lines_is_smaller(make_codecs: MakeCodecs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW_CHARACTERS", 10)
+    monkeypatch.setattr(windows, "WINDOW_CHARACTERS", 10)
     translator, engine = echo(make_codecs, make_config())
     lines = ["a a a a a a", "b", "c", "b b b b b b", "c"]
     assert [one.text for one in translator.translate_lines(lines)] == lines
@@ -277,11 +288,21 @@ class Unknown(Echo):
     """Says nothing but `<unk>`, as many as the source has tokens, and attends to the last one first."""
 
     def search(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[tuple[int, ...]] | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        keys: Sequence[tuple[int, ...]] | None = None,
+        demands: Sequence[Demands] | None = None,
     ) -> list[list[Hypothesis]]:
         return [[Hypothesis([UNK] * len(source), -1.0, -1.0, True)] for source in sources]
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[int]]:
+    def align(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        layer: int = -1,
+        heads: Sequence[int] | None = None,
+    ) -> list[list[int]]:
         return [list(reversed(range(len(target)))) for target in targets]
 
 
@@ -308,7 +329,7 @@ def test_only_hypotheses_with_unknown_words_are_aligned(make_codecs: MakeCodecs)
     translator, engine = echo(make_codecs, make_config())
     aligned: list[int] = []
     align = engine.align
-    engine.align = lambda sources, targets: aligned.append(len(sources)) or align(sources, targets)  # type: ignore
+    engine.align = lambda sources, *rest: aligned.append(len(sources)) or align(sources, *rest)  # type: ignore
     assert translator.translate(["a b", "zz", "c", "one two"]) == ["a b", "zz", "c", "one two"]
     assert aligned == [1]
     translator.translate(["a b", "c"])

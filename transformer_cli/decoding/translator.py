@@ -3,101 +3,73 @@
 Lines become ids, long lines pieces, pieces batches of like length; what comes back is put in order again. No torch.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from transformer_cli.config import Config
+from transformer_cli.decoding.demands import TextDemands
+from transformer_cli.decoding.engine import Engine, SearchBatch, search_batches
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.decoding.pieces import Piece, cut, join
+from transformer_cli.decoding.pieces import Piece, join
+from transformer_cli.decoding.translation import Candidate, Scored, Translation
+from transformer_cli.decoding.windows import Window, batches_by_length, read_windows
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import UNK
 
+__all__ = ["Candidate", "Engine", "Scored", "TextDemands", "Translation", "Translator"]
+
 WINDOW = 2000  # lines read ahead and sorted by length
-WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
-
-
-class Engine(Protocol):
-    """What searches: ids in, ids out, without specials."""
-
-    @property
-    def max_source_length(self) -> int | None: ...
-
-    @property
-    def max_target_length(self) -> int | None: ...
-
-    def search(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[tuple[int, ...]] | None = None
-    ) -> list[list[Hypothesis]]: ...
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]: ...
-
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[int]]: ...
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One translation of a line."""
+class _Request:
+    """How some lines are to be translated."""
 
-    text: str
-    score: float  # log_probability by the length penalty; the higher the better
-    log_probability: float
-    tokens: list[str]
-    alignment: list[int] | None  # for each token the place of its source token; None: not asked for
-    ended: bool  # False: cut off at the length limit
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What became of a line: its hypotheses, best first, at least one. The best one's fields are its own."""
-
-    source_tokens: list[str]
-    hypotheses: list[Candidate]
-
-    @property
-    def text(self) -> str:
-        return self.hypotheses[0].text
-
-    @property
-    def score(self) -> float:
-        return self.hypotheses[0].score
-
-    @property
-    def tokens(self) -> list[str]:
-        return self.hypotheses[0].tokens
-
-    @property
-    def alignment(self) -> list[int] | None:
-        return self.hypotheses[0].alignment
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A given translation of a given source, as likely as the model finds it."""
-
-    tokens: list[str]  # the target's, then </s>
-    log_probabilities: list[float]  # of each of them
-    log_probability: float  # their sum
-    score: float  # the sum by the length penalty, as search would give it
+    options: SearchOptions
+    alignments: bool
+    demands: Callable[[str], TextDemands] | None = None
 
 
 class Translator:
     """A model that takes raw text and gives raw text."""
 
-    def __init__(self, engine: Engine, codecs: Codecs, config: Config) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        codecs: Codecs,
+        config: Config,
+        *,
+        alignment_layer: int = -1,
+        alignment_heads: Sequence[int] | None = None,
+    ) -> None:
+        """alignment_layer, alignment_heads: of the decoder, whose attention alignments are read from (None: all)."""
         self.engine = engine
         self.codecs = codecs
         self.config = config
+        self.alignment_layer, self.alignment_heads = alignment_layer, alignment_heads
         self.cut_lines = 0  # lines so far that were too long for one piece
+        self._counting = threading.Lock()
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto") -> "Translator":
+    def load(
+        cls,
+        path: str | Path,
+        device: str = "auto",
+        *,
+        engine: str = "auto",
+        needs: Sequence[str] = (),
+        compute_type: str | None = None,
+    ) -> "Translator":
         """The model in a run folder (its best checkpoint) or in one checkpoint folder; device auto, cpu, cuda or mps.
 
-        Raises `UserError` where there is no such model or device, or where its files are damaged.
+        engine: auto, torch or ctranslate2; needs: names of what is asked for that only the torch engine has;
+        compute_type: of CTranslate2, such as int8.
+        Raises `UserError` where there is no such model, device or engine, or where the model's files are damaged.
         """
         from transformer_cli.run_folder import find_model
 
@@ -128,26 +100,40 @@ class Translator:
         return [translation.text for translation in self.translate_batch(texts, alignments=False)]
 
     def translate_batch(
-        self, texts: Sequence[str], options: SearchOptions | None = None, *, alignments: bool = True
+        self,
+        texts: Sequence[str],
+        options: SearchOptions | None = None,
+        demands: Sequence[TextDemands] | None = None,
+        *,
+        alignments: bool = True,
     ) -> list[Translation]:
-        """The translations of some texts, in order; `options` default to the model's own. Alignments cost some time."""
-        options = options or SearchOptions.from_config(self.config.decoding)
-        return self._translate(texts, options, alignments, first=0)
+        """The translations of some texts, in order; `options` default to the model's own. Alignments cost some time.
+
+        demands: of each text's translation. Raises `UserError` where the vocabulary cannot write what is demanded.
+        """
+        asked = None
+        if demands is not None:
+            assert len(demands) == len(texts), "demands of each text"
+            rest = iter(demands)  # lines are asked for in their order
+            asked = lambda _: next(rest)  # noqa: E731
+        request = _Request(options or SearchOptions.from_config(self.config.decoding), alignments, asked)
+        return list(self._translate(iter([list(texts)]), request, together=False))
 
     def translate_lines(
         self,
         lines: Iterable[str],
         options: SearchOptions | None = None,
         window: int = WINDOW,
+        demands: Callable[[str], TextDemands] | None = None,
         *,
         alignments: bool = False,
     ) -> Iterator[Translation]:
-        """One translation a line, in order, reading `window` lines ahead (1: each line is answered at once)."""
-        options = options or SearchOptions.from_config(self.config.decoding)
-        first = 0
-        for texts in _windows(lines, window):
-            yield from self._translate(texts, options, alignments, first)
-            first += len(texts)
+        """One translation a line, in order, reading `window` lines ahead or more (1: each line is answered at once).
+
+        demands: of the translation of a given line.
+        """
+        request = _Request(options or SearchOptions.from_config(self.config.decoding), alignments, demands)
+        return self._translate(read_windows(lines, window), request, together=window > 1)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None
@@ -162,7 +148,7 @@ class Translator:
         self._check_lengths("target", target_ids, self.engine.max_target_length)
         lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
         scored: dict[int, Scored] = {}
-        for batch in _batches(lengths, self.config.decoding.batch_tokens):
+        for batch in batches_by_length(lengths, self.config.decoding.batch_tokens):
             rows = self.engine.score([source_ids[pair] for pair in batch], [target_ids[pair] for pair in batch])
             for pair, row in zip(batch, rows, strict=True):
                 ids = target_ids[pair]
@@ -180,48 +166,74 @@ class Translator:
                 )
 
     def _translate(
-        self, texts: Sequence[str], options: SearchOptions, alignments: bool, first: int
-    ) -> list[Translation]:
-        """`first`: how many lines came before, so that sampling draws anew for each line of a stream."""
-        codec = self.codecs.source
-        lines = [text if text.strip() else "" for text in texts]
-        spoken = [place for place, line in enumerate(lines) if line]
-        ids = dict(zip(spoken, codec.encode_batch([lines[place] for place in spoken]), strict=True))
-        cuts = [cut(line, ids.get(place, []), codec, self.max_length) for place, line in enumerate(lines)]
-        self.cut_lines += sum(len(pieces) > 1 for pieces in cuts)
+        self, windows: Iterator[Sequence[str]], request: _Request, *, together: bool
+    ) -> Iterator[Translation]:
+        """together: windows may be read (and made ids) while the engine still searches those before."""
+        first = 0  # lines that came before, so that sampling draws anew for each line of a stream
+        waiting: deque[Window] = deque()
+        ended = False
 
-        pieces = [piece for line in cuts for piece in line]
-        keys = [(first + place, part) for place, line in enumerate(cuts) for part in range(len(line))]
-        translated: list[list[Candidate]] = [[] for _ in pieces]
-        for batch in _batches([len(piece.ids) for piece in pieces], self.config.decoding.batch_tokens):
-            found = self._search(
-                [pieces[place] for place in batch], options, [keys[place] for place in batch], alignments
-            )
-            for place, candidates in zip(batch, found, strict=True):
-                translated[place] = candidates
+        def batches() -> Iterator[SearchBatch]:
+            nonlocal first, ended
+            for texts in windows:
+                window = self._open(texts, request, first)
+                first += len(texts)
+                waiting.append(window)
+                yield from window.search_batches()
+                if not (together and window.batches):  # without any batch, only the end of the search tells
+                    return
+            ended = True
 
-        rest = iter(translated)
-        return [self._join(line, [next(rest) for _ in line], options, alignments) for line in cuts]
+        while not ended:
+            for found in search_batches(self.engine, batches(), request.options):
+                self._take(waiting[0], found, request)
+                while waiting and waiting[0].is_searched:
+                    yield from self._close(waiting.popleft(), request)
+            while waiting:
+                yield from self._close(waiting.popleft(), request)
 
-    def _search(
-        self, pieces: Sequence[Piece], options: SearchOptions, keys: Sequence[tuple[int, ...]], alignments: bool
+    def _open(self, texts: Sequence[str], request: _Request, first: int) -> Window:
+        """Make lines pieces and batches."""
+        limits = self.max_length, self.config.decoding.batch_tokens
+        window = Window(texts, self.codecs, *limits, first=first, demands=request.demands)
+        with self._counting:
+            self.cut_lines += sum(len(pieces) > 1 for pieces in window.lines)
+        return window
+
+    def _take(self, window: Window, found: list[list[Hypothesis]], request: _Request) -> None:
+        """Turn what was found for the next batch of a window to text."""
+        batch = window.next_batch()
+        pieces = [window.pieces[place] for place in batch]
+        for place, candidates in zip(batch, self._candidates(pieces, found, request), strict=True):
+            window.translated[place] = candidates
+
+    def _close(self, window: Window, request: _Request) -> Iterator[Translation]:
+        """The translations of a window's lines, once all batches are back."""
+        rest = iter(window.translated)
+        for line in window.lines:
+            yield self._join(line, [next(rest) for _ in line], request)
+
+    def _candidates(
+        self, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]], request: _Request
     ) -> list[list[Candidate]]:
-        """Search for one batch, and turn what is found to text."""
-        found = self.engine.search([piece.ids for piece in pieces], options, keys)
+        """What was found for some pieces, as text; aligned where that is asked for, or needed to copy words."""
         every = [
             (piece, hypothesis) for piece, hypotheses in zip(pieces, found, strict=True) for hypothesis in hypotheses
         ]
         copy = self.config.decoding.copy_unknown and not self.codecs.target.is_subword
         wanted = [
-            place for place, (_, hypothesis) in enumerate(every) if alignments or (copy and UNK in hypothesis.ids)
+            place
+            for place, (_, hypothesis) in enumerate(every)
+            if request.alignments or (copy and UNK in hypothesis.ids)
         ]
         aligned: dict[int, list[int]] = {}
         if wanted:
             sources, targets = [every[place][0].ids for place in wanted], [every[place][1].ids for place in wanted]
-            aligned = dict(zip(wanted, self.engine.align(sources, targets), strict=True))
+            rows = self.engine.align(sources, targets, self.alignment_layer, self.alignment_heads)
+            aligned = dict(zip(wanted, rows, strict=True))
         candidates = iter(
             [
-                self._candidate(piece, hypothesis, aligned.get(place), copy, alignments)
+                self._candidate(piece, hypothesis, aligned.get(place), copy, request.alignments)
                 for place, (piece, hypothesis) in enumerate(every)
             ]
         )
@@ -245,13 +257,11 @@ class Translator:
             ended=hypothesis.ended,
         )
 
-    def _join(
-        self, pieces: Sequence[Piece], translated: Sequence[list[Candidate]], options: SearchOptions, alignments: bool
-    ) -> Translation:
+    def _join(self, pieces: Sequence[Piece], translated: Sequence[list[Candidate]], request: _Request) -> Translation:
         """The translation of a line from those of its pieces: their best ones joined, then their second ones, …"""
         source_tokens = [token for piece in pieces for token in self.codecs.source.tokens(piece.ids)]
         if not pieces:
-            return Translation([], [Candidate("", 0.0, 0.0, [], [] if alignments else None, True)])
+            return Translation([], [Candidate("", 0.0, 0.0, [], [] if request.alignments else None, True)])
         if len(pieces) == 1:
             return Translation(source_tokens, translated[0])
         hypotheses = []
@@ -267,37 +277,11 @@ class Translator:
             hypotheses.append(
                 Candidate(
                     text=join([part.text for part in parts], self.config.data.target_language),
-                    score=log_probability / options.penalty(len(tokens)),
+                    score=log_probability / request.options.penalty(len(tokens)),
                     log_probability=log_probability,
                     tokens=tokens,
-                    alignment=alignment if alignments else None,
+                    alignment=alignment if request.alignments else None,
                     ended=all(part.ended for part in parts),
                 )
             )
         return Translation(source_tokens, hypotheses)
-
-
-def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Which sentences go together, longest first: sentences × longest (with `</s>`) is at most `batch_tokens`."""
-    batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
-        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
-
-
-def _windows(lines: Iterable[str], window: int) -> Iterator[list[str]]:
-    """Lines in groups of `window`, or fewer where they are very long."""
-    texts: list[str] = []
-    characters = 0
-    for line in lines:
-        texts.append(line)
-        characters += len(line)
-        if len(texts) >= window or characters >= WINDOW_CHARACTERS:
-            yield texts
-            texts, characters = [], 0
-    if texts:
-        yield texts

@@ -1,0 +1,96 @@
+"""Lines read together: cut into pieces, the pieces sorted into batches of like length. No torch.
+
+`Translator` makes a window of what it reads, has its batches searched, and keeps in it what comes back.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from transformer_cli.decoding.demands import TextDemands, demands_of_pieces
+from transformer_cli.decoding.engine import SearchBatch
+from transformer_cli.decoding.options import Demands
+from transformer_cli.decoding.pieces import cut
+from transformer_cli.decoding.translation import Candidate
+from transformer_cli.text.codec import Codecs
+
+WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
+
+
+class Window:
+    """Some lines, on their way from text to text."""
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        codecs: Codecs,
+        max_length: int,
+        batch_tokens: int,
+        *,
+        first: int = 0,
+        demands: Callable[[str], TextDemands] | None = None,
+    ) -> None:
+        """max_length: of a piece, in tokens. first: how many lines came before, for the keys of sampling."""
+        codec = codecs.source
+        lines = [text if text.strip() else "" for text in texts]
+        spoken = [place for place, line in enumerate(lines) if line]
+        ids = dict(zip(spoken, codec.encode_batch([lines[place] for place in spoken]), strict=True))
+        self.lines = [cut(line, ids.get(place, []), codec, max_length) for place, line in enumerate(lines)]
+        self.pieces = [piece for line in self.lines for piece in line]
+        self.keys = [(first + place, part) for place, line in enumerate(self.lines) for part in range(len(line))]
+        self.wanted: list[TextDemands] = []  # of each piece's line
+        self.demands: list[Demands] = []  # of each piece; none at all where no line demands anything
+        if demands is not None:
+            for text, line in zip(texts, self.lines, strict=True):
+                wanted = demands(text)
+                self.wanted += [wanted] * len(line)
+                self.demands += demands_of_pieces(wanted, line, codecs.target)
+        self.batches = list(batches_by_length([len(piece.ids) for piece in self.pieces], batch_tokens))
+        self.translated: list[list[Candidate]] = [[] for _ in self.pieces]
+        self._searched = 0  # batches
+
+    def search_batches(self) -> Iterator[SearchBatch]:
+        """All pieces, each batch of them as an engine takes it."""
+        return (self.search_batch(batch) for batch in self.batches)
+
+    def search_batch(self, places: Sequence[int]) -> SearchBatch:
+        """Some pieces, as an engine takes them."""
+        return SearchBatch(
+            [self.pieces[place].ids for place in places],
+            [self.keys[place] for place in places],
+            [self.demands[place] for place in places] if self.demands else None,
+        )
+
+    def next_batch(self) -> list[int]:
+        """The pieces of the batch whose search has just ended."""
+        self._searched += 1
+        return self.batches[self._searched - 1]
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the search of every batch has ended."""
+        return self._searched == len(self.batches)
+
+
+def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Which sentences go together, longest first: sentences × longest (with `</s>`) is at most `batch_tokens`."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def read_windows(lines: Iterable[str], window: int) -> Iterator[list[str]]:
+    """Lines in groups of `window`, or fewer where they are very long."""
+    texts: list[str] = []
+    characters = 0
+    for line in lines:
+        texts.append(line)
+        characters += len(line)
+        if len(texts) >= window or characters >= WINDOW_CHARACTERS:
+            yield texts
+            texts, characters = [], 0
+    if texts:
+        yield texts
