@@ -142,10 +142,10 @@ def test_gradcheck(kind: str, short: int, need_weights: bool, monkeypatch: pytes
         weights = dict(zip(names, parameters, strict=True))
         size = 2 * 3
         keys_values = memory @ weights["key_value.weight"].T + weights["key_value.bias"]
-        keys, values = (half.view(2, 4, 2, 3).transpose(1, 2) for half in keys_values.tensor_split([size], dim=-1))
+        both = torch.stack(keys_values.tensor_split([size], dim=-1), dim=1)
         mask = PADDED if kind == "padding" else None
         options = {"causal": kind == "causal", "need_weights": need_weights}
-        result = functional_call(attention, weights, (states, KeysValues(keys, values), mask), options)
+        result = functional_call(attention, weights, (states, KeysValues(both, heads=2), mask), options)
         return tuple(part for part in result if part is not None)
 
     parameters = [parameter.detach().requires_grad_() for parameter in attention.parameters()]
@@ -155,7 +155,7 @@ def test_gradcheck(kind: str, short: int, need_weights: bool, monkeypatch: pytes
 def test_keys_and_values_are_the_two_halves_of_one_projection() -> None:
     attention = make_attention(heads=2, head_dim=5)
     memory = torch.randn(2, 4, 6, dtype=torch.float64)
-    keys, values = attention.keys_values(memory)
+    keys, values = attention.keys_values(memory).split()
     for half, part in zip(attention.key_value(memory).chunk(2, dim=-1), (keys, values), strict=True):
         assert part.shape == (2, 2, 4, 5)
         torch.testing.assert_close(part.transpose(1, 2).flatten(2), half)
@@ -173,7 +173,7 @@ def test_head_dim_is_free_and_defaults_to_an_equal_share(
     small_config: Callable[..., ModelConfig], head_dim: int | None, expected: int
 ) -> None:
     attention = build_attention(small_config(d_model=12, heads=3, head_dim=head_dim))
-    keys, _ = attention.keys_values(torch.randn(2, 5, 12))
+    keys, _ = attention.keys_values(torch.randn(2, 5, 12)).split()
     assert keys.shape == (2, 3, 5, expected)
     assert attention.query.weight.shape == (3 * expected, 12)
     assert attention.key_value.weight.shape == (2 * 3 * expected, 12)

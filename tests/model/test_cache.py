@@ -15,6 +15,7 @@ from transformer_cli.model.transformer import Transformer
 Build = Callable[..., Transformer]
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [10, 11, 12, 3, 0]])
 MASK = padding_mask(SOURCE)
+ROWS = torch.tensor([2, 0])
 OPTIONS = pytest.mark.parametrize(
     "options",
     [{}, {"norm": "pre"}, {"positions": "learned"}, {"head_dim": 5, "norm": "pre", "attention_bias": False}],
@@ -53,8 +54,7 @@ def test_chunks_of_any_size_are_the_whole(
     for layer, expected_layer in zip(cache.decoded, whole.cache.decoded, strict=True):
         assert layer is not None
         assert expected_layer is not None
-        close(layer.keys, expected_layer.keys)
-        close(layer.values, expected_layer.values)
+        close(layer.both, expected_layer.both)
 
 
 @OPTIONS
@@ -63,7 +63,7 @@ def test_after_rows_are_picked_repeated_and_dropped(build: Build, options: dict[
     model = build(**options)
     memory = model.encode(SOURCE, MASK)
     origin = torch.tensor([0, 0, 1, 1, 2, 2])  # the sentence of each row
-    cache, mask = model.start_cache(memory).select(origin), MASK[origin]
+    cache, mask = model.start_cache(memory).select(origin, origin), MASK[origin]
     prefix = torch.empty(6, 0, dtype=torch.long)
     for rows in ([1, 1, 3, 2, 5, 4], [0, 1, 2, 2, 5, 5], [4, 4, 0, 1], [3, 1, 0, 0, 2], [2]):
         new = torch.randint(1, 19, (len(prefix), size))
@@ -72,9 +72,34 @@ def test_after_rows_are_picked_repeated_and_dropped(build: Build, options: dict[
         whole = model.decode(prefix, memory[origin], MASK[origin])
         close(output.hidden, whole.hidden[:, -size:])
         chosen = torch.tensor(rows)
-        cache, mask, prefix, origin = output.cache.select(chosen), mask[chosen], prefix[chosen], origin[chosen]
+        cache = output.cache.select(chosen, chosen)
+        mask, prefix, origin = mask[chosen], prefix[chosen], origin[chosen]
         assert cache.length == prefix.size(1)
     assert len(prefix) == 1
+
+
+@OPTIONS
+@pytest.mark.parametrize("size", [1, 2])
+def test_rows_that_share_a_memory_read_it_as_if_it_were_their_own(
+    build: Build, options: dict[str, object], size: int
+) -> None:
+    model = build(**options)
+    memory = model.encode(SOURCE, MASK)
+    origin = torch.tensor([0, 0, 1, 1, 2, 2])
+    shared = model.start_cache(memory)
+    own = shared.select(origin, origin)
+    assert shared.select(origin, None).memory is shared.memory
+    for _ in range(3):
+        new = torch.randint(1, 19, (6, size))
+        together = model.decode(new, None, MASK, shared, need_weights=True)
+        apart = model.decode(new, None, MASK[origin], own, need_weights=True)
+        close(together.hidden, apart.hidden)
+        close(model.decode(new, None, MASK, shared).hidden, apart.hidden)
+        for ours, expected in zip(together.cross_attention, apart.cross_attention, strict=True):
+            assert ours.shape == expected.shape
+            close(ours, expected)
+        chosen = torch.tensor([1, 0, 2, 2, 5, 4])
+        shared, own = together.cache.select(chosen, None), apart.cache.select(chosen, chosen)
 
 
 def test_the_cache_handed_in_is_left_as_it_was(build: Build) -> None:
@@ -106,7 +131,7 @@ def test_decoding_needs_a_memory_or_a_cache(build: Build) -> None:
 
 def test_select_keeps_a_fresh_cache_fresh(build: Build) -> None:
     model = build()
-    cache: DecoderCache = model.start_cache(model.encode(SOURCE, MASK)).select(torch.tensor([2, 0]))
+    cache: DecoderCache = model.start_cache(model.encode(SOURCE, MASK)).select(ROWS, ROWS)
     assert cache.decoded == (None, None, None)
     assert cache.length == 0
-    assert all(layer.keys.size(0) == layer.values.size(0) == 2 for layer in cache.memory)
+    assert all(layer.both.size(0) == 2 for layer in cache.memory)

@@ -56,7 +56,7 @@ def test_the_weights_are_those_of_a_pass_that_asks_for_none(attention: Attention
         mask = mask[0] if mask else None
         if options.get("causal"):
             mask = query.new_ones(query.size(2), query.size(2)).tril().bool()
-        found.append(attention_weights(query, keys_values.keys, mask)[0].detach().numpy())
+        found.append(attention_weights(query, keys_values.split()[0], mask)[0].detach().numpy())
 
     layers = [module for module in engine.model.modules() if isinstance(module, MultiHeadAttention)]
     hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]

@@ -5,20 +5,23 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batch import Batch
+from transformer_cli.decoding.alignment import own_sources
 from transformer_cli.decoding.beam import beam_search
-from transformer_cli.decoding.greedy import greedy_search
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.greedy import greedy_search, wide
+from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.sampling import Key, sample
+from transformer_cli.decoding.search_cache import SearchCache
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import MultiHeadAttention
-from transformer_cli.model.cache import DecoderCache
+from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
@@ -43,27 +46,10 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-@dataclass(frozen=True)
-class SearchCache:
-    """All that a step needs beside the tokens; rows are hypotheses."""
-
-    decoder: DecoderCache
-    source: Tensor  # (N, S)
-    source_mask: Tensor  # (N, 1, 1, S)
-    sentences: Tensor  # (N,) which sentence of the batch a row belongs to
-
-    def select(self, rows: Tensor) -> "SearchCache":
-        """The given rows, in the given order. While rows move within their sentences only, the memory stays put."""
-        sentences = self.sentences[rows]
-        if sentences.shape == self.sentences.shape and torch.equal(sentences, self.sentences):
-            decoded = tuple(layer and layer.select(rows) for layer in self.decoder.decoded)
-            decoder = DecoderCache(decoded, self.decoder.memory, self.decoder.length)
-            return SearchCache(decoder, self.source, self.source_mask, sentences)
-        return SearchCache(self.decoder.select(rows), self.source[rows], self.source_mask[rows], sentences)
-
-
 class TorchEngine:
     """Searches with a Transformer, in evaluation mode whatever mode it is in."""
+
+    name = "torch"
 
     def __init__(self, model: Transformer, device: torch.device | str = "cpu") -> None:
         self.model = model.to(device)
@@ -83,11 +69,16 @@ class TorchEngine:
         return None if self.model.max_target_length is None else self.model.max_target_length - 1
 
     def search(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[Key] | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        keys: Sequence[Key] | None = None,
+        demands: Sequence[Demands] | None = None,
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses of each source, best first.
 
-        `keys` seed each source's draws in sampling (default: its place here).
+        `keys` seed each source's draws in sampling (default: its place here); `demands` say what its translation must
+        obey (default: nothing).
         """
         rows = {"beam": options.beam_size, "greedy": 1, "sample": options.n_best}[options.method]
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
@@ -110,11 +101,19 @@ class TorchEngine:
             scores += [row[: len(target) + 1] for row, target in zip(chosen.tolist(), targets[part], strict=True)]
         return scores
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[int]]:
-        """For each target token, the position of the source token that the decoder attends to most as it predicts it.
+    def align(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        layer: int = -1,
+        heads: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        """For each target token, the place of its source token by the cross-attention (see `own_sources`).
 
-        The mean over the heads of the last layer counts; `</s>` of the source is no choice. Needs no empty source.
+        The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
+        empty source. Raises `UserError` where there is no such layer or head.
         """
+        self._check_attention(layer, heads)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
         for part in _parts(len(sources), longest * self.attention_heads):
@@ -125,11 +124,24 @@ class TorchEngine:
             with _evaluating(self.model):
                 memory = self.model.encode(batch.source, batch.source_mask)
                 output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
-                weights = output.cross_attention[-1].mean(dim=1)  # (B, T, S)
-                words = (batch.source != PAD) & (batch.source != EOS)  # (B, S)
-                best = weights.masked_fill(~words[:, None, :], -1.0).argmax(dim=-1)  # (B, T)
-            alignments += [row[: len(target)] for row, target in zip(best.tolist(), targets[part], strict=True)]
+                chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
+                weights = chosen.mean(dim=1).to(wide(chosen.dtype)).cpu().numpy()  # (B, T, S)
+            alignments += [
+                own_sources(table[: len(target), : len(source)])
+                for table, source, target in zip(weights, sources[part], targets[part], strict=True)
+            ]
         return alignments
+
+    def _check_attention(self, layer: int, heads: Sequence[int] | None) -> None:
+        """Raise `UserError` where the decoder has no such layer, or the layer no such head."""
+        layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
+        if not -len(layers) <= layer < len(layers):
+            raise UserError(f"alignment layer {layer}: the decoder has {len(layers)} layers; count them from 0")
+        count = layers[layer].cross_attention.heads
+        for head in () if heads is None else heads:
+            if not 0 <= head < count:
+                raise UserError(f"alignment head {head}: the layer has {count} heads; count them from 0")
+        assert heads is None or len(heads) > 0, "no heads to take the mean over"
 
     def _search(
         self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[Key]
@@ -163,14 +175,14 @@ class TorchEngine:
         source = pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)  # (B, S)
         source_mask = padding_mask(source)
         decoder = self.model.start_cache(self.model.encode(source, source_mask))
-        return SearchCache(decoder, source, source_mask, torch.arange(len(sources), device=self.device))
+        return SearchCache.start(decoder, source, source_mask)
 
     def _step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
         """The pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
         output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder)
         log_probs = self.model.generator(output, cache.source)[:, -1]  # (N, V)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
-        return log_probs, SearchCache(output.cache, cache.source, cache.source_mask, cache.sentences)
+        return log_probs, replace(cache, decoder=output.cache)
 
 
 def _parts(count: int, cells_each: int) -> Iterator[slice]:

@@ -34,11 +34,10 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(heads * head_dim, d_model, bias=bias)
 
     def keys_values(self, states: Tensor) -> KeysValues:
-        """Project states (B, S, D) to keys and values, each (B, H, S, head_dim)."""
+        """Project states (B, S, D) to keys and values."""
         batch, length, _ = states.shape
-        both = self.key_value(states).view(batch, length, 2, self.heads, self.head_dim)
-        keys, values = both.permute(2, 0, 3, 1, 4)  # each (B, H, S, head_dim)
-        return KeysValues(keys, values)
+        both = self.key_value(states).view(batch, length, 2, self.heads * self.head_dim)
+        return KeysValues(both.transpose(1, 2), self.heads)
 
     def forward(
         self,
@@ -49,14 +48,15 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from states (B, T, D) to keys and values (B, H, S, head_dim).
+        """Attend from states (B, T, D) to keys and values of S positions.
 
         `mask` broadcasts to (B, H, T, S), True = may attend; `causal` says it for T = S without a mask. Returns the
-        mixed values (B, T, D) and, only if `need_weights`, the weights (B, H, T, S).
+        mixed values (B, T, D) and, only if `need_weights`, the weights (B, H, T, S). Where there are G times fewer rows
+        of keys and values, G rows of states read one: they attend as G · T positions of one sentence would.
         """
         batch, length, _ = states.shape
-        query = self.query(states).view(batch, length, self.heads, self.head_dim).transpose(1, 2)  # (B, H, T, d)
-        keys, values = keys_values
+        keys, values = keys_values.split()  # (B / G, H, S, d) each
+        query = self.query(states).view(keys.size(0), -1, self.heads, self.head_dim).transpose(1, 2)  # (B/G, H, G·T, d)
         weights = None
         slow = query.device.type == "cpu" and torch.is_grad_enabled()
         if need_weights or (slow and keys.size(2) <= SHORT):
@@ -68,4 +68,8 @@ class MultiHeadAttention(nn.Module):
             dropout = self.dropout if self.training else 0.0
             mixed = functional.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
         joined = mixed.transpose(1, 2).reshape(batch, length, self.heads * self.head_dim)  # (B, T, H·d)
-        return self.output(joined), weights if need_weights else None
+        if not need_weights:
+            return self.output(joined), None
+        assert weights is not None
+        apart = weights.transpose(1, 2).reshape(batch, length, self.heads, keys.size(2)).transpose(1, 2)  # (B, H, T, S)
+        return self.output(joined), apart

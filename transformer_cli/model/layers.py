@@ -134,7 +134,7 @@ class DecoderLayer(nn.Module):
         seen = self.self_attention_residual.enter(states)
         new = self.self_attention.keys_values(seen)
         decoded = decoded.append(new) if decoded else new
-        queries, keys = seen.size(1), decoded.keys.size(2)
+        queries, keys = seen.size(1), decoded.both.size(2)
         mask = causal_mask(queries, keys, seen.device) if 1 < queries < keys else None
         change, self_weights = self.self_attention(
             seen, decoded, mask, causal=1 < queries == keys, need_weights=need_weights
