@@ -3,7 +3,7 @@
 `Translator` calls it. Source and target ids come and go without specials; the engine adds them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
@@ -15,10 +15,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.alignment import own_sources
 from transformer_cli.decoding.beam import beam_search
+from transformer_cli.decoding.engine import SearchBatch
 from transformer_cli.decoding.greedy import greedy_search, wide
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.sampling import Key, sample
 from transformer_cli.decoding.search_cache import SearchCache
+from transformer_cli.decoding.workers import map_in_order
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.layers import DecoderLayer
@@ -84,9 +86,19 @@ class TorchEngine:
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
         found = []
         for part in _parts(len(sources), rows * self.vocabulary_size):
-            with _evaluating(self.model):
+            with evaluating(self.model), torch.inference_mode():
                 found += self._search(sources[part], options, keys[part])
         return found
+
+    def search_batches(
+        self, batches: Iterable[SearchBatch], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """`search` for each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
+        workers = torch.get_num_threads() if self.device.type == "cpu" else 1
+        with evaluating(self.model):
+            yield from map_in_order(
+                lambda batch: self.search(batch.sources, options, batch.keys, batch.demands), batches, workers
+            )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
@@ -94,7 +106,7 @@ class TorchEngine:
         longest = 1 + max(map(len, targets), default=0)
         for part in _parts(len(sources), longest * self.vocabulary_size):
             batch = Batch.from_ids(list(zip(sources[part], targets[part], strict=True))).to(self.device)
-            with _evaluating(self.model):
+            with evaluating(self.model), torch.inference_mode():
                 output = self.model(batch.source, batch.source_mask, batch.target_input)
                 log_probs = self.model.generator(output, batch.source)  # (B, T, V)
                 chosen = log_probs.gather(2, batch.target_output[:, :, None])[:, :, 0]  # (B, T)
@@ -121,7 +133,7 @@ class TorchEngine:
             batch = Batch.from_ids(
                 [(source, target[:-1]) for source, target in zip(sources[part], targets[part], strict=True)]
             ).to(self.device)
-            with _evaluating(self.model):
+            with evaluating(self.model), torch.inference_mode():
                 memory = self.model.encode(batch.source, batch.source_mask)
                 output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
                 chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
@@ -192,12 +204,13 @@ def _parts(count: int, cells_each: int) -> Iterator[slice]:
 
 
 @contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """No dropout and no gradients inside; after it, the mode as before."""
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """No dropout inside; after it, the mode as before."""
     training = model.training
-    model.eval()
+    if training:
+        model.eval()
     try:
-        with torch.inference_mode():
-            yield
+        yield
     finally:
-        model.train(training)
+        if training:
+            model.train()
