@@ -71,14 +71,30 @@ def run_folder_path(config: Path, out: Path | None) -> Path:
     return out if out is not None else Path("checkpoints") / config.name.removesuffix(config.suffix)
 
 
-def check_search(*, beam: int | None, greedy: bool, sample: bool = False, **sampling: object) -> None:
-    """Raise `UserError` where options exclude each other. sampling: by name, None where not given."""
+def check_search(*, beam: int | None, greedy: bool, sample: bool = False) -> None:
+    """Raise `UserError` where more than one way to search was asked for."""
     given = [name for name, on in (("--beam", beam is not None), ("--greedy", greedy), ("--sample", sample)) if on]
     if len(given) > 1:
         raise UserError(f"{' and '.join(given)} exclude each other: choose one way to search")
-    for name, value in sampling.items():
-        if value is not None and not sample:
-            raise UserError(f"--{name.replace('_', '-')}: belongs to --sample; give that too, or leave it out")
+
+
+def check_needs(owner: str, given: object, **options: object) -> None:
+    """Raise `UserError` where one of the options was given (is not None), but not what it belongs to."""
+    for name, value in options.items():
+        if value is not None and not given:
+            raise UserError(f"{flag(name)}: belongs to {owner}; give that too, or leave it out")
+
+
+def check_apart(owner: str, given: object, **options: object) -> None:
+    """Raise `UserError` where one of the options was given beside what it does not go with."""
+    for name, value in options.items():
+        if value is not None and given:
+            raise UserError(f"{flag(name)} and {owner} exclude each other: leave one out")
+
+
+def flag(parameter: str) -> str:
+    """The option of a parameter."""
+    return f"--{parameter.rstrip('_').replace('_', '-')}"
 
 
 def search_changes(*, beam: int | None, greedy: bool, sample: bool = False, **others: object) -> dict[str, Any]:

@@ -64,6 +64,11 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
             yield _writer(stream, live, path)
 
 
+def is_file(path: Path) -> bool:
+    """Whether it names a place for a file (there may be none yet), not a stream."""
+    return str(path) != "-" and not _is_special(path)
+
+
 def _is_special(path: Path) -> bool:
     """Whether it names a stream, not a place for a file."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,14 +12,24 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 LOG_SECONDS = 30.0
+BAR_SECONDS = 0.1
 
 
 class Progress:
     """Counts lines on stderr; says at the end how many there were and how fast, unless the block failed."""
 
-    def __init__(self, doing: str, total: int | None = None, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        doing: str,
+        total: int | None = None,
+        quiet: bool = False,
+        estimate: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """estimate: about how many lines there are, where the total is not known; None: no telling."""
         self.doing, self.total, self.quiet, self.done = doing, total, quiet, 0
-        self._began = self._logged = time.monotonic()
+        self._estimate = estimate
+        self._kept = 0
+        self._began = self._shown = time.monotonic()
         self._bar: tqdm[Any] | None = None
 
     def __enter__(self) -> Self:
@@ -30,13 +41,22 @@ class Progress:
 
     def reached(self, done: int) -> None:
         """So many lines are done."""
-        if self._bar is not None:
-            self._bar.update(done - self.done)
-        self.done = done
+        new, self.done = done - self.done, done
         now = time.monotonic()
-        if not self.quiet and self._bar is None and now - self._logged >= LOG_SECONDS:
-            self._logged = now
-            note(self._summary(now))
+        if self._bar is not None:
+            if now - self._shown >= BAR_SECONDS:
+                self._shown = now
+                self._bar.total = self._expected()
+            self._bar.update(new)
+        elif not self.quiet and now - self._shown >= LOG_SECONDS:
+            self._shown = now
+            note(self._summary(now) + self._left(now))
+
+    def kept(self, lines: int) -> None:
+        """So many of the next lines were done by an earlier command: they count, but not for the speed."""
+        self._kept += lines
+        if self._bar is not None:
+            self._bar.initial += lines
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -50,4 +70,28 @@ class Progress:
         seconds = max(now - self._began, 1e-9)
         of = f" of {self.total:,}" if self.total is not None and self.done < self.total else ""
         lines = "line" if self.done == 1 and not of else "lines"
-        return f"{self.doing}: {self.done:,}{of} {lines} in {seconds:.1f} s ({self.done / seconds:.1f} lines/s)"
+        before = f" ({self._kept:,} of them before)" if self._kept else ""
+        speed = (self.done - self._kept) / seconds
+        return f"{self.doing}: {self.done:,}{of} {lines}{before} in {seconds:.1f} s ({speed:.1f} lines/s)"
+
+    def _left(self, now: float) -> str:
+        """How much of it that is, and how long the rest will take at the speed so far."""
+        new, expected = self.done - self._kept, self._expected()
+        if expected is None or new <= 0 or expected <= self.done:
+            return ""
+        seconds = (expected - self.done) * (now - self._began) / new
+        return f", {self.done / expected:.0%}, about {_duration(seconds)} left"
+
+    def _expected(self) -> int | None:
+        if self.total is not None:
+            return self.total
+        estimate = self._estimate()
+        return None if estimate is None else max(self.done, estimate)
+
+
+def _duration(seconds: float) -> str:
+    """`40 s`, `12 min` or `3 h 5 min`"""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

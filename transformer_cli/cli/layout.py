@@ -1,0 +1,105 @@
+"""How translations are printed: plain text with columns on demand, a table of fixed columns, or JSON lines.
+
+`tfm translate` calls it. One line of input gives one row, or `n_best` rows; as JSON always one.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformer_cli.decoding.translator import Candidate, Translation
+
+# What some programs take for line ends; json escapes those below U+0020 by itself.
+_LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+
+
+class Format(StrEnum):
+    """What `--format` may be."""
+
+    TEXT = "text"
+    JSON = "json"
+    TSV = "tsv"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns are printed, and how."""
+
+    n_best: int = 1
+    scores: bool = False
+    alignments: bool = False
+    format: Format = Format.TEXT
+
+    def rows(self, number: int, source: str, translation: "Translation") -> list[str]:
+        """The output lines of input line `number` (from 1): always as many, whatever the search found."""
+        found = translation.hypotheses
+        chosen = [found[min(rank, len(found) - 1)] for rank in range(self.n_best)]
+        if self.format == Format.JSON:
+            return [self._object(number, source, translation)]
+        if self.format == Format.TSV:
+            return [
+                "\t".join(map(_cell, self._table_row(number, rank, source, candidate)))
+                for rank, candidate in enumerate(chosen, start=1)
+            ]
+        return ["\t".join(self._columns(number, candidate)) for candidate in chosen]
+
+    def _columns(self, number: int, candidate: "Candidate") -> Iterator[str]:
+        if self.n_best > 1:
+            yield str(number)
+        more = self.n_best > 1 or self.scores or self.alignments
+        yield candidate.text.replace("\t", " ") if more else candidate.text
+        if self.scores:
+            yield f"{candidate.score:.6f}"
+        if self.alignments:
+            yield pharaoh(candidate)
+
+    def _table_row(self, number: int, rank: int, source: str, candidate: "Candidate") -> Iterator[str]:
+        yield str(number)
+        yield str(rank)
+        yield candidate.text
+        yield f"{candidate.score:.6f}"
+        yield "" if candidate.confidence is None else f"{candidate.confidence:.4f}"
+        yield pharaoh(candidate)
+        yield source
+
+    def _object(self, number: int, source: str, translation: "Translation") -> str:
+        found = translation.hypotheses[: self.n_best]
+        content = {
+            "line": number,
+            "source": source,
+            **_fields(found[0]),
+            "source_tokens": translation.source_tokens,
+            "n_best": [_fields(candidate) for candidate in found] if self.n_best > 1 else None,
+        }
+        return to_json(content)
+
+
+def pharaoh(candidate: "Candidate") -> str:
+    """`0-0 1-2 …`: source token i with target token j; empty where nobody asked for it."""
+    return " ".join(f"{place}-{token}" for token, place in enumerate(candidate.alignment or ()))
+
+
+def to_json(content: dict[str, object]) -> str:
+    """One line, whatever is in it: what some programs take for a line end is escaped."""
+    return json.dumps(content, ensure_ascii=False).translate(_LINE_ENDS)
+
+
+def _fields(candidate: "Candidate") -> dict[str, object]:
+    """What a translation is in JSON. A key is always there; null: not asked for, or the model cannot tell."""
+    alignment = candidate.alignment
+    return {
+        "translation": candidate.text,
+        "score": round(candidate.score, 6),
+        "confidence": None if candidate.confidence is None else round(candidate.confidence, 4),
+        "tokens": candidate.tokens,
+        "alignment": None if alignment is None else [[place, token] for token, place in enumerate(alignment)],
+    }
+
+
+def _cell(text: str) -> str:
+    from transformer_cli.text.lines import one_line
+
+    return one_line(text).replace("\t", " ")

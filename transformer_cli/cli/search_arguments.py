@@ -1,0 +1,86 @@
+"""The options of `tfm translate` that say how to search: wording, bounds, defaults."""
+
+from typing import Annotated
+
+import typer
+
+Sample = Annotated[bool, typer.Option("--sample", help="Draw each token from the model's distribution.")]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        min=0.0,
+        max=1000.0,
+        metavar="T",
+        help="Of --sample: above 1 more varied, below 1 safer.  [default: 1.0]",
+    ),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option("--top-k", min=1, metavar="K", help="--sample from the K most probable tokens.  [default: all]"),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        min=0.0,
+        max=1.0,
+        metavar="P",
+        help="--sample from the most probable tokens that make up P.  [default: 1.0]",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, metavar="N", help="Of --sample: the same seed draws the same.  [default: 1]"),
+]
+NBest = Annotated[
+    int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Print the N best translations of each line.")
+]
+DiverseGroups = Annotated[
+    int | None,
+    typer.Option(
+        "--diverse-groups",
+        min=1,
+        metavar="G",
+        help="Diverse beam search: G groups of beams, each unlike those before it.  [default: 1]",
+    ),
+]
+Diversity = Annotated[
+    float | None,
+    typer.Option(
+        "--diversity",
+        min=0.0,
+        metavar="D",
+        help="Of --diverse-groups: log-probability that repeating another group's token costs.  [default: 0.5]",
+    ),
+]
+MinLength = Annotated[
+    int | None, typer.Option("--min-length", min=0, metavar="N", help="Fewest tokens of a translation.  [default: 1]")
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        "--max-length",
+        min=1,
+        metavar="N",
+        help="Most tokens of a translation.  [default: by the length of the source, as the model's config says]",
+    ),
+]
+NoRepeatNgram = Annotated[
+    int | None,
+    typer.Option(
+        "--no-repeat-ngram",
+        min=1,
+        metavar="N",
+        help="No N tokens in a row come twice in a translation.  [default: off]",
+    ),
+]
+CoveragePenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--coverage-penalty",
+        min=0.0,
+        metavar="B",
+        help="Weight of the penalty for source tokens that get little attention (Wu et al. 2016).  [default: 0]",
+    ),
+]
