@@ -3,11 +3,9 @@
 On few rows a matrix product gains little from a second core, and much of a step does not use it at all.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -15,10 +13,6 @@ import torch
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
-
-_lock = threading.Lock()
-_users = 0  # who have each thread compute with one core now
-_threads = 0  # of an operation, when nobody does
 
 
 def map_in_order(work: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int) -> Iterator[ResultT]:
@@ -31,31 +25,16 @@ def map_in_order(work: Callable[[ItemT], ResultT], items: Iterable[ItemT], worke
     if workers < 2 or len(first) < 2:
         yield from map(work, chain(first, items))
         return
-    with _one_core_each():
-        pool = ThreadPoolExecutor(workers, "tfm-search", initializer=torch.set_num_threads, initargs=(1,))
-        try:
-            under_way: deque[Future[ResultT]] = deque()
-            for item in chain(first, items):
-                under_way.append(pool.submit(work, item))
-                if len(under_way) > workers:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _one_core_each() -> Iterator[None]:
-    """Operations as many threads wide as before when the last one is done: torch keeps one number for all of them."""
-    global _users, _threads
-    with _lock:
-        _threads = _threads if _users else torch.get_num_threads()
-        _users += 1
+    width = torch.get_num_threads()
+    pool = ThreadPoolExecutor(workers, "tfm-search", initializer=torch.set_num_threads, initargs=(1,))
     try:
-        yield
+        under_way: deque[Future[ResultT]] = deque()
+        for item in chain(first, items):
+            under_way.append(pool.submit(work, item))
+            if len(under_way) > workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
     finally:
-        with _lock:
-            _users -= 1
-            if not _users:
-                torch.set_num_threads(_threads)
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(width)  # a thread has its own number, but a new one starts with what was set last
