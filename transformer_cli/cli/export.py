@@ -87,7 +87,9 @@ def export(
     # The other formats' functions raise `UserError` before they write anything, and publish `out` whole:
     # `export_X(folder, out, ...)` in export/onnx.py, export/huggingface.py and export/safetensors.py.
     elif format_ == Format.ONNX:
-        raise UserError("--format onnx: is not there yet")
+        from transformer_cli.export.onnx import export_onnx
+
+        export_onnx(folder, out, verify=verify, sentences=sentences)
     elif format_ == Format.HUGGINGFACE:
         raise UserError("--format huggingface: is not there yet")
     elif format_ == Format.SAFETENSORS:

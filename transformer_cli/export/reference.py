@@ -1,0 +1,70 @@
+"""What our own engine makes of the sentences that an export is checked with, and the refusal of one that differs.
+
+`onnx` and `huggingface` hold against it what they wrote, before it gets its name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformer_cli.checkpoint import LoadedModel
+from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.decoding.torch_engine import TorchEngine
+
+COMPARED = 200  # sentences, at most
+BATCH = 50  # of them at a time
+
+
+class ExportDiffers(Exception):
+    """The exported model is not the same function: no fault of the user's."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How an export stood its check."""
+
+    sentences: int  # greedy translations that are the same text
+    largest_difference: float  # of a logit
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A sentence and its greedy translation."""
+
+    sentence: str
+    source: list[int]  # without </s>
+    target: list[int]  # without <s> and </s>
+    limit: int  # the most tokens that the translation may have, </s> aside
+    text: str
+
+
+def greedy_references(loaded: LoadedModel, sentences: Sequence[str]) -> list[Reference]:
+    """The first COMPARED sentences with our greedy translations, the longest first.
+
+    Those longer than the model translates in one piece are left out: only tfm cuts them into pieces.
+    """
+    engine = TorchEngine(loaded.model)
+    longest = min(loaded.config.data.max_length, engine.max_source_length or loaded.config.data.max_length)
+    options = SearchOptions.from_config(loaded.config.decoding, method="greedy")
+    codecs = loaded.codecs
+    encoded = [(sentence, codecs.source.encode(sentence)) for sentence in sentences]
+    short = [pair for pair in encoded if 0 < len(pair[1]) <= longest]
+    kept = sorted(short[:COMPARED], key=lambda pair: -len(pair[1]))
+    references = []
+    for first in range(0, len(kept), BATCH):
+        batch = kept[first : first + BATCH]
+        for (sentence, source), found in zip(batch, engine.search([ids for _, ids in batch], options), strict=True):
+            limit = options.length_limit(len(source))
+            limit = limit if engine.max_target_length is None else max(1, min(limit, engine.max_target_length))
+            references.append(Reference(sentence, source, found[0].ids, limit, codecs.target.decode(found[0].ids)))
+    return references
+
+
+def check_texts(references: Sequence[Reference], texts: Sequence[str]) -> None:
+    """Raise `ExportDiffers`, with the first sentence, where a text is not the reference's."""
+    differing = [(one, text) for one, text in zip(references, texts, strict=True) if one.text != text]
+    if differing:
+        one, text = differing[0]
+        raise ExportDiffers(
+            f"{len(differing)} of {len(references)} sentences are translated differently by the exported model: "
+            f"{one.sentence!r} to {text!r}, not {one.text!r}"
+        )
