@@ -4,7 +4,7 @@
 Shapes: B sentences still searched, K beams, V vocabulary, t tokens so far. Beams are folded into the rows of a step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,7 +32,7 @@ class BeamState(NamedTuple):
     sentences: Tensor  # (B,) which sentence of the batch each row is
     limits: Tensor  # (B,) most tokens of a translation, </s> not counted
     tokens: Tensor  # (B, W, t) live hypotheses
-    log_probability: Tensor  # (B, W) best first; -inf: no hypothesis on this beam
+    log_probability: Tensor  # (B, W) -inf: no hypothesis on this beam
     ended: Ended
     ended_count: Tensor  # (B,) all that ever ended
 
@@ -49,20 +49,33 @@ class BeamState(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The 2K likeliest ways to make a hypothesis of a sentence one token longer, best first."""
+    """2K ways to make a hypothesis of a sentence one token longer, the first choice first."""
 
     tokens: Tensor  # (B, 2K)
     origins: Tensor  # (B, 2K) the beam that each one continues
     log_probability: Tensor  # (B, 2K) -inf: there are fewer than 2K
 
 
+# State, log-probabilities (B·W, V), cache, how many candidates → the candidates, in the order of their right to a beam.
+Propose = Callable[[BeamState, Tensor, CacheT, int], Candidates]
+# Cache → what is added to the score of a row's hypothesis (N,): where it ends now, and where it is cut after one token.
+Bonus = Callable[[CacheT], tuple[Tensor, Tensor]]
+
+
 def beam_search(
-    step: Step[CacheT], cache: CacheT, limits: Sequence[int], options: SearchOptions, device: torch.device | str = "cpu"
+    step: Step[CacheT],
+    cache: CacheT,
+    limits: Sequence[int],
+    options: SearchOptions,
+    device: torch.device | str = "cpu",
+    propose: Propose[CacheT] | None = None,
+    bonus: Bonus[CacheT] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` best hypotheses of each sentence, best first; fewer only where the vocabulary holds no more.
 
     `limits`: a sentence's most tokens, `</s>` not counted. The first step gets one row a sentence; after it, rows
-    are sentences × beams. Sentences that are done leave the batch.
+    are sentences × beams. Sentences that are done leave the batch. `propose` chooses other candidates than the
+    likeliest; `bonus` adds to the scores, and never more than 0.
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
     tokens = torch.full((len(limits),), BOS, device=device)
@@ -72,7 +85,13 @@ def beam_search(
         if state is None:
             log_probs = forbid_empty(log_probs)
             state = start(limits, options.beam_size, log_probs)
-        state, rows = advance(state, log_probs, options)
+        if propose is None:
+            candidates = extend(state, log_probs, 2 * options.beam_size)
+        else:
+            candidates = propose(state, log_probs, cache, 2 * options.beam_size)
+        width = state.tokens.size(1)
+        state, origins = advance(state, candidates, options, None if bonus is None else bonus(cache))
+        rows = origins + torch.arange(0, len(origins) * width, width, device=device)[:, None]  # (B, K)
         done = is_done(state, options)
         if done.any():
             for sentence, hypotheses in collect(state.keep(done), options.n_best):
@@ -99,13 +118,14 @@ def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState
     )
 
 
-def advance(state: BeamState, log_probs: Tensor, options: SearchOptions) -> tuple[BeamState, Tensor]:
-    """One step: extend, set aside what ended, go on with what lives.
+def advance(
+    state: BeamState, candidates: Candidates, options: SearchOptions, bonus: tuple[Tensor, Tensor] | None = None
+) -> tuple[BeamState, Tensor]:
+    """One step: set aside what ended, go on with what lives.
 
-    `log_probs` (B·W, V). Returns the new state and, for each new beam, the row that it continues, (B, K).
+    `bonus`: see `Bonus`. Returns the new state and, for each new beam, the one that it continues, (B, K).
     """
-    beam_size, (batch, width, length) = options.beam_size, state.tokens.shape
-    candidates = extend(state, log_probs, 2 * beam_size)
+    beam_size, length = options.beam_size, state.tokens.size(2)
     sequences = torch.cat([_pick(state.tokens, candidates.origins), candidates.tokens[:, :, None]], dim=2)
     ends = candidates.tokens == EOS  # (B, 2K)
     # Those ending among the first K are set aside; at the limit the first K are taken as they are.
@@ -113,22 +133,36 @@ def advance(state: BeamState, log_probs: Tensor, options: SearchOptions) -> tupl
     closing[:, beam_size:] = False
     # At most K of 2K candidates end, one a beam, so that K live ones remain (but in a tiny vocabulary).
     alive = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam_size]  # (B, K)
-    log_probability = candidates.log_probability.masked_fill(ends, -torch.inf).gather(1, alive)
-    origins = candidates.origins.gather(1, alive)
+    # All that end in one step have one length, all that are cut off another.
+    score = torch.where(
+        ends,
+        candidates.log_probability / options.penalty(length),
+        candidates.log_probability / options.penalty(length + 1),
+    )
+    if bonus is not None:
+        ending, cut = (each.view_as(state.log_probability).gather(1, candidates.origins) for each in bonus)
+        score = score + torch.where(ends, ending, cut)
     new_state = state._replace(
         tokens=_pick(sequences, alive),
-        log_probability=log_probability,
-        ended=_set_aside(state.ended, sequences, candidates.log_probability, ends, closing, options),
+        log_probability=candidates.log_probability.masked_fill(ends, -torch.inf).gather(1, alive),
+        ended=_set_aside(state.ended, sequences, candidates.log_probability, score, ends, closing),
         ended_count=state.ended_count + closing.sum(dim=1),
     )
-    return new_state, origins + torch.arange(batch, device=origins.device)[:, None] * width
+    return new_state, candidates.origins.gather(1, alive)
 
 
-def extend(state: BeamState, log_probs: Tensor, count: int) -> Candidates:
-    """The `count` likeliest continuations of a sentence, over all its beams and the whole vocabulary."""
+def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None = None) -> Candidates:
+    """The `count` likeliest continuations of a sentence, over all its beams and the whole vocabulary.
+
+    `cost` (B, V) of the tokens counts in choosing, not in the log-probability.
+    """
     (batch, width), vocabulary = state.log_probability.shape, log_probs.size(-1)
-    totals = state.log_probability[:, :, None] + log_probs.view(batch, width, vocabulary)  # (B, W, V)
-    best, flat = totals.flatten(1).topk(min(count, width * vocabulary), dim=1)  # (B, ≤ 2K)
+    totals = (state.log_probability[:, :, None] + log_probs.view(batch, width, vocabulary)).flatten(1)  # (B, W·V)
+    if cost is None:
+        best, flat = totals.topk(min(count, width * vocabulary), dim=1)  # (B, ≤ 2K)
+    else:
+        flat = (totals - cost.repeat(1, width)).topk(min(count, width * vocabulary), dim=1).indices
+        best = totals.gather(1, flat)
     missing = (0, count - best.size(1))
     return Candidates(
         tokens=functional.pad(flat % vocabulary, missing, value=EOS),
@@ -143,7 +177,7 @@ def is_done(state: BeamState, options: SearchOptions) -> Tensor:
     `first`: K hypotheses ended. `exact`: the best live one can no longer get among the `n_best` best: its
     log-probability only falls, and (α ≥ 0) divided by the penalty of the longest text allowed it falls least.
     """
-    best = state.log_probability[:, 0]
+    best = state.log_probability.amax(dim=1)
     done = (state.limits == state.tokens.size(2)) | (best == -torch.inf)
     if options.stopping == "first":
         return done | (state.ended_count >= options.beam_size)
@@ -169,12 +203,10 @@ def collect(state: BeamState, n_best: int) -> list[tuple[int, list[Hypothesis]]]
 
 
 def _set_aside(
-    before: Ended, sequences: Tensor, log_probability: Tensor, ends: Tensor, closing: Tensor, options: SearchOptions
+    before: Ended, sequences: Tensor, log_probability: Tensor, score: Tensor, ends: Tensor, closing: Tensor
 ) -> Ended:
     """The K best of those that ended before and those ending now, best first; of equal ones the earlier first."""
     beam_size, length = before.lengths.size(1), sequences.size(2)
-    # All that end in one step have one length, all that are cut off another.
-    score = torch.where(ends, log_probability / options.penalty(length - 1), log_probability / options.penalty(length))
     score = score.masked_fill(~closing, -torch.inf)
     lengths = (length - ends.long()).masked_fill(~closing, 0)
     both = Ended(

@@ -14,11 +14,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.alignment import own_sources
-from transformer_cli.decoding.beam import beam_search
 from transformer_cli.decoding.engine import SearchBatch
-from transformer_cli.decoding.greedy import greedy_search, wide
+from transformer_cli.decoding.greedy import wide
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
-from transformer_cli.decoding.sampling import Key, sample
+from transformer_cli.decoding.sampling import Key
+from transformer_cli.decoding.search import StepModel, parts, search
 from transformer_cli.decoding.search_cache import SearchCache
 from transformer_cli.decoding.workers import map_in_order
 from transformer_cli.errors import UserError
@@ -82,13 +82,16 @@ class TorchEngine:
         `keys` seed each source's draws in sampling (default: its place here); `demands` say what its translation must
         obey (default: nothing).
         """
-        rows = {"beam": options.beam_size, "greedy": 1, "sample": options.n_best}[options.method]
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
-        found = []
-        for part in _parts(len(sources), rows * self.vocabulary_size):
-            with evaluating(self.model), torch.inference_mode():
-                found += self._search(sources[part], options, keys[part])
-        return found
+        with evaluating(self.model), torch.inference_mode():
+            return search(self.step_model, sources, options, keys, demands, MAX_CELLS)
+
+    @property
+    def step_model(self) -> StepModel[SearchCache]:
+        """The model as a search takes it."""
+        return StepModel(
+            self._start, self._step, self._attending_step, self.vocabulary_size, self.max_target_length, self.device
+        )
 
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
@@ -104,7 +107,7 @@ class TorchEngine:
         """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
         scores: list[list[float]] = []
         longest = 1 + max(map(len, targets), default=0)
-        for part in _parts(len(sources), longest * self.vocabulary_size):
+        for part in parts(len(sources), longest * self.vocabulary_size, MAX_CELLS):
             batch = Batch.from_ids(list(zip(sources[part], targets[part], strict=True))).to(self.device)
             with evaluating(self.model), torch.inference_mode():
                 output = self.model(batch.source, batch.source_mask, batch.target_input)
@@ -128,7 +131,7 @@ class TorchEngine:
         self._check_attention(layer, heads)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
-        for part in _parts(len(sources), longest * self.attention_heads):
+        for part in parts(len(sources), longest * self.attention_heads, MAX_CELLS):
             # The last token is predicted from those before it: it need not go in.
             batch = Batch.from_ids(
                 [(source, target[:-1]) for source, target in zip(sources[part], targets[part], strict=True)]
@@ -155,32 +158,6 @@ class TorchEngine:
                 raise UserError(f"alignment head {head}: the layer has {count} heads; count them from 0")
         assert heads is None or len(heads) > 0, "no heads to take the mean over"
 
-    def _search(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, keys: Sequence[Key]
-    ) -> list[list[Hypothesis]]:
-        limits = [self._limit(options, len(source)) for source in sources]
-        cache = self._start(sources)
-        if options.method == "sample":
-            draws = options.n_best
-            repeated = torch.arange(len(sources), device=self.device).repeat_interleave(draws)
-            drawn = sample(
-                self._step,
-                cache.select(repeated) if draws > 1 else cache,
-                [limit for limit in limits for _ in range(draws)],
-                options,
-                [(*key, draw) for key in keys for draw in range(draws)],
-                self.device,
-            )
-            groups = [drawn[place : place + draws] for place in range(0, len(drawn), draws)]
-            return [sorted(group, key=lambda hypothesis: -hypothesis.score) for group in groups]
-        if options.method == "greedy" or (options.beam_size == 1 and options.stopping == "first"):
-            return [[one] for one in greedy_search(self._step, cache, limits, options, self.device)]
-        return beam_search(self._step, cache, limits, options, self.device)
-
-    def _limit(self, options: SearchOptions, source_length: int) -> int:
-        limit = options.length_limit(source_length)
-        return limit if self.max_target_length is None else max(1, min(limit, self.max_target_length))
-
     def _start(self, sources: Sequence[Sequence[int]]) -> SearchCache:
         """Encode a batch; one row a sentence."""
         rows = [torch.tensor([*source, EOS]) for source in sources]
@@ -196,11 +173,13 @@ class TorchEngine:
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
         return log_probs, replace(cache, decoder=output.cache)
 
-
-def _parts(count: int, cells_each: int) -> Iterator[slice]:
-    """Cut `count` rows so that no part needs tensors of more than MAX_CELLS cells (or it is a single row)."""
-    rows = max(1, MAX_CELLS // max(1, cells_each))
-    return (slice(first, first + rows) for first in range(0, count, rows))
+    def _attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
+        """The same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
+        output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
+        log_probs = self.model.generator(output, cache.source)[:, -1]  # (N, V)
+        log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf
+        attention = output.cross_attention[-1][:, :, -1].mean(dim=1)
+        return log_probs, attention.to(wide(attention.dtype)), replace(cache, decoder=output.cache)
 
 
 @contextmanager
