@@ -14,18 +14,16 @@ and memory: what the process had at most, and how much of that came on top of wh
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from batches import Pairs, generate_sentences, write_batches
+from conversation import Conversation
 from page import describe_run, report
 from shape import Shape, training_flops
 
@@ -47,69 +45,36 @@ class Contender:
     name: str
     module: str  # in contenders/
     precision: str
-    process: subprocess.Popen[str] | None = None
-    errors: IO[str] | None = None
-    failure: str | None = None
-    ready: dict[str, Any] = field(default_factory=dict)
+    process: Conversation | None = None
     memory: dict[str, Any] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)  # of each round, warm-up included
     values: list[float] = field(default_factory=list)  # the loss of each
 
     def start(self, interpreter: str, threads: int, batches: Path, shape: Shape) -> None:
         """Start the process and wait until its model can train."""
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
-        numbers = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        environment = {**os.environ, **numbers, "PYTHONPATH": str(HERE.parent), "TRANSFORMERS_OFFLINE": "1"}
         arguments = [self.module, self.precision, str(threads), str(batches), json.dumps(asdict(shape))]
-        try:
-            self.process = subprocess.Popen(
-                [interpreter, str(HERE / "contender.py"), *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self.errors,
-                env=environment,
-                text=True,
-            )
-        except OSError as error:
-            self.failure = str(error)
-            return
-        self.ready = self._read()
+        self.process = Conversation(interpreter, HERE / "contender.py", arguments, threads)
+
+    @property
+    def failure(self) -> str | None:
+        """Why it does not take part."""
+        return self.process.failure if self.process else "not started"
+
+    @property
+    def versions(self) -> list[str]:
+        """Of the libraries that it computes with."""
+        return self.process.ready.get("versions", []) if self.process else []
 
     def step(self) -> None:
         """One update."""
-        answer = self._ask("step")
+        answer = self.process.ask("step") if self.process else {}
         if answer:
             self.seconds.append(answer["seconds"])
             self.values.append(answer["value"])
 
     def end(self) -> None:
         """End the process, which tells what memory it took."""
-        self.memory = self._ask("end")
-        if self.process:
-            self.process.communicate()
-        if self.errors:
-            self.errors.close()
-
-    def _ask(self, command: str) -> dict[str, Any]:
-        if self.failure is not None or self.process is None:
-            return {}
-        assert self.process.stdin is not None
-        with suppress(OSError):  # it has ended; its last words follow
-            print(command, file=self.process.stdin, flush=True)
-        return self._read()
-
-    def _read(self) -> dict[str, Any]:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        assert self.errors is not None
-        line = self.process.stdout.readline()
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        self.errors.seek(0)
-        words = [text.strip() for text in self.errors.read().splitlines() if text.strip()]
-        self.failure = words[-1] if words else f"ended with exit code {self.process.wait()}"
-        return {}
+        self.memory = self.process.end() if self.process else {}
 
 
 def contenders(names: list[str]) -> list[Contender]:
@@ -225,7 +190,7 @@ def describe_rounds(
 ) -> list[str]:
     """What was run, on what, when."""
     tokens = [sum(len(target) + 1 for _, target in batch) for batch in batches[WARMUP:]]
-    versions = [text for entry in entries for text in entry.ready.get("versions", [])]
+    versions = [text for entry in entries for text in entry.versions]
     return [
         describe_run(options.threads, *versions),
         f"{options.rounds} rounds after {WARMUP} to warm up, a batch of its own in each: "
