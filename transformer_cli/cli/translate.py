@@ -37,7 +37,7 @@ from transformer_cli.cli.search_arguments import (
     TopK,
     TopP,
 )
-from transformer_cli.cli.settings import Settings
+from transformer_cli.cli.settings import Settings, notes
 from transformer_cli.cli.sharded import translate_in_shards
 from transformer_cli.cli.text_input import TextInput, open_input
 from transformer_cli.errors import UserError
@@ -196,4 +196,4 @@ def translate_here(
             for row in rows:
                 write(row)
             progress.reached(done)
-    return loaded.translator.notes
+    return notes(loaded.counts)

@@ -1,0 +1,228 @@
+"""`--jobs` and torchrun give what one process gives; a kill loses the shards under way and nothing else."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_cli.decoding import sharding
+from transformer_cli.decoding.translator import Translator
+
+TFM = [sys.executable, "-m", "transformer_cli"]
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """23 lines, in 5 shards."""
+    monkeypatch.setattr(sharding, "SHARD_LINES", 5)
+    path = tmp_path / "source"
+    path.write_text("".join(f"{'ein hund sieht ' * (number % 4)}{'zwei ' * number}\n" for number in range(23)))
+    return path
+
+
+@pytest.fixture
+def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """All lines that a model of this process was given, one after the other."""
+    lines: list[str] = []
+    real = Translator.translate_lines
+
+    def noting(self: Translator, texts: Any, *arguments: Any, **options: Any) -> Any:
+        texts = list(texts)
+        lines.extend(texts)
+        return real(self, iter(texts), *arguments, **options)
+
+    monkeypatch.setattr(Translator, "translate_lines", noting)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--greedy"],
+        ["--n-best", 2, "--scores"],
+        ["--format", "json", "--alignments"],
+        ["--format", "tsv", "--n-best", 3],
+    ],
+)
+def test_shards_joined_are_the_whole(options: list[object], trial: Any, tfm: Any, source: Path, tmp_path: Path) -> None:
+    whole, joined = tmp_path / "whole", tmp_path / "joined.gz"
+    one = tfm("translate", trial.run, "-i", source, "-o", whole, *options)
+    other = tfm("translate", trial.run, "-i", source, "-o", joined, "--jobs", 1, *options)
+    assert (one.code, other.code) == (0, 0), other.err
+    assert rounded(gzip.decompress(joined.read_bytes()).decode()) == rounded(whole.read_text())
+    assert whole.read_text().count("\n") >= 23
+    assert warnings(one.err) == warnings(other.err)
+    assert sorted(tmp_path.iterdir()) == [joined, source, whole]
+
+
+def rounded(text: str) -> str:
+    """Scores depend on what else is in a batch, in the last of their digits."""
+    return re.sub(r"[0-9]+[.][0-9]+", lambda number: f"{float(number[0]):.3f}", text)
+
+
+def warnings(said: str) -> list[str]:
+    return [line for line in said.splitlines() if line.startswith("warning: ")]
+
+
+def test_an_interrupted_translation_goes_on_where_it_was(
+    trial: Any, tfm: Any, source: Path, tmp_path: Path, translated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = source.read_text().splitlines()
+    output = tmp_path / "output"
+    run = ["translate", trial.run, "-i", source, "-o", output, "--greedy", "--jobs", 1]
+    expected = tfm("translate", trial.run, "-i", source, "--greedy", "--quiet").out
+    translated.clear()
+
+    keep = sharding.Parts.keep
+
+    def interrupted(self: sharding.Parts, name: str, *content: Any) -> None:
+        if name.startswith("000003"):
+            raise KeyboardInterrupt
+        keep(self, name, *content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sharding.Parts, "keep", interrupted)
+        assert tfm(*run).code == 130
+    assert translated == lines[:20]
+    assert not output.exists()
+    assert len(list((tmp_path / "output.parts").iterdir())) == 3
+
+    translated.clear()
+    done = tfm(*run)
+    assert done.code == 0, done.err
+    assert translated == lines[15:]
+    assert "translated: 23 lines (15 of them before) in" in done.err
+    assert output.read_text() == expected
+    assert not (tmp_path / "output.parts").exists()
+
+
+@pytest.mark.parametrize("change", ["input", "model", "options", "nothing"])
+def test_parts_of_another_translation_are_not_taken(
+    change: str,
+    trial: Any,
+    tfm: Any,
+    source: Path,
+    tmp_path: Path,
+    translated: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = tmp_path / "output.parts"
+    run = ["translate", trial.run, "-i", source, "-o", tmp_path / "output", "--greedy", "--jobs", 1]
+    parts.mkdir()
+    (parts / "not-a-part").write_text("")  # so that the folder stays
+    with monkeypatch.context() as patch:
+        patch.setattr(sharding.Parts, "remove", lambda self: None)
+        assert tfm(*run).code == 0
+    assert len(list(parts.iterdir())) == 6
+    if change == "input":
+        lines = source.read_text().splitlines()
+        source.write_text("\n".join([*lines[:7], "katze", *lines[8:]]))
+    if change == "model":
+        run[1] = trial.run / "step-00000002"
+    if change == "options":
+        run[run.index("--greedy")] = "--beam=2"
+    translated.clear()
+    assert tfm(*run).code == 0
+    assert len(translated) == {"input": 5, "model": 23, "options": 23, "nothing": 0}[change]
+    assert [path.name for path in parts.iterdir()] == ["not-a-part"]
+
+
+def test_ranks_share_the_shards_and_the_first_joins_them(
+    trial: Any, tfm: Any, source: Path, tmp_path: Path, translated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "output"
+    expected = tfm("translate", trial.run, "-i", source, "--quiet").out
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("1", "0"):  # the first waits for the others
+        translated.clear()
+        monkeypatch.setenv("RANK", rank)
+        done = tfm("translate", trial.run, "-i", source, "-o", output)
+        assert done.code == 0, done.err
+        assert len(translated) == {"0": 13, "1": 10}[rank]
+        assert output.exists() is (rank == "0")
+    assert output.read_text() == expected
+    assert not (tmp_path / "output.parts").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        (["--jobs", 2], {}, "--jobs: needs --output FILE"),
+        (["--jobs", 2, "-o", "-"], {}, "--jobs: needs --output FILE"),
+        (["--jobs", 2, "-o", "/dev/null"], {}, "--jobs: needs --output FILE"),
+        (["--jobs", 2, "--stream", "-o", "out"], {}, "--stream and --jobs exclude each other"),
+        (["--jobs", 0, "-o", "out"], {}, "allowed: 1 to 1000"),
+        (["-o", "out"], {"RANK": "0", "WORLD_SIZE": "2"}, "torchrun: needs --input FILE"),
+        (["ein", "-o", "out"], {"RANK": "0", "WORLD_SIZE": "2"}, "torchrun: needs --input FILE"),
+        ([], {"RANK": "7", "WORLD_SIZE": "2"}, "RANK=7 WORLD_SIZE=2"),
+        (["--jobs", 2, "-o", "taken"], {}, "taken.parts: cannot be made"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(
+    arguments: list[object],
+    variables: dict[str, str],
+    message: str,
+    trial: Any,
+    tfm: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken.parts").write_text("")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert message in tfm("translate", trial.run, *arguments).refused()
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.parts"]
+
+
+@pytest.mark.slow
+def test_killed_processes_and_what_is_left(trial: Any, tmp_path: Path) -> None:
+    """True processes: the first command is killed without warning, its jobs end with it, the second one goes on."""
+    source, output, parts = tmp_path / "source", tmp_path / "output", tmp_path / "output.parts"
+    source.write_text("ein hund sieht zwei katzen\n" * 9_999 + "drei\n")
+    run = [*TFM, "translate", str(trial.run), "-i", str(source), "-o", str(output), "--greedy", "--jobs", "2"]
+    with subprocess.Popen(run, stderr=subprocess.PIPE) as process:
+        while not parts.exists() or not any(path.name[0] == "0" for path in parts.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert not output.exists()
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert " of them before) in " in done.stderr
+    assert output.read_text().count("\n") == 10_000
+    assert not parts.exists()
+    one = subprocess.run([*TFM, "translate", str(trial.run), "drei", "--greedy"], capture_output=True, text=True)
+    assert output.read_text().splitlines()[-1] == one.stdout.rstrip("\n")
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_is_told(trial: Any, tmp_path: Path) -> None:
+    source, output = tmp_path / "source", tmp_path / "output"
+    source.write_text("ein hund sieht zwei katzen\n" * 100_000)
+    run = [*TFM, "translate", str(trial.run), "-i", str(source), "-o", str(output), "--beam", "5", "--jobs", "2"]
+    with subprocess.Popen(run, stderr=subprocess.PIPE, text=True) as process:
+        children: list[int] = []
+        while len(children) < 2:
+            time.sleep(0.1)
+            listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            children = [int(child) for child in listed if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        os.kill(children[1], signal.SIGKILL)
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    assert "was killed by signal 9" in said.splitlines()[-1]
+    assert not output.exists()
+
+
+def test_json_of_parts_is_json(trial: Any, tfm: Any, source: Path, tmp_path: Path) -> None:
+    """Line numbers go on over the shards."""
+    output = tmp_path / "output"
+    assert tfm("translate", trial.run, "-i", source, "-o", output, "--jobs", 1, "--format", "json").code == 0
+    assert [json.loads(row)["line"] for row in output.read_text().splitlines()] == list(range(1, 24))

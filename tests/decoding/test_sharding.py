@@ -1,0 +1,72 @@
+"""Shards hold each line once, in order; a part's name tells its lines and its recipe; parts are whole."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.decoding import sharding
+from transformer_cli.decoding.sharding import NAME, Parts, Shard, shards
+from transformer_cli.errors import UserError
+
+
+def test_shards_are_the_text_and_none_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "SHARD_LINES", 3)
+    monkeypatch.setattr(sharding, "SHARD_CHARACTERS", 100)
+    lines = ["a", "", "b", "c", "x" * 1000, "d", "e", "f", "g"]
+    found = list(shards(iter(lines)))
+    assert [line for shard in found for line in shard.lines] == lines
+    assert [shard.number for shard in found] == [0, 1, 2, 3]
+    assert [shard.first for shard in found] == [0, 3, 5, 8]
+    assert [len(shard.lines) for shard in found] == [3, 2, 3, 1]
+    assert list(shards([])) == []
+
+
+def test_no_more_is_read_than_the_shard_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "SHARD_LINES", 2)
+    lines = iter("abcdef")
+    next(shards(lines))
+    assert next(lines) == "c"
+
+
+def test_a_name_tells_place_lines_and_recipe() -> None:
+    shard = Shard(1, 5, ["a", "b"])
+    others = [Shard(2, 5, ["a", "b"]), Shard(1, 6, ["a", "b"]), Shard(1, 5, ["a\nb"]), Shard(1, 5, ["a", "c"])]
+    names = {shard.name("r"), shard.name("other"), *(other.name("r") for other in others)}
+    assert len(names) == 6
+    assert all(NAME.fullmatch(name) for name in names)
+    assert Shard(1, 5, ["a", "b"]).name("r") == shard.name("r")
+
+
+def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "out")
+    parts.open()
+    parts.open()
+    rows = ["a\tb", "", "\u2028\r\x85", '{"x": 1}', "\udcff"]
+    name = Shard(0, 0, ["x"]).name("r")
+    assert not parts.has(name)
+    parts.keep(name, rows, Counter(cut_lines=2))
+    assert parts.has(name)
+    assert list(parts.rows(name)) == [*rows[:-1], "?"]
+    assert parts.counts(name) == Counter(cut_lines=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parts"]
+
+
+def test_removing_takes_parts_and_nothing_else(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "out")
+    parts.open()
+    parts.keep(Shard(0, 0, ["x"]).name("r"), ["y"], Counter())
+    parts.keep(Shard(0, 0, ["other"]).name("r"), ["y"], Counter())
+    (parts.folder / ".tmp-half").write_text("")
+    (parts.folder / "mine").write_text("")
+    parts.remove()
+    assert [path.name for path in parts.folder.iterdir()] == ["mine"]
+    (parts.folder / "mine").unlink()
+    parts.remove()
+    assert not parts.folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out.parts").write_text("")
+    with pytest.raises(UserError, match=r"out\.parts: cannot be made"):
+        Parts(tmp_path / "out").open()
