@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.decoding import sharding
+from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.decoding.sharding import NAME, Parts, Shard, shards
 from transformer_cli.errors import UserError
 
@@ -14,8 +15,8 @@ def test_shards_are_the_text_and_none_is_large(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sharding, "SHARD_LINES", 3)
     monkeypatch.setattr(sharding, "SHARD_CHARACTERS", 100)
     lines = ["a", "", "b", "c", "x" * 1000, "d", "e", "f", "g"]
-    found = list(shards(iter(lines)))
-    assert [line for shard in found for line in shard.lines] == lines
+    found = list(shards((line, None) for line in lines))
+    assert [text for shard in found for text, _ in shard.lines] == lines
     assert [shard.number for shard in found] == [0, 1, 2, 3]
     assert [shard.first for shard in found] == [0, 3, 5, 8]
     assert [len(shard.lines) for shard in found] == [3, 2, 3, 1]
@@ -24,18 +25,25 @@ def test_shards_are_the_text_and_none_is_large(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_more_is_read_than_the_shard_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharding, "SHARD_LINES", 2)
-    lines = iter("abcdef")
+    lines = ((text, None) for text in "abcdef")
     next(shards(lines))
-    assert next(lines) == "c"
+    assert next(lines) == ("c", None)
 
 
 def test_a_name_tells_place_lines_and_recipe() -> None:
-    shard = Shard(1, 5, ["a", "b"])
-    others = [Shard(2, 5, ["a", "b"]), Shard(1, 6, ["a", "b"]), Shard(1, 5, ["a\nb"]), Shard(1, 5, ["a", "c"])]
-    names = {shard.name("r"), shard.name("other"), *(other.name("r") for other in others)}
-    assert len(names) == 6
+    def shard(number: int, first: int, *lines: str, demands: TextDemands | None = None) -> Shard:
+        return Shard(number, first, [(line, demands) for line in lines])
+
+    others = [shard(2, 5, "a", "b"), shard(1, 6, "a", "b"), shard(1, 5, "a\nb"), shard(1, 5, "a", "c")]
+    others.append(shard(1, 5, "a", "b", demands=TextDemands(required=("x",))))
+    names = {
+        shard(1, 5, "a", "b").name("r"),
+        shard(1, 5, "a", "b").name("other"),
+        *(other.name("r") for other in others),
+    }
+    assert len(names) == 7
     assert all(NAME.fullmatch(name) for name in names)
-    assert Shard(1, 5, ["a", "b"]).name("r") == shard.name("r")
+    assert shard(1, 5, "a", "b").name("r") in names
 
 
 def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -43,7 +51,7 @@ def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
     parts.open()
     parts.open()
     rows = ["a\tb", "", "\u2028\r\x85", '{"x": 1}', "\udcff"]
-    name = Shard(0, 0, ["x"]).name("r")
+    name = Shard(0, 0, [("x", None)]).name("r")
     assert not parts.has(name)
     parts.keep(name, rows, Counter(cut_lines=2))
     assert parts.has(name)
@@ -55,8 +63,8 @@ def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_removing_takes_parts_and_nothing_else(tmp_path: Path) -> None:
     parts = Parts(tmp_path / "out")
     parts.open()
-    parts.keep(Shard(0, 0, ["x"]).name("r"), ["y"], Counter())
-    parts.keep(Shard(0, 0, ["other"]).name("r"), ["y"], Counter())
+    parts.keep(Shard(0, 0, [("x", None)]).name("r"), ["y"], Counter())
+    parts.keep(Shard(0, 0, [("other", None)]).name("r"), ["y"], Counter())
     (parts.folder / ".tmp-half").write_text("")
     (parts.folder / "mine").write_text("")
     parts.remove()

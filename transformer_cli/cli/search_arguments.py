@@ -1,5 +1,6 @@
 """The options of `tfm translate` that say how to search: wording, bounds, defaults."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -82,5 +83,24 @@ CoveragePenalty = Annotated[
         min=0.0,
         metavar="B",
         help="Weight of the penalty for source tokens that get little attention (Wu et al. 2016).  [default: 0]",
+    ),
+]
+Prefix = Annotated[
+    str | None, typer.Option("--prefix", metavar="TEXT", help="Every translation begins with this text.")
+]
+Require = Annotated[
+    list[str] | None,
+    typer.Option("--require", metavar="WORDS", help="Every translation holds these words. Repeatable."),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option("--forbid", metavar="WORDS", help="No translation holds these words. Repeatable."),
+]
+Constraints = Annotated[
+    Path | None,
+    typer.Option(
+        "--constraints",
+        metavar="FILE",
+        help='Constraints of each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
     ),
 ]

@@ -6,23 +6,26 @@ known again. `LineTranslator` is the model that they describe, ready for lines.
 
 import dataclasses
 import hashlib
-import itertools
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformer_cli.cli.constraints import beside, each_lines_demands
 from transformer_cli.cli.layout import Layout
 from transformer_cli.cli.loading import load_translator
 
 if TYPE_CHECKING:
+    from transformer_cli.decoding.demands import TextDemands
     from transformer_cli.decoding.options import SearchOptions
+    from transformer_cli.decoding.sharding import Line
     from transformer_cli.decoding.translator import Translator
 
 COUNTED = ["cut_lines", "caught", "mended"]  # by a `Translator`, over all that it translates
-WITHOUT_EFFECT = {"device", "model"}  # on translations; of the model the hashes count, not the place
+# No fields that change a translation; of the model and the constraints the content counts, not the place.
+WITHOUT_EFFECT = {"device", "model", "constraints"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Settings:
     batch_tokens: int | None = None
     keep_unknown: bool = False
     layout: Layout = field(default_factory=Layout)
+    demands: "TextDemands | None" = None  # what every translation must obey; None: nothing at all
+    constraints: Path | None = None  # a file with what each line's must obey beside that
 
     def check(self) -> None:
         """Raise `UserError` where there is no such model, or the options do not go with it; nothing is loaded."""
@@ -46,6 +51,17 @@ class Settings:
         folder = find_model(self.model)
         verify(folder, [CONFIG])
         SearchOptions.from_config(load_config(folder / CONFIG).decoding, **self.search)
+
+    @property
+    def is_demanding(self) -> bool:
+        """Whether anything is demanded of any translation."""
+        return self.demands is not None
+
+    def with_demands(self, lines: Iterable[str]) -> "Iterator[Line]":
+        """Each line with what is demanded of its translation; None: nothing of any line."""
+        if self.constraints is None or self.demands is None:
+            return ((line, self.demands) for line in lines)
+        return beside(lines, each_lines_demands(self.constraints, self.demands), self.constraints)
 
     def load(self, device: str | None = None) -> "LineTranslator":
         """The model, ready to translate. Raises `UserError`."""
@@ -82,7 +98,7 @@ class LineTranslator:
         """What was counted so far."""
         return Counter({name: getattr(self.translator, name, 0) for name in COUNTED})
 
-    def rows(self, lines: Iterable[str], *, first: int = 0, live: bool = False) -> Iterator[list[str]]:
+    def rows(self, lines: "Iterable[Line]", *, first: int = 0, live: bool = False) -> Iterator[list[str]]:
         """The output lines of each line, in order.
 
         first: how many lines came before. live: each line is answered before the next is read.
@@ -90,11 +106,25 @@ class LineTranslator:
         from transformer_cli.decoding.translator import WINDOW
 
         layout = self.settings.layout
-        read, shown = itertools.tee(lines)
-        window = 1 if live else WINDOW
-        found = self.translator.translate_lines(read, self.options, window, alignments=layout.alignments)
-        for number, (translation, source) in enumerate(zip(found, shown, strict=False), start=first + 1):
-            yield layout.rows(number, source, translation)
+        sources: deque[str] = deque()  # of the lines under way
+        demanded: deque[TextDemands] = deque()  # of the lines read, but not yet begun
+
+        def texts() -> Iterator[str]:
+            for text, demands in lines:
+                sources.append(text)
+                if demands is not None:
+                    demanded.append(demands)
+                yield text
+
+        found = self.translator.translate_lines(
+            texts(),
+            self.options,
+            1 if live else WINDOW,
+            (lambda _: demanded.popleft()) if self.settings.is_demanding else None,
+            alignments=layout.alignments,
+        )
+        for number, translation in enumerate(found, start=first + 1):
+            yield layout.rows(number, sources.popleft(), translation)
 
 
 def notes(counts: Counter[str]) -> list[str]:

@@ -62,7 +62,7 @@ def translate_in_shards(settings: Settings, lines: TextInput, output: Path, jobs
 
     def missing() -> "Iterator[Shard]":
         """This process' share of the shards, but for those that are there already."""
-        for shard in shards(lines):
+        for shard in shards(settings.with_demands(lines)):
             names.append(shard.name(recipe))
             if shard.number % size == rank and not parts.has(names[-1]):
                 yield shard

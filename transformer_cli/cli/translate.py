@@ -19,18 +19,23 @@ from transformer_cli.cli.arguments import (
     check_search,
     search_changes,
 )
+from transformer_cli.cli.constraints import check_demands
 from transformer_cli.cli.jobs import rank_and_size
 from transformer_cli.cli.layout import Format, Layout
 from transformer_cli.cli.output import check_output, is_file, note, open_results
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.search_arguments import (
+    Constraints,
     CoveragePenalty,
     DiverseGroups,
     Diversity,
+    Forbid,
     MaxLength,
     MinLength,
     NBest,
     NoRepeatNgram,
+    Prefix,
+    Require,
     Sample,
     Seed,
     Temperature,
@@ -70,6 +75,10 @@ def translate(
     no_repeat_ngram: NoRepeatNgram = None,
     min_length: MinLength = None,
     max_length: MaxLength = None,
+    prefix: Prefix = None,
+    require: Require = None,
+    forbid: Forbid = None,
+    constraints: Constraints = None,
     n_best: NBest = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print each translation's score too.")] = False,
     alignments: Annotated[
@@ -128,7 +137,8 @@ def translate(
     check_needs("--diverse-groups", diverse_groups, diversity=diversity)
     if alignments and n_best > 1 and format_ == Format.TEXT:
         raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
-    check_apart("--format tsv or json", format_ != Format.TEXT, scores=scores or None)
+    check_apart("--format json or tsv", format_ != Format.TEXT, scores=scores or None)
+    demands = check_demands(prefix, require, forbid, constraints)
     check_places(text, input_file, output_file, stream=stream, jobs=jobs)
     settings = Settings(
         model=model,
@@ -150,6 +160,8 @@ def translate(
         batch_tokens=batch_tokens,
         keep_unknown=keep_unknown,
         layout=Layout(n_best, scores, alignments, format_),
+        demands=demands,
+        constraints=constraints,
     )
     with open_input(text, input_file) as lines:
         settings.check()
@@ -192,7 +204,7 @@ def translate_here(
     silent = quiet or live or lines.name == "TEXT" or (output is None and sys.stdout.isatty())
     progress = Progress("translated", quiet=silent, estimate=lines.estimate)
     with open_results(output, live) as write, progress:
-        for done, rows in enumerate(loaded.rows(lines, live=live), start=1):
+        for done, rows in enumerate(loaded.rows(settings.with_demands(lines), live=live), start=1):
             for row in rows:
                 write(row)
             progress.reached(done)

@@ -9,14 +9,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import TEMPORARY, atomic_write, delete
 
 SHARD_LINES = 2000
 SHARD_CHARACTERS = 4_000_000  # so that very long lines stay within memory
+Line = tuple[str, TextDemands | None]  # with what its translation must obey; None: nothing of any line's
 NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{32}")  # of a part
 
 
@@ -26,21 +28,22 @@ class Shard:
 
     number: int
     first: int  # lines before it
-    lines: list[str]
+    lines: list[Line]
 
     def name(self, recipe: str) -> str:
         """The name of its part, where `recipe` says all that decides what becomes of a line."""
-        digest = hashlib.sha256(json.dumps([recipe, self.number, self.first, *self.lines]).encode())
+        content = json.dumps([recipe, self.number, self.first, *self.lines], default=asdict)
+        digest = hashlib.sha256(content.encode())
         return f"{self.number:06}-{digest.hexdigest()[:32]}"
 
 
-def shards(lines: Iterable[str]) -> Iterator[Shard]:
+def shards(lines: Iterable[Line]) -> Iterator[Shard]:
     """The text in shards, none of which needs what comes after it."""
     number = first = characters = 0
-    gathered: list[str] = []
+    gathered: list[Line] = []
     for line in lines:
         gathered.append(line)
-        characters += len(line)
+        characters += len(line[0])
         if len(gathered) >= SHARD_LINES or characters >= SHARD_CHARACTERS:
             yield Shard(number, first, gathered)
             number, first, characters, gathered = number + 1, first + len(gathered), 0, []
