@@ -165,7 +165,12 @@ def is_complete(folder: Path) -> bool:
 
 def manifest_names(folder: Path) -> list[str]:
     """The files that a checkpoint folder had when it was published, as its manifest names them."""
-    return sorted(_read_manifest(folder).sha256)
+    return sorted(manifest_hashes(folder))
+
+
+def manifest_hashes(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of a published folder, as its manifest has them; `UserError` where it has none."""
+    return dict(_read_manifest(folder).sha256)
 
 
 def verify(folder: Path, names: Iterable[str]) -> None:
