@@ -13,6 +13,7 @@ class Candidate:
     tokens: list[str]
     alignment: list[int] | None  # for each token the place of its source token; None: not asked for
     ended: bool  # False: cut off at the length limit
+    utility: float | None = None  # the mean chrF, 0 to 1, with all hypotheses as references; None: no MBR
     confidence: float | None = None  # the chrF to expect of it, 0 to 1; None: the model is not calibrated
 
 

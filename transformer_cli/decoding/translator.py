@@ -6,33 +6,24 @@ Lines become ids, long lines pieces, pieces batches of like length; what comes b
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli.config import Config
+from transformer_cli.decoding import guard
+from transformer_cli.decoding.confidence import Confidence, load_confidence
 from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.decoding.engine import Engine, SearchBatch, search_batches
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.decoding.pieces import Piece, join
 from transformer_cli.decoding.translation import Candidate, Scored, Translation
 from transformer_cli.decoding.windows import Window, batches_by_length, read_windows
+from transformer_cli.decoding.writing import Writer
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
-from transformer_cli.text.lines import one_line
-from transformer_cli.text.vocabulary import UNK
 
 __all__ = ["Candidate", "Engine", "Scored", "TextDemands", "Translation", "Translator"]
 
 WINDOW = 2000  # lines read ahead and sorted by length
-
-
-@dataclass(frozen=True)
-class _Request:
-    """How some lines are to be translated."""
-
-    options: SearchOptions
-    alignments: bool
-    demands: Callable[[str], TextDemands] | None = None
+MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
 
 
 class Translator:
@@ -44,15 +35,25 @@ class Translator:
         codecs: Codecs,
         config: Config,
         *,
+        guard: bool = True,
+        confidence: Confidence | None = None,
         alignment_layer: int = -1,
         alignment_heads: Sequence[int] | None = None,
     ) -> None:
-        """alignment_layer, alignment_heads: of the decoder, whose attention alignments are read from (None: all)."""
+        """guard: search again, with repetition blocked, where a translation runs in circles or has no end.
+
+        confidence: what `tfm calibrate` found. alignment_layer, alignment_heads: of the decoder, whose attention
+        alignments are read from (None: all heads).
+        """
         self.engine = engine
         self.codecs = codecs
         self.config = config
         self.alignment_layer, self.alignment_heads = alignment_layer, alignment_heads
+        self.guarded = guard
+        self.confidence = confidence
         self.cut_lines = 0  # lines so far that were too long for one piece
+        self.caught = 0  # translations so far that the guard had searched for again …
+        self.mended = 0  # … and those that were better then
         self._counting = threading.Lock()
 
     @classmethod
@@ -64,6 +65,7 @@ class Translator:
         engine: str = "auto",
         needs: Sequence[str] = (),
         compute_type: str | None = None,
+        guard: bool = True,
     ) -> "Translator":
         """The model in a run folder (its best checkpoint) or in one checkpoint folder; device auto, cpu, cuda or mps.
 
@@ -79,15 +81,27 @@ class Translator:
 
         target = choose_device(device)
         loaded = load_model(folder, target)
-        return cls(TorchEngine(loaded.model, target), loaded.codecs, loaded.config)
+        return cls(
+            TorchEngine(loaded.model, target),
+            loaded.codecs,
+            loaded.config,
+            guard=guard,
+            confidence=load_confidence(folder),
+        )
 
     @property
     def notes(self) -> list[str]:
         """What the user should know of the lines translated so far, a sentence each."""
-        if not self.cut_lines:
-            return []
-        lines = "1 line was" if self.cut_lines == 1 else f"{self.cut_lines:,} lines were"
-        return [f"{lines} longer than {self.max_length} tokens: cut into pieces, translated and joined"]
+        notes = []
+        if self.cut_lines:
+            lines = "1 line was" if self.cut_lines == 1 else f"{self.cut_lines:,} lines were"
+            notes.append(f"{lines} longer than {self.max_length} tokens: cut into pieces, translated and joined")
+        if self.caught:
+            were = "1 translation" if self.caught == 1 else f"{self.caught:,} translations"
+            notes.append(
+                f"{were} ran in circles or had no end: searched for again without repetition, {self.mended:,} mended"
+            )
+        return notes
 
     @property
     def max_length(self) -> int:
@@ -106,18 +120,20 @@ class Translator:
         demands: Sequence[TextDemands] | None = None,
         *,
         alignments: bool = True,
+        mbr: bool = False,
     ) -> list[Translation]:
         """The translations of some texts, in order; `options` default to the model's own. Alignments cost some time.
 
-        demands: of each text's translation. Raises `UserError` where the vocabulary cannot write what is demanded.
+        demands: of each text's translation. mbr: order the `n_best` found by their likeness to each other (see `mbr`).
+        Raises `UserError` where the vocabulary cannot write what is demanded.
         """
         asked = None
         if demands is not None:
             assert len(demands) == len(texts), "demands of each text"
             rest = iter(demands)  # lines are asked for in their order
             asked = lambda _: next(rest)  # noqa: E731
-        request = _Request(options or SearchOptions.from_config(self.config.decoding), alignments, asked)
-        return list(self._translate(iter([list(texts)]), request, together=False))
+        writer = self._writer(options, alignments, mbr)
+        return list(self._translate(iter([list(texts)]), writer, asked, together=False))
 
     def translate_lines(
         self,
@@ -127,13 +143,14 @@ class Translator:
         demands: Callable[[str], TextDemands] | None = None,
         *,
         alignments: bool = False,
+        mbr: bool = False,
     ) -> Iterator[Translation]:
         """One translation a line, in order, reading `window` lines ahead or more (1: each line is answered at once).
 
-        demands: of the translation of a given line.
+        demands: of the translation of a given line. mbr: as in `translate_batch`.
         """
-        request = _Request(options or SearchOptions.from_config(self.config.decoding), alignments, demands)
-        return self._translate(read_windows(lines, window), request, together=window > 1)
+        writer = self._writer(options, alignments, mbr)
+        return self._translate(read_windows(lines, window), writer, demands, together=window > 1)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None
@@ -165,8 +182,26 @@ class Translator:
                     "shorten it or leave the pair out"
                 )
 
+    def _writer(self, options: SearchOptions | None, alignments: bool, mbr: bool) -> Writer:
+        return Writer(
+            self.engine,
+            self.codecs,
+            self.config,
+            options or SearchOptions.from_config(self.config.decoding),
+            alignments,
+            self.alignment_layer,
+            self.alignment_heads,
+            mbr,
+            self.confidence,
+        )
+
     def _translate(
-        self, windows: Iterator[Sequence[str]], request: _Request, *, together: bool
+        self,
+        windows: Iterator[Sequence[str]],
+        writer: Writer,
+        demands: Callable[[str], TextDemands] | None,
+        *,
+        together: bool,
     ) -> Iterator[Translation]:
         """together: windows may be read (and made ids) while the engine still searches those before."""
         first = 0  # lines that came before, so that sampling draws anew for each line of a stream
@@ -176,112 +211,75 @@ class Translator:
         def batches() -> Iterator[SearchBatch]:
             nonlocal first, ended
             for texts in windows:
-                window = self._open(texts, request, first)
+                window = self._open(texts, demands, first)
                 first += len(texts)
                 waiting.append(window)
-                yield from window.search_batches()
+                yield from map(window.search_batch, window.batches)
                 if not (together and window.batches):  # without any batch, only the end of the search tells
                     return
             ended = True
 
         while not ended:
-            for found in search_batches(self.engine, batches(), request.options):
-                self._take(waiting[0], found, request)
+            for found in search_batches(self.engine, batches(), writer.options):
+                self._take(waiting[0], found, writer)
                 while waiting and waiting[0].is_searched:
-                    yield from self._close(waiting.popleft(), request)
+                    yield from self._close(waiting.popleft(), writer)
             while waiting:
-                yield from self._close(waiting.popleft(), request)
+                yield from self._close(waiting.popleft(), writer)
 
-    def _open(self, texts: Sequence[str], request: _Request, first: int) -> Window:
+    def _open(self, texts: Sequence[str], demands: Callable[[str], TextDemands] | None, first: int) -> Window:
         """Make lines pieces and batches."""
-        limits = self.max_length, self.config.decoding.batch_tokens
-        window = Window(texts, self.codecs, *limits, first=first, demands=request.demands)
+        batch_tokens = self.config.decoding.batch_tokens
+        window = Window(texts, self.codecs, self.max_length, batch_tokens, first=first, demands=demands)
         with self._counting:
             self.cut_lines += sum(len(pieces) > 1 for pieces in window.lines)
         return window
 
-    def _take(self, window: Window, found: list[list[Hypothesis]], request: _Request) -> None:
-        """Turn what was found for the next batch of a window to text."""
-        batch = window.next_batch()
-        pieces = [window.pieces[place] for place in batch]
-        for place, candidates in zip(batch, self._candidates(pieces, found, request), strict=True):
-            window.translated[place] = candidates
+    def _take(self, window: Window, found: Sequence[list[Hypothesis]], writer: Writer) -> None:
+        """Write what was found for the next batch of a window; what the guard catches has to wait."""
+        good: dict[int, list[Hypothesis]] = {}
+        for place, hypotheses in zip(window.next_batch(), found, strict=True):
+            caught = self.guarded and guard.fault(hypotheses[0], window.pieces[place].ids, writer.options)
+            (window.caught if caught else good)[place] = hypotheses
+        window.write(good, writer)
 
-    def _close(self, window: Window, request: _Request) -> Iterator[Translation]:
+    def _close(self, window: Window, writer: Writer) -> Iterator[Translation]:
         """The translations of a window's lines, once all batches are back."""
+        if window.caught:
+            self._mend(window, writer)
+        self._obey(window, writer)
         rest = iter(window.translated)
         for line in window.lines:
-            yield self._join(line, [next(rest) for _ in line], request)
+            yield writer.line(line, [next(rest) for _ in line])
 
-    def _candidates(
-        self, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]], request: _Request
-    ) -> list[list[Candidate]]:
-        """What was found for some pieces, as text; aligned where that is asked for, or needed to copy words."""
-        every = [
-            (piece, hypothesis) for piece, hypotheses in zip(pieces, found, strict=True) for hypothesis in hypotheses
-        ]
-        copy = self.config.decoding.copy_unknown and not self.codecs.target.is_subword
-        wanted = [
-            place
-            for place, (_, hypothesis) in enumerate(every)
-            if request.alignments or (copy and UNK in hypothesis.ids)
-        ]
-        aligned: dict[int, list[int]] = {}
-        if wanted:
-            sources, targets = [every[place][0].ids for place in wanted], [every[place][1].ids for place in wanted]
-            rows = self.engine.align(sources, targets, self.alignment_layer, self.alignment_heads)
-            aligned = dict(zip(wanted, rows, strict=True))
-        candidates = iter(
-            [
-                self._candidate(piece, hypothesis, aligned.get(place), copy, request.alignments)
-                for place, (piece, hypothesis) in enumerate(every)
-            ]
-        )
-        return [[next(candidates) for _ in hypotheses] for hypotheses in found]
+    def _mend(self, window: Window, writer: Writer) -> None:
+        """Search again for what the guard caught, with repetition blocked, and take what is better."""
+        better = {}
+        options = guard.search_again(writer.options)
+        if options is not None:
+            for place, hypotheses in self._search_again(window, list(window.caught), options):
+                source, before = window.pieces[place].ids, window.caught[place][0]
+                now = guard.fault(hypotheses[0], source, writer.options)
+                if now < guard.fault(before, source, writer.options):
+                    better[place] = hypotheses
+        with self._counting:
+            self.caught += len(window.caught)
+            self.mended += len(better)
+        window.write({**window.caught, **better}, writer)
 
-    def _candidate(
-        self, piece: Piece, hypothesis: Hypothesis, alignment: list[int] | None, copy: bool, alignments: bool
-    ) -> Candidate:
-        """Decode a hypothesis; each `<unk>` becomes the source word that attention points at."""
-        unknowns: list[str] | None = None
-        if copy and alignment is not None and UNK in hypothesis.ids:
-            # Anew from the text: the ids may have lost the very words that are to be copied.
-            words = self.codecs.source.tokenise(piece.text)[piece.start :]
-            unknowns = [words[place] for token, place in zip(hypothesis.ids, alignment, strict=True) if token == UNK]
-        return Candidate(
-            text=one_line(self.codecs.target.decode(hypothesis.ids, unknowns)),
-            score=hypothesis.score,
-            log_probability=hypothesis.log_probability,
-            tokens=self.codecs.target.tokens(hypothesis.ids),
-            alignment=alignment if alignments else None,
-            ended=hypothesis.ended,
-        )
+    def _obey(self, window: Window, writer: Writer) -> None:
+        """Search again where forbidden words were written with other tokens than those that were foreseen."""
+        for _ in range(MOST_SPELLINGS):
+            disobedient = window.forbid_spellings(self.codecs.target)
+            if not disobedient:
+                break
+            window.write(dict(self._search_again(window, disobedient, writer.options)), writer)
 
-    def _join(self, pieces: Sequence[Piece], translated: Sequence[list[Candidate]], request: _Request) -> Translation:
-        """The translation of a line from those of its pieces: their best ones joined, then their second ones, …"""
-        source_tokens = [token for piece in pieces for token in self.codecs.source.tokens(piece.ids)]
-        if not pieces:
-            return Translation([], [Candidate("", 0.0, 0.0, [], [] if request.alignments else None, True)])
-        if len(pieces) == 1:
-            return Translation(source_tokens, translated[0])
-        hypotheses = []
-        for rank in range(max(map(len, translated))):
-            parts = [candidates[min(rank, len(candidates) - 1)] for candidates in translated]
-            tokens = [token for part in parts for token in part.tokens]
-            log_probability = sum(part.log_probability for part in parts)
-            alignment: list[int] = []
-            start = 0
-            for piece, part in zip(pieces, parts, strict=True):
-                alignment += [start + place for place in part.alignment or ()]
-                start += len(piece.ids)
-            hypotheses.append(
-                Candidate(
-                    text=join([part.text for part in parts], self.config.data.target_language),
-                    score=log_probability / request.options.penalty(len(tokens)),
-                    log_probability=log_probability,
-                    tokens=tokens,
-                    alignment=alignment if request.alignments else None,
-                    ended=all(part.ended for part in parts),
-                )
-            )
-        return Translation(source_tokens, hypotheses)
+    def _search_again(
+        self, window: Window, places: Sequence[int], options: SearchOptions
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """What is found for some pieces of a window in another search."""
+        batches = window.batches_of(places)
+        searched = search_batches(self.engine, map(window.search_batch, batches), options)
+        for batch, found in zip(batches, searched, strict=True):
+            yield from zip(batch, found, strict=True)

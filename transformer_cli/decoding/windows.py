@@ -3,14 +3,16 @@
 `Translator` makes a window of what it reads, has its batches searched, and keeps in it what comes back.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from transformer_cli.decoding.demands import TextDemands, demands_of_pieces
+from transformer_cli.decoding.demands import TextDemands, broken, demands_of_pieces
 from transformer_cli.decoding.engine import SearchBatch
-from transformer_cli.decoding.options import Demands
+from transformer_cli.decoding.options import Demands, Hypothesis, occurs
 from transformer_cli.decoding.pieces import cut
 from transformer_cli.decoding.translation import Candidate
-from transformer_cli.text.codec import Codecs
+from transformer_cli.decoding.writing import Writer
+from transformer_cli.text.codec import Codec, Codecs
 
 WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
 
@@ -43,13 +45,11 @@ class Window:
                 wanted = demands(text)
                 self.wanted += [wanted] * len(line)
                 self.demands += demands_of_pieces(wanted, line, codecs.target)
-        self.batches = list(batches_by_length([len(piece.ids) for piece in self.pieces], batch_tokens))
+        self._batch_tokens = batch_tokens
+        self.batches = self.batches_of(range(len(self.pieces)))
         self.translated: list[list[Candidate]] = [[] for _ in self.pieces]
+        self.caught: dict[int, list[Hypothesis]] = {}  # what the guard found fault with, by piece
         self._searched = 0  # batches
-
-    def search_batches(self) -> Iterator[SearchBatch]:
-        """All pieces, each batch of them as an engine takes it."""
-        return (self.search_batch(batch) for batch in self.batches)
 
     def search_batch(self, places: Sequence[int]) -> SearchBatch:
         """Some pieces, as an engine takes them."""
@@ -58,6 +58,34 @@ class Window:
             [self.keys[place] for place in places],
             [self.demands[place] for place in places] if self.demands else None,
         )
+
+    def write(self, found: Mapping[int, list[Hypothesis]], writer: Writer) -> None:
+        """Keep what was found for some pieces, by their places, as text."""
+        pieces = [self.pieces[place] for place in found]
+        for place, candidates in zip(found, writer.candidates(pieces, list(found.values())), strict=True):
+            self.translated[place] = candidates
+
+    def forbid_spellings(self, codec: Codec) -> list[int]:
+        """The pieces where a translation holds a forbidden word, each way to write it that was found now forbidden."""
+        places = []
+        for place, wanted in enumerate(self.wanted):
+            if wanted.forbidden:
+                demands = self.demands[place]
+                more = [
+                    ids
+                    for candidate in self.translated[place]
+                    for ids in broken(candidate.text, codec.lookup(candidate.tokens), wanted.forbidden, codec)
+                    if not any(occurs(ids, text) for text in (demands.prefix, *demands.required, *demands.forbidden))
+                ]
+                if more:
+                    self.demands[place] = replace(demands, forbidden=(*demands.forbidden, *dict.fromkeys(more)))
+                    places.append(place)
+        return places
+
+    def batches_of(self, places: Sequence[int]) -> list[list[int]]:
+        """Some of the pieces, in batches."""
+        found = batches_by_length([len(self.pieces[place].ids) for place in places], self._batch_tokens)
+        return [[places[number] for number in batch] for batch in found]
 
     def next_batch(self) -> list[int]:
         """The pieces of the batch whose search has just ended."""

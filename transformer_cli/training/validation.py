@@ -72,7 +72,8 @@ class Validator:
         texts = [corpus.texts(pair) for pair in range(count)]
         self.sources = [source for source, _ in texts]
         self.references = [target for _, target in texts]
-        self.translator = Translator(TorchEngine(objective.model, precision.device), codecs, config)
+        engine = TorchEngine(objective.model, precision.device)
+        self.translator = Translator(engine, codecs, config, guard=False)  # loops are what an early model is judged by
 
     def validate(self) -> Validation | None:
         """Validate now, each rank a share of it; None where a signal came meanwhile, on this or another rank.

@@ -1,0 +1,68 @@
+"""Translations that run in circles, or on without an end: recognised by their ids alone. No torch.
+
+`Translator` searches again, with repetition blocked, for what is caught here, and keeps the better of the two.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from transformer_cli.decoding.options import Hypothesis, SearchOptions
+
+LONGEST_PHRASE = 20  # tokens of what is looked for in a row
+IN_A_ROW = 2  # times that a phrase may come in a row whatever the source; a single token one time more, as in "..."
+COUNTED_PHRASE = 4  # tokens of what is counted wherever it stands …
+ANYWHERE = 3  # … and the times that it may come
+BLOCKED_PHRASE = 3  # tokens that may not come twice, when a sentence is searched for again
+
+
+def fault(hypothesis: Hypothesis, source: Sequence[int], options: SearchOptions) -> int:
+    """How many tokens of a translation are too many: it repeats itself, or was cut at its length limit. 0: none.
+
+    A limit that the user set (`max_length`) tells nothing.
+    """
+    cut = not hypothesis.ended and options.max_length is None
+    runaway = cut and len(hypothesis.ids) >= options.length_limit(len(source))
+    return repeated(hypothesis.ids, source) + (max(1, len(hypothesis.ids) - len(source)) if runaway else 0)
+
+
+def repeated(ids: Sequence[int], source: Sequence[int]) -> int:
+    """How many tokens of a translation are one repetition too many; a source that repeats itself excuses it."""
+    if len(ids) - len(set(ids)) <= IN_A_ROW:
+        return 0  # nearly all: no phrase can have come too often
+    return _repeated_in_a_row(ids, source) + _repeated_anywhere(ids, source)
+
+
+def search_again(options: SearchOptions) -> SearchOptions | None:
+    """How to search again for what is at fault; None: the search blocks repetition already."""
+    if 0 < options.no_repeat_ngram <= BLOCKED_PHRASE:
+        return None
+    return replace(options, no_repeat_ngram=BLOCKED_PHRASE)
+
+
+def runs(ids: Sequence[int]) -> list[int]:
+    """For each phrase length from 1: how many times a phrase of so many tokens comes in a row at the most."""
+    found = []
+    for size in range(1, min(LONGEST_PHRASE, len(ids) // 2) + 1):
+        longest = now = 0
+        for one, other in zip(ids, ids[size:], strict=False):
+            now = now + 1 if one == other else 0
+            longest = max(longest, now)
+        found.append(longest // size + 1)
+    return found
+
+
+def _repeated_in_a_row(ids: Sequence[int], source: Sequence[int]) -> int:
+    allowed = 1 + max(runs(source), default=1)
+    beyond = [(times - max(allowed, IN_A_ROW + (size == 1))) * size for size, times in enumerate(runs(ids), start=1)]
+    return max([0, *beyond])
+
+
+def _repeated_anywhere(ids: Sequence[int], source: Sequence[int]) -> int:
+    # Half as long in the source: where one language needs four tokens, another may need two.
+    allowed = max(ANYWHERE, 2 * max(_phrases(source, COUNTED_PHRASE // 2).values(), default=1))
+    return sum(max(0, times - allowed) for times in _phrases(ids, COUNTED_PHRASE).values())
+
+
+def _phrases(ids: Sequence[int], size: int) -> Counter[tuple[int, ...]]:
+    return Counter(zip(*(ids[start:] for start in range(size)), strict=False))

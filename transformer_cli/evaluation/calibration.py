@@ -1,0 +1,105 @@
+"""How far a model's scores tell how good its translations are. Behind `tfm calibrate`; other programs may call it."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_cli.config import Config
+from transformer_cli.data.corpora import open_corpus
+from transformer_cli.decoding.confidence import FILE, Confidence, fit, score
+from transformer_cli.errors import UserError
+from transformer_cli.evaluation.evaluate import EvaluationSet
+from transformer_cli.evaluation.metrics import load_scorers
+from transformer_cli.publishing import MANIFEST, manifest_names, publish, verify
+
+if TYPE_CHECKING:
+    from transformer_cli.decoding.options import SearchOptions
+    from transformer_cli.decoding.translator import Translator
+
+WINDOW = 2048  # sentences translated between two reports of progress
+BINS = 10
+FEWEST = 2 * BINS  # sentences, so that no bin of the half that measures is empty
+
+
+def validation_set(config: Config) -> EvaluationSet:
+    """What `data.valid` in a model's config names. Raises `UserError` where its data is faulty."""
+    corpus = open_corpus(config.data.valid, config.data.source_language, config.data.target_language)
+    pairs = list(corpus.pairs())
+    return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
+
+
+def check_calibration_set(found: EvaluationSet) -> None:
+    """Raise `UserError` where there are too few sentences."""
+    if len(found.sources) < FEWEST:
+        raise UserError(f"{len(found.sources)} sentences are too few to calibrate with; give at least {FEWEST}")
+
+
+def calibrate(
+    translator: "Translator",
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    options: "SearchOptions | None" = None,
+    report: Callable[[int], None] | None = None,
+) -> Confidence:
+    """Fit confidence on every other sentence, and measure its error on those between.
+
+    references: one sequence a reference set. options: how to search; None takes the model's own way. report: called
+    with the number of sentences done.
+    """
+    (chrf,) = load_scorers(["chrf"], translator.config.data.target_language)
+    scores: list[float] = []
+    observed: list[float] = []
+    for start in range(0, len(sources), WINDOW):
+        found = translator.translate_batch(sources[start : start + WINDOW], options, alignments=False)
+        for place, translation in enumerate(found, start=start):
+            best = translation.hypotheses[0]
+            scores.append(score(best.text, best.log_probability))
+            observed.append(chrf.sentence_score(best.text, [lines[place] for lines in references]).score / 100)
+        if report is not None:
+            report(len(scores))
+    points = fit(scores[::2], observed[::2])
+    fitted = Confidence(*points, sentences=len(scores[::2]), measured=len(scores[1::2]), error=0.0)
+    predicted = [fitted.at(one) for one in scores[1::2]]
+    return replace(fitted, error=calibration_error(predicted, observed[1::2]))
+
+
+def calibration_error(predicted: Sequence[float], observed: Sequence[float], bins: int = BINS) -> float:
+    """The mean over `bins` bins of |mean predicted - mean observed|; the lowest predictions make the first bin, …
+
+    Bins are of equal size, or one apart.
+    """
+    assert len(predicted) == len(observed) >= bins
+    order = sorted(range(len(predicted)), key=lambda place: predicted[place])
+    edges = [len(order) * number // bins for number in range(bins + 1)]
+    gaps = []
+    for low, high in pairwise(edges):
+        places = order[low:high]
+        gaps.append(abs(sum(predicted[place] - observed[place] for place in places)) / len(places))
+    return sum(gaps) / bins
+
+
+def keep_confidence(folder: Path, confidence: Confidence) -> None:
+    """Publish a checkpoint folder anew, with this confidence in it. Raises `UserError` where a file is damaged.
+
+    What else is in the folder stays as it is, and takes no room twice on the way.
+    """
+    verify(folder, manifest_names(folder))  # the new manifest vouches for every file
+
+    def write(new: Path) -> None:
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            name = file.relative_to(folder)
+            if str(name) in (FILE, MANIFEST):
+                continue
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(file, new / name)
+            except OSError:  # a file system without hard links
+                shutil.copy2(file, new / name)
+        (new / FILE).write_text(confidence.dumps(), encoding="utf-8")
+
+    publish(folder, write)
