@@ -51,6 +51,7 @@ class Translator:
         self.alignment_layer, self.alignment_heads = alignment_layer, alignment_heads
         self.guarded = guard
         self.confidence = confidence
+        self.engine_choice = f"engine: {engine.name}"  # a sentence for the user
         self.cut_lines = 0  # lines so far that were too long for one piece
         self.caught = 0  # translations so far that the guard had searched for again …
         self.mended = 0  # … and those that were better then
@@ -76,18 +77,12 @@ class Translator:
         from transformer_cli.run_folder import find_model
 
         folder = find_model(path)  # first: a mistyped MODEL need not wait for torch
-        from transformer_cli.checkpoint import load_model
-        from transformer_cli.decoding.torch_engine import TorchEngine, choose_device
+        from transformer_cli.decoding.engines import load_engine
 
-        target = choose_device(device)
-        loaded = load_model(folder, target)
-        return cls(
-            TorchEngine(loaded.model, target),
-            loaded.codecs,
-            loaded.config,
-            guard=guard,
-            confidence=load_confidence(folder),
-        )
+        loaded, choice = load_engine(folder, device, engine, compute_type=compute_type, needs=needs)
+        translator = cls(*loaded, guard=guard, confidence=load_confidence(folder))
+        translator.engine_choice = choice
+        return translator
 
     @property
     def notes(self) -> list[str]:

@@ -177,5 +177,5 @@ def plot_attention(
 ) -> list[str]:
     """Write the picture of a model's attention; return what the user should know of it. Raises `UserError`."""
     check_picture(out)
-    attention = attend(Translator.load(model, device), sentence, target)
+    attention = attend(Translator.load(model, device, engine="torch"), sentence, target)
     return save(attention_figure(attention, kind, layers, heads, mean=mean), out)
