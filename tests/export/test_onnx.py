@@ -18,8 +18,9 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export import onnx as onnx_export
 from transformer_cli.export.graphs import DecoderGraph, EncoderGraph
-from transformer_cli.export.onnx import ExportDiffers, export_onnx
+from transformer_cli.export.onnx import export_onnx
 from transformer_cli.export.onnx_runner import OnnxModel
+from transformer_cli.export.reference import ExportDiffers
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
@@ -75,8 +76,7 @@ def test_the_modules_are_the_model(checkpoint: Checkpoint, variant: str) -> None
     with torch.inference_mode():
         expected = model.generator.projection(model(source, padding_mask(source), target).hidden)
         memory = EncoderGraph(model, 50)(source)
-        heads = model.decoder.get_submodule("layers.0.self_attention").heads
-        past = [torch.zeros(3, heads, 0, memory[0].size(-1), dtype=torch.float64) for _ in memory]
+        past = [keys_or_values[:, :, :0] for keys_or_values in memory]
         decoder = DecoderGraph(model, 50)
         for cuts in ([0, 4], [0, 1, 2, 3, 4], [0, 2, 3, 4]):
             grown, parts = past, []
@@ -128,7 +128,8 @@ def test_the_readmes_example_translates(
     done = subprocess.run([sys.executable, "-c", code[0]], input=sentence, capture_output=True, text=True, cwd=out)
     translator = Translator.load(folder, "cpu")
     options = SearchOptions.from_config(translator.config.decoding, method="greedy")
-    expected = translator.translate_batch([sentence], options)[0].text
+    found = translator.engine.search([translator.codecs.source.encode(sentence)], options)[0][0]
+    expected = translator.codecs.target.decode(found.ids)
     assert expected
     assert (done.stdout.removesuffix("\n"), done.stderr) == (expected, "")
 
@@ -168,7 +169,7 @@ def test_graphs_that_differ_are_not_kept(
     monkeypatch.setattr(onnx_export, "_write_graphs", write)
     with pytest.raises(ExportDiffers, match="a logit"):
         export_onnx(checkpoint(seed=2), tmp_path / "out")
-    monkeypatch.setattr(onnx_export, "LARGEST_DIFFERENCE", 1e9)
+    monkeypatch.setattr("transformer_cli.export.reference.LARGEST_DIFFERENCE", 1e9)
     with pytest.raises(ExportDiffers, match="translated differently"):
         export_onnx(checkpoint(seed=2), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -83,15 +83,19 @@ def export(
     RunFolder(out).check_writable()
 
     if format_ == Format.CTRANSLATE2:
-        raise UserError("--format ctranslate2: is not there yet")
-    # The other formats' functions raise `UserError` before they write anything, and publish `out` whole:
-    # `export_X(folder, out, ...)` in export/onnx.py, export/huggingface.py and export/safetensors.py.
+        from transformer_cli.export.ctranslate2 import export_ctranslate2
+
+        told = export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
+        if told and not quiet:
+            note(told)
     elif format_ == Format.ONNX:
         from transformer_cli.export.onnx import export_onnx
 
         export_onnx(folder, out, verify=verify, sentences=sentences)
     elif format_ == Format.HUGGINGFACE:
-        raise UserError("--format huggingface: is not there yet")
+        from transformer_cli.export.huggingface import export_huggingface
+
+        export_huggingface(folder, out, verify=verify, sentences=sentences)
     elif format_ == Format.SAFETENSORS:
         from transformer_cli.export.safetensors import export_safetensors
 

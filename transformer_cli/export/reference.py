@@ -3,15 +3,24 @@
 `onnx` and `huggingface` hold against it what they wrote, before it gets its name.
 """
 
-from collections.abc import Sequence
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from transformer_cli.checkpoint import LoadedModel
+from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.model.transformer import Transformer
 
 COMPARED = 200  # sentences, at most
 BATCH = 50  # of them at a time
+LARGEST_DIFFERENCE = 1e-4  # of a logit
 
 
 class ExportDiffers(Exception):
@@ -59,6 +68,21 @@ def greedy_references(loaded: LoadedModel, sentences: Sequence[str]) -> list[Ref
     return references
 
 
+def our_logits(model: Transformer, batch: Batch) -> Tensor:
+    """The logits (B, T, V) of the target's tokens, given those before."""
+    with torch.inference_mode():
+        logits: Tensor = model.generator.projection(model(batch.source, batch.source_mask, batch.target_input).hidden)
+    return logits
+
+
+def largest_difference(found: Tensor, expected: Tensor, counted: Tensor) -> float:
+    """Between logits (B, T, V), at the places (B, T) that count. Raises `ExportDiffers` over LARGEST_DIFFERENCE."""
+    largest = float((found - expected).abs()[counted].max())
+    if not largest <= LARGEST_DIFFERENCE:
+        raise ExportDiffers(f"a logit of the exported model is off by {largest:.1e}, more than {LARGEST_DIFFERENCE}")
+    return largest
+
+
 def check_texts(references: Sequence[Reference], texts: Sequence[str]) -> None:
     """Raise `ExportDiffers`, with the first sentence, where a text is not the reference's."""
     differing = [(one, text) for one, text in zip(references, texts, strict=True) if one.text != text]
@@ -68,3 +92,16 @@ def check_texts(references: Sequence[Reference], texts: Sequence[str]) -> None:
             f"{len(differing)} of {len(references)} sentences are translated differently by the exported model: "
             f"{one.sentence!r} to {text!r}, not {one.text!r}"
         )
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Other packages warn of what they do themselves, and of packages that nobody needs: no user can act on that."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,228 @@
+"""A MarianMTModel folder is the same function as our own model, and reads and writes text as we do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_cli import Translator
+from transformer_cli.checkpoint import load_model
+from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.errors import UserError
+from transformer_cli.export import huggingface as huggingface_export
+from transformer_cli.export.huggingface import export_huggingface
+from transformer_cli.export.marian_weights import marian_weights
+from transformer_cli.export.reference import ExportDiffers, silent
+from transformer_cli.model.masks import padding_mask
+from transformer_cli.text.vocabulary import BOS, EOS, PAD
+
+Checkpoint = Callable[..., Path]
+SOURCE = [[5, 6, 7, 8, 9, 10, 4, 4, EOS], [12, EOS, *[PAD] * 7], [7, 7, 5, EOS, *[PAD] * 5]]
+TARGET = [[BOS, 4, 9, 8], [BOS, 5, 6, 7], [BOS, 4, 4, 4]]
+VARIANTS: dict[str, dict[str, Any]] = {
+    "the paper's": {},
+    "no biases but the generator's": {
+        "attention_bias": False,
+        "feed_forward_bias": False,
+        "generator_bias": True,
+        "activation": "gelu",
+        "decoding": {"stopping": "exact", "max_length_ratio": 2.0},
+    },
+    "two vocabularies": {
+        "tie_embeddings": "decoder",
+        "vocabulary": {"shared": False, "algorithm": "bpe", "size": 64},
+        "heads": 4,
+    },
+    "one vocabulary, two tables, symbols": {
+        "tie_embeddings": "decoder",
+        "vocabulary": {"symbols": ["<2en>", "@"], "byte_fallback": True, "size": 325},
+        "generator_bias": True,
+    },
+}
+TEXTS = [
+    "ein kleiner Hund, groß!",
+    "  zwei  Katzen ",
+    "</s> ein <pad> Hund<s>",
+    "<2en> Haus@baum <2en>@ x",
+    "Ωmega 😀 \u00a0\tnie gesehen\u2028e\u0301",
+    "",
+]
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    """Model and tokeniser, as transformers loads them."""
+    with silent():
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, MarianTokenizer
+
+        model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    assert isinstance(model, MarianMTModel)
+    assert isinstance(tokenizer, MarianTokenizer)
+    return model, tokenizer
+
+
+@pytest.fixture(scope="session")
+def exported(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`exported(variant)`: that variant's folder, written and verified once."""
+    made: dict[str, Path] = {}
+
+    def get(variant: str) -> Path:
+        if variant not in made:
+            out = tmp_path_factory.mktemp("huggingface") / "below" / "marian"
+            verified = export_huggingface(checkpoint(**VARIANTS[variant]), out)
+            assert verified is not None
+            assert verified.sentences >= 100
+            made[variant] = out
+        return made[variant]
+
+    return get
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_is_the_same_function(checkpoint: Checkpoint, exported: Callable[[str], Path], variant: str) -> None:
+    ours = load_model(checkpoint(**VARIANTS[variant])).model.double()
+    theirs = load(exported(variant))[0].double()
+    source, target = torch.tensor(SOURCE), torch.tensor(TARGET)
+    with torch.inference_mode():
+        expected = ours.generator.projection(ours(source, padding_mask(source), target).hidden)
+        found = theirs(input_ids=source, attention_mask=source != PAD, decoder_input_ids=target).logits
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # positions are float32
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_text_becomes_the_same_tokens_and_back(
+    checkpoint: Checkpoint, exported: Callable[[str], Path], variant: str
+) -> None:
+    codecs = load_model(checkpoint(**VARIANTS[variant])).codecs
+    tokenizer = load(exported(variant))[1]
+    for text in TEXTS:
+        assert tokenizer(text)["input_ids"] == [*codecs.source.encode(text), EOS]
+        target = codecs.target.encode(text)
+        assert tokenizer(text_target=text)["input_ids"] == [*target, EOS]
+        known = codecs.target.decode([index for index in target if index > EOS])
+        assert tokenizer.decode([BOS, *target, EOS, PAD], skip_special_tokens=True) == known.strip()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_its_own_way_to_generate_is_a_beam_search_that_ends(exported: Callable[[str], Path], variant: str) -> None:
+    """Greedily it gives our texts, or the export would not be there; unasked it takes the model's beam size."""
+    model, tokenizer = load(exported(variant))
+    inputs = tokenizer(TEXTS[:2], return_tensors="pt", padding=True)
+    with silent():
+        found = model.generate(**inputs)
+    assert model.generation_config.num_beams == 5
+    assert model.generation_config.forced_eos_token_id is None
+    assert found.size(1) <= model.generation_config.max_length <= model.config.max_position_embeddings
+    assert (found[:, 0] == BOS).all()
+    for row in found[:, 1:].tolist():
+        assert not {PAD, BOS} & set(row[: row.index(EOS)] if EOS in row else row)
+
+
+def test_what_transformers_saves_again_is_the_same(exported: Callable[[str], Path], tmp_path: Path) -> None:
+    model, tokenizer = load(exported("the paper's"))
+    with silent():
+        model.save_pretrained(tmp_path)
+        tokenizer.save_pretrained(tmp_path)
+    again = load(tmp_path)[0]
+    source, target = torch.tensor(SOURCE), torch.tensor(TARGET)
+    with torch.inference_mode():
+        assert torch.equal(
+            again(input_ids=source, decoder_input_ids=target).logits,
+            model(input_ids=source, decoder_input_ids=target).logits,
+        )
+
+
+def test_every_weight_is_there_and_only_those(exported: Callable[[str], Path]) -> None:
+    from safetensors.torch import load_file
+
+    with silent():
+        from transformers import MarianMTModel
+
+        for variant in VARIANTS:
+            loaded: Any = MarianMTModel.from_pretrained(exported(variant), output_loading_info=True)
+            report = loaded[1]
+            assert not report["unexpected_keys"]
+            assert not report["mismatched_keys"]
+            assert not set(report["missing_keys"]) - {
+                "model.encoder.embed_positions.weight",
+                "model.decoder.embed_positions.weight",
+            }
+            assert "lm_head.weight" not in load_file(exported(variant) / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("model.norm: pre", {"norm": "pre"}),
+        ("model.tie_embeddings: none", {"tie_embeddings": "none"}),
+        ("model.activation: swiglu", {"activation": "swiglu"}),
+        ("model.positions: learned", {"positions": "learned"}),
+        ("model.norm_epsilon: 0.001", {"norm_epsilon": 1e-3}),
+        ("model.head_dim: 5", {"head_dim": 5}),
+        ("vocabulary.tokenizer: whitespace", {"vocabulary": {"tokenizer": "whitespace"}}),
+        ("vocabulary.tokenizer: character", {"vocabulary": {"tokenizer": "character"}}),
+        ("vocabulary.lowercase: True", {"vocabulary": {"lowercase": True}}),
+        ("vocabulary.normalization: nfc", {"vocabulary": {"normalization": "nfc"}}),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_what_marian_lacks_is_refused(
+    checkpoint: Checkpoint, key: str, options: dict[str, Any], check: bool, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=f"^{key}: Marian "):
+        export_huggingface(checkpoint(**options), tmp_path / "out", verify=check)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_head_dim_that_changes_nothing_is_no_hindrance(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    assert export_huggingface(checkpoint(head_dim=8), tmp_path / "out", verify=False) is None
+
+
+@pytest.mark.parametrize("mistake", ["channels", "text"])
+def test_a_folder_that_differs_is_not_kept(
+    checkpoint: Checkpoint, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unordered(*arguments: Any) -> dict[str, torch.Tensor]:
+        weights = marian_weights(*arguments)
+        name = "model.decoder.layers.1.fc1.weight"
+        return {**weights, name: weights[name].flip(1)}
+
+    if mistake == "channels":
+        monkeypatch.setattr(huggingface_export, "marian_weights", unordered)
+        sentences = None
+    else:
+        monkeypatch.setattr(huggingface_export, "_reads_alike", lambda sentence: True)
+        sentences = tmp_path / "sentences"
+        sentences.write_text("ein ▁ Haus\n", encoding="utf-8")
+    with pytest.raises(ExportDiffers):
+        export_huggingface(checkpoint(), tmp_path / "below" / "out", sentences=sentences)
+    assert list((tmp_path / "below").iterdir()) == []
+
+
+def test_transformers_is_asked_for_only_to_verify(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_export, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="needs transformers"):
+        export_huggingface(checkpoint(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    export_huggingface(checkpoint(), tmp_path / "out", verify=False)
+    assert (tmp_path / "out" / "vocab.json").exists()
+
+
+def test_greedy_texts_are_the_translators(checkpoint: Checkpoint, exported: Callable[[str], Path]) -> None:
+    """The check that is built in, done from outside."""
+    translator = Translator.load(checkpoint(**VARIANTS["the paper's"]), "cpu")
+    model, tokenizer = load(exported("the paper's"))
+    for text in ["ein kleiner Hund", "zwei Katzen, drei Frauen und ein Haus!"]:
+        options = SearchOptions.from_config(translator.config.decoding, method="greedy")
+        source = translator.codecs.source.encode(text)
+        ids = translator.engine.search([source], options)[0][0].ids
+        with silent():
+            found = model.generate(
+                **tokenizer(text, return_tensors="pt"), num_beams=1, max_length=options.length_limit(len(source)) + 1
+            )
+        expected = translator.codecs.target.decode(ids).strip()
+        assert tokenizer.decode(found[0], skip_special_tokens=True) == expected

@@ -1,0 +1,232 @@
+"""A model as a folder of Hugging Face `transformers`: a MarianMTModel with its tokeniser.
+
+Called by `tfm export --format huggingface`; `marian_weights` turns the weights. transformers only verifies.
+"""
+
+import dataclasses
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from transformer_cli.checkpoint import LoadedModel, load_model
+from transformer_cli.config import Config
+from transformer_cli.data.batch import Batch
+from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.errors import UserError
+from transformer_cli.export.marian_weights import marian_weights
+from transformer_cli.export.reference import (
+    BATCH,
+    ExportDiffers,
+    Reference,
+    Verified,
+    check_texts,
+    greedy_references,
+    largest_difference,
+    our_logits,
+    silent,
+)
+from transformer_cli.export.verify import verification_sentences
+from transformer_cli.publishing import publish
+from transformer_cli.run_folder import RunFolder
+from transformer_cli.text.subword import ESCAPE, SPACE
+from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+
+NORM_EPSILON = 1e-5  # torch's default; MarianConfig has no key for it
+POSITIONS = 1024  # rows of the table of sinusoids, at least
+INSTALL = "pip install 'transformer-cli[huggingface]'"
+
+
+def export_huggingface(
+    folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None
+) -> Verified | None:
+    """Publish as `out` a checkpoint as `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained` load it.
+
+    `verify` loads it with transformers and translates `sentences` (else the first ones of `data.valid`) greedily: the
+    same tokens go in, the same texts come out. Raises `UserError` before anything is written, where the model has a
+    part that Marian lacks, and `ExportDiffers` with nothing left.
+    """
+    loaded = load_model(folder)
+    check_expressible(loaded.config)
+    if verify and find_spec("transformers") is None:
+        raise UserError(f"--verify: needs transformers, which is not installed; {INSTALL}, or give --no-verify")
+    loaded.model.float()
+    references = []
+    if verify:
+        given = verification_sentences(loaded.config, sentences)
+        references = greedy_references(loaded, [sentence for sentence in given if _reads_alike(sentence)])
+    verified = None
+
+    def write(temporary: Path) -> None:
+        nonlocal verified
+        _write(loaded, folder, temporary)
+        if verify:
+            with silent():
+                verified = _verify(loaded, temporary, references)
+
+    RunFolder(out.parent).create()
+    publish(out, write)
+    return verified
+
+
+def check_expressible(config: Config) -> None:
+    """Raise `UserError` where a MarianMTModel cannot be this model, with the config's key and why."""
+    model, vocabulary = config.model, config.vocabulary
+    for key, value, refused, reason in (
+        ("model.norm", model.norm, model.norm != "post", "norms after each sub-layer only (post)"),
+        ("model.tie_embeddings", model.tie_embeddings, model.tie_embeddings == "none", "ties its output to the "
+         "decoder's embeddings (decoder, all)"),
+        ("model.activation", model.activation, model.activation not in ("relu", "gelu"), "has no gated feed-forward "
+         "layer (relu, gelu)"),
+        ("model.positions", model.positions, model.positions != "sinusoidal", "has sinusoidal positions only"),
+        ("model.norm_epsilon", model.norm_epsilon, model.norm_epsilon != NORM_EPSILON, f"has {NORM_EPSILON} built in"),
+        ("model.head_dim", model.head_dim, model.head_dim not in (None, model.d_model / model.heads), "has heads of "
+         "d_model / heads"),
+        ("vocabulary.tokenizer", vocabulary.tokenizer, vocabulary.tokenizer != "sentencepiece", "reads text with "
+         "sentencepiece only"),
+        ("vocabulary.lowercase", vocabulary.lowercase, vocabulary.lowercase, "does not lowercase text"),
+        ("vocabulary.normalization", vocabulary.normalization, vocabulary.normalization != "none", "does not normalise "
+         "text so"),
+    ):  # fmt: skip
+        if refused:
+            raise UserError(f"{key}: {value}: Marian {reason}; export this model with --format onnx")
+
+
+def _reads_alike(sentence: str) -> bool:
+    """Whether Marian's tokeniser can see the sentence as ours does: it takes U+2581 for a space, `>>de<<` for a tag."""
+    return SPACE not in sentence and ESCAPE not in sentence and not sentence.startswith(">>")
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def _write(loaded: LoadedModel, folder: Path, out: Path) -> None:
+    save_file(marian_weights(loaded.model, loaded.config.model), out / "model.safetensors", metadata={"format": "pt"})
+    (out / "model.safetensors").chmod(out.stat().st_mode & 0o666)
+    source, target = ("shared", "shared") if loaded.config.vocabulary.shared else ("source", "target")
+    shutil.copyfile(folder / "vocab" / f"{source}.model", out / "source.spm")
+    shutil.copyfile(folder / "vocab" / f"{target}.model", out / "target.spm")
+    files: dict[str, Any] = {
+        "config.json": _model_config(loaded),
+        "generation_config.json": _generation_config(loaded.config),
+        "tokenizer_config.json": _tokenizer_config(loaded.config),
+        "vocab.json": loaded.codecs.source.vocabulary.get_stoi(),
+    }
+    if not loaded.config.vocabulary.shared:
+        files["target_vocab.json"] = loaded.codecs.target.vocabulary.get_stoi()
+    for name, content in files.items():
+        (out / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _longest(config: Config) -> int:
+    """The most tokens of a translation, without specials."""
+    return SearchOptions.from_config(config.decoding).length_limit(config.data.max_length)
+
+
+def _model_config(loaded: LoadedModel) -> dict[str, Any]:
+    model = loaded.config.model
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "dtype": "float32",
+        "vocab_size": len(loaded.codecs.source.vocabulary),
+        "decoder_vocab_size": len(loaded.codecs.target.vocabulary),
+        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+        "tie_word_embeddings": True,
+        "scale_embedding": True,
+        "max_position_embeddings": max(POSITIONS, loaded.config.data.max_length + 1, _longest(loaded.config) + 1),
+        "d_model": model.d_model,
+        "encoder_layers": model.encoder_layers,
+        "decoder_layers": model.decoder_layers,
+        "encoder_attention_heads": model.heads,
+        "decoder_attention_heads": model.heads,
+        "encoder_ffn_dim": model.d_ff,
+        "decoder_ffn_dim": model.d_ff,
+        "activation_function": model.activation,
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.activation_dropout,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": None,  # Marian's default would end what is cut off with a <pad>
+    }
+
+
+def _generation_config(config: Config) -> dict[str, Any]:
+    decoding = config.decoding
+    return {
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "suppress_tokens": [PAD, BOS],  # no translation holds them
+        "min_new_tokens": 1,  # none is empty
+        "max_length": _longest(config) + 1,  # with <s>
+        "num_beams": decoding.beam_size,
+        "length_penalty": decoding.length_penalty if decoding.length_penalty_kind == "average" else 1.0,
+        "early_stopping": True if decoding.stopping == "first" else "never",
+    }
+
+
+def _tokenizer_config(config: Config) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": config.data.source_language,
+        "target_lang": config.data.target_language,
+        "model_max_length": config.data.max_length + 1,
+        "separate_vocabs": not config.vocabulary.shared,
+        "pad_token": SPECIALS[PAD],
+        "unk_token": SPECIALS[UNK],
+        "bos_token": SPECIALS[BOS],  # else it would stay in the text
+        "eos_token": SPECIALS[EOS],
+        "split_special_tokens": True,  # </s> in a text is text
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+# --- verifying ----------------------------------------------------------------------------------------------------
+
+
+def _verify(loaded: LoadedModel, out: Path, references: list[Reference]) -> Verified:
+    """Hold the folder against our own model; raises `ExportDiffers`."""
+    import torch
+    from transformers import MarianMTModel, MarianTokenizer
+    from transformers.utils import logging
+
+    shown: bool = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model: Any = MarianMTModel.from_pretrained(out, local_files_only=True)
+        tokenizer = MarianTokenizer.from_pretrained(out, local_files_only=True)
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    largest = 0.0
+    texts = []
+    for part in _of_one_limit(references):
+        inputs = tokenizer([one.sentence for one in part], return_tensors="pt", padding=True)
+        batch = Batch.from_ids([(one.source, one.target) for one in part])
+        if not torch.equal(inputs["input_ids"], batch.source):
+            raise ExportDiffers(f"Marian's tokeniser makes other tokens of sentences such as {part[0].sentence!r}")
+        with torch.inference_mode():
+            logits = model(**inputs, decoder_input_ids=batch.target_input).logits
+            found = model.generate(**inputs, num_beams=1, early_stopping=False, max_length=part[0].limit + 1)
+        largest = max(largest, largest_difference(logits, our_logits(loaded.model, batch), batch.target_output != PAD))
+        texts += tokenizer.batch_decode(found, skip_special_tokens=True)
+    # Marian's tokeniser strips what it decodes.
+    ordered = [dataclasses.replace(one, text=one.text.strip()) for part in _of_one_limit(references) for one in part]
+    check_texts(ordered, texts)
+    return Verified(len(references), largest)
+
+
+def _of_one_limit(references: list[Reference]) -> list[list[Reference]]:
+    """Batches whose translations may be of one length: transformers has one limit for a batch."""
+    limits = sorted({one.limit for one in references})
+    groups = [[one for one in references if one.limit == limit] for limit in limits]
+    return [group[first : first + BATCH] for group in groups for first in range(0, len(group), BATCH)]
