@@ -1,84 +1,18 @@
 """Greedy and beam search against brute force and a plain reference, on a toy whose every word depends on all before."""
 
-import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
+from tests.decoding.toy import WORDS, Histories, Toy, brute_force, same
 from transformer_cli.decoding.beam import beam_search
 from transformer_cli.decoding.greedy import greedy_search
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
-
-VOCABULARY = 7
-WORDS = (UNK, 4, 5, 6)
-
-
-@dataclass(frozen=True)
-class Histories:
-    """The toy's cache: for each row its sentence and its tokens so far."""
-
-    sentences: Tensor  # (N,)
-    tokens: Tensor  # (N, t)
-
-    def select(self, rows: Tensor) -> "Histories":
-        return Histories(self.sentences[rows], self.tokens[rows])
-
-
-@dataclass
-class Toy:
-    """Log-probabilities by a random table over sentence, position, last word and a sum of all words before."""
-
-    seed: int
-    sentences: int
-    sharpness: float = 2.0
-    rows: list[int] = field(default_factory=list)  # of each step taken
-
-    def __post_init__(self) -> None:
-        generator = torch.Generator().manual_seed(self.seed)
-        shape = (self.sentences, 8, VOCABULARY, 5, VOCABULARY)
-        logits = self.sharpness * torch.randn(shape, generator=generator, dtype=torch.float64)
-        logits[..., [PAD, BOS]] = -torch.inf
-        self.table = logits.log_softmax(dim=-1)
-
-    def start(self) -> Histories:
-        every = torch.arange(self.sentences)
-        return Histories(every, torch.zeros(self.sentences, 0, dtype=torch.long))
-
-    def step(self, tokens: Tensor, cache: Histories) -> tuple[Tensor, Histories]:
-        self.rows.append(len(tokens))
-        history = torch.cat([cache.tokens, tokens[:, None]], dim=1)
-        places = torch.arange(1, history.size(1) + 1)
-        mixed = (history * places).sum(dim=1) % 5
-        return self.table[cache.sentences, history.size(1) % 8, tokens, mixed], Histories(cache.sentences, history)
-
-    def log_probs(self, sentence: int, ids: Sequence[int]) -> list[float]:
-        """What the model gives every token after <s> and these ids."""
-        history = torch.tensor([[BOS, *ids[:-1]]]) if ids else torch.zeros(1, 0, dtype=torch.long)
-        last = torch.tensor([ids[-1] if ids else BOS])
-        values: list[float] = self.step(last, Histories(torch.tensor([sentence]), history))[0][0].tolist()
-        return values
-
-    def forced(self, sentence: int, ids: Sequence[int]) -> float:
-        """Σ log p of ids, `</s>` among them if it is to count."""
-        return sum(self.log_probs(sentence, ids[:place])[token] for place, token in enumerate(ids))
-
-
-def brute_force(toy: Toy, sentence: int, limit: int, options: SearchOptions) -> list[tuple[float, list[int]]]:
-    """Every text there can be: shorter than the limit with `</s>`, or as long as the limit. Best first."""
-    found = []
-    for length in range(1, limit + 1):
-        for words in itertools.product(WORDS, repeat=length):
-            ids = [*words] if length == limit else [*words, EOS]
-            found.append((toy.forced(sentence, ids) / options.penalty(length), [*words]))
-    return sorted(found, key=lambda one: -one[0])
+from transformer_cli.text.vocabulary import BOS, EOS
 
 
 def reference_beam(toy: Toy, sentence: int, limit: int, options: SearchOptions, stop: bool) -> list[Hypothesis]:
@@ -103,13 +37,6 @@ def reference_beam(toy: Toy, sentence: int, limit: int, options: SearchOptions, 
         if stop and len(ended) >= size:
             break
     return sorted(ended, key=lambda one: -one.score)[: options.n_best]
-
-
-def same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
-    assert [one.ids for one in found] == [one.ids for one in expected]
-    assert [one.ended for one in found] == [one.ended for one in expected]
-    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-12)
-    assert [one.log_probability for one in found] == pytest.approx([o.log_probability for o in expected], abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["average", "gnmt"])

@@ -28,7 +28,7 @@ def proposer(tables: PatternTables) -> Propose[Restricted[CacheT]]:
     def propose(state: BeamState, log_probs: Tensor, cache: Restricted[CacheT], count: int) -> Candidates:
         width, said = state.log_probability.size(1), cache.said
         needs = tables.needs(said)  # (B·W, 1 + L)
-        advancing = needs < tables.need(said)[:, None]
+        advancing = tables.advancing(said, needs)
         total, tokens, origins = gather_candidates(state, log_probs, tables.letters, advancing[:, 1:], count)
         places = origins * needs.size(1) + tables.letter_of[tokens]
         bank = needs.view(-1, width * needs.size(1)).gather(1, places)  # (B, C)

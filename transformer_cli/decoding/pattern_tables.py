@@ -56,6 +56,7 @@ class PatternTables:
             [[len(sequence) + automaton.gap for sequence in automaton.required] for automaton in automatons]
         )[kinds]
         self.costs = costs.to(device)  # (B, P) tokens of each required sequence, the gap before it among them
+        self.gaps = torch.tensor([one.gap for one in patterns], device=device)  # (B,)
         self.start_nodes = starts[kinds].to(device)  # (B,)
         self.counts = counts.to(device)  # (B, P)
 
@@ -80,6 +81,15 @@ class PatternTables:
         nodes = self.links[said.nodes]  # (N, 1 + L)
         left = (said.left[:, None, :] - self.met[nodes]).clamp(min=0)  # (N, 1 + L, P)
         return self._need(nodes, left, self.costs[said.sentences][:, None, :])
+
+    def advancing(self, said: Said, needs: Tensor) -> Tensor:
+        """Which letters bring a row nearer to having said all. `needs` (N, 1 + L) → (N, 1 + L)"""
+        return needs < self.need(said)[:, None]
+
+    def begun(self, said: Said) -> Tensor:
+        """How many tokens a row has said of the required sequence that it is in the middle of. → (N,)"""
+        whole = (said.left * self.costs[said.sentences]).sum(dim=1)
+        return whole - self.need(said) - self.gaps[said.sentences]
 
     def _need(self, nodes: Tensor, left: Tensor, costs: Tensor) -> Tensor:
         return (left * costs).sum(dim=-1) - self.saved[nodes].masked_fill(left == 0, 0).amax(dim=-1)

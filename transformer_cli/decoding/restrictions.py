@@ -2,7 +2,8 @@
 
 What is not allowed gets the log-probability -inf; all else keeps the model's own. Where restrictions together would
 leave a row no token at all, the later in this list gives way for that step: prefix, forbidden, required, no repeated
-n-gram, minimum length. Shapes: N rows, V vocabulary, t tokens so far, L letters and P sequences as in `pattern_tables`.
+n-gram (but what is required may repeat), minimum length. Shapes: N rows, V vocabulary, t tokens so far, L letters and P
+sequences as in `pattern_tables`.
 """
 
 from collections.abc import Sequence
@@ -84,34 +85,31 @@ class Restrictions:
         some = forbid_empty(log_probs) if position == 0 else log_probs
         if len(tables.letters):
             some = tables.without_forbidden(some, said)
-        advancing: Tensor | None = None  # (N, 1 + L)
-        if tables.sequences:
-            needs = tables.needs(said)
-            advancing = needs < tables.need(said)[:, None]
-            some = _unless_nothing(some, self._with_required(some, position, said, needs, advancing))
+        needs = tables.needs(said) if tables.sequences else None  # (N, 1 + L)
+        if needs is not None:
+            some = _unless_nothing(some, self._in_time(some, position, said, needs))
         if self.no_repeat_ngram:
             fresh = without_repeated(some, history, self.no_repeat_ngram)
-            if advancing is not None:  # what is required may repeat
-                fresh = torch.where(advancing[:, tables.letter_of], some, fresh)
+            if needs is not None:  # what is required may repeat
+                inside = tables.begun(said) >= self.no_repeat_ngram - 1  # (N,)
+                demanded = inside[:, None] & tables.advancing(said, needs)
+                fresh = torch.where(demanded[:, tables.letter_of], some, fresh)
             some = _unless_nothing(some, fresh)
+        if needs is not None and self.urgent and position >= self.min_length:
+            calm = (said.left == 0).all(dim=1) | (log_probs.argmax(dim=1) != EOS)  # (N,)
+            some = _unless_nothing(some, tables.only(some, calm[:, None] | tables.advancing(said, needs)))
         if position < self.min_length:
             some = _unless_nothing(some, forbid_empty(some))
-        return (
-            begun(some, log_probs, self.prefixes[said.sentences, position])
-            if position < self.prefixes.size(1)
-            else some
-        )
+        if position < self.prefixes.size(1):
+            some = begun(some, log_probs, self.prefixes[said.sentences, position])
+        return some
 
-    def _with_required(self, log_probs: Tensor, position: int, said: Said, needs: Tensor, advancing: Tensor) -> Tensor:
-        """No end before all is said, and no token that takes the room of what must still come."""
-        lacking = (said.left > 0).any(dim=1)  # (N,)
-        ending = log_probs[:, EOS].masked_fill(lacking, -torch.inf)
+    def _in_time(self, log_probs: Tensor, position: int, said: Said, needs: Tensor) -> Tensor:
+        """No end before all that is required is said, and no token that takes the room of what must still come."""
+        ending = log_probs[:, EOS].masked_fill((said.left > 0).any(dim=1), -torch.inf)
         some = log_probs.index_copy(1, torch.tensor([EOS], device=log_probs.device), ending[:, None])
         if position >= self.tight_from:
             some = self.tables.only(some, needs <= (self.limits[said.sentences] - position - 1)[:, None])
-        if self.urgent and position >= self.min_length:
-            calm = ~lacking | (log_probs.argmax(dim=1) != EOS)
-            some = self.tables.only(some, advancing | calm[:, None])
         return some
 
 
