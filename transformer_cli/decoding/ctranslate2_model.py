@@ -133,11 +133,11 @@ class _Weights:
         self._folder = loaded.folder
 
     def take(self, name: str) -> Array:
-        """A tensor, in float32; `UserError` where the model has none of that name."""
+        """A tensor's copy (quantization changes it), in float32; `UserError` where the model has none of that name."""
         if name not in self._tensors:
             raise self._refusal(f"it has no {name}")
         self._left.discard(name)
-        array: Array = self._tensors[name].detach().to("cpu", torch.float32).numpy()
+        array: Array = self._tensors[name].detach().to("cpu", torch.float32, copy=True).numpy()
         return array
 
     def linear(self, spec: Any, *names: str) -> None:

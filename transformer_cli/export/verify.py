@@ -1,18 +1,28 @@
-"""The sentences that an exported model is checked with, and the check: the same translations as our own engine's.
+"""The sentences that an exported model is checked with, and the check of a CTranslate2 model against our own engine.
 
-Called by the exports; `tfm export --verify`, which is the default.
+Called by the exports; `tfm export --verify`, which is the default. `reference` has the checks of the other formats.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.text.lines import read_lines
 
+if TYPE_CHECKING:
+    from transformer_cli.checkpoint import LoadedModel
+    from transformer_cli.decoding.engine import Engine
+    from transformer_cli.decoding.options import Hypothesis, SearchOptions
+
 SENTENCES = 1000  # the most that are translated
+BATCH = 50  # of them at a time
+LEAST_IDENTICAL = 0.995  # of the translations of a float32 model
+LARGEST_DIFFERENCE = 1e-3  # of a score, by forced decoding of the same translation
+LEAST_CHRF = 95.0  # between the translations of a reduced model and those of our own
 
 
 def verification_sentences(config: Config, path: Path | None) -> list[str]:
@@ -38,3 +48,108 @@ def verification_sentences(config: Config, path: Path | None) -> list[str]:
 def _configured(config: Config) -> Iterator[str]:
     corpus = open_corpus(config.data.valid, config.data.source_language, config.data.target_language)
     return (source for source, _ in corpus.pairs())
+
+
+def verify_ctranslate2(folder: Path, loaded: "LoadedModel", sentences: Sequence[str], quantization: str | None) -> str:
+    """Translate with both engines, greedily and with beams; a sentence says how alike they are.
+
+    Raises `ExportDiffers` where a float32 model gives fewer than LEAST_IDENTICAL of the same translations or other
+    scores for them, or a reduced one translations of less than LEAST_CHRF.
+    """
+    from ctranslate2 import get_supported_compute_types
+
+    from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
+    from transformer_cli.decoding.torch_engine import TorchEngine
+
+    ours = TorchEngine(loaded.model)
+    wanted = quantization or "float32"
+    compute_type = wanted if wanted in get_supported_compute_types("cpu") else "default"
+    exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, strict=True)
+    batches = _batches(loaded, sentences, ours.max_source_length)
+    told = []
+    for name, options in _searches(loaded):
+        theirs, own = (_translations(engine, batches, options) for engine in (exported, ours))
+        if quantization is None:
+            alike = _compare_exactly(name, batches, theirs, own, exported, options)
+        else:
+            alike = _compare_roughly(name, theirs, own, loaded)
+        told.append(f"{name} {alike}")
+    return f"verified with {sum(map(len, batches)):,} sentences: {'; '.join(told)}"
+
+
+def _batches(loaded: "LoadedModel", sentences: Sequence[str], longest: int | None) -> list[list[list[int]]]:
+    """Source ids, longest first. Sentences too long for one piece are left out: only tfm cuts them."""
+    most = min(loaded.config.data.max_length, longest or loaded.config.data.max_length)
+    encoded = (loaded.codecs.source.encode(sentence) for sentence in sentences)
+    kept = sorted((ids for ids in encoded if 0 < len(ids) <= most), key=len, reverse=True)
+    if not kept:
+        raise UserError(f"no sentence to verify with is of 1 to {most} tokens; give others with --sentences FILE")
+    return [kept[start : start + BATCH] for start in range(0, len(kept), BATCH)]
+
+
+def _searches(loaded: "LoadedModel") -> list[tuple[str, "SearchOptions"]]:
+    """Both ways to search, but for what only the torch engine has."""
+    from transformer_cli.decoding.options import SearchOptions
+
+    decoding = loaded.config.decoding
+    room = (len(loaded.codecs.target.vocabulary) - 4) // 2  # in a vocabulary of a test
+    beam = max(1, min(decoding.beam_size if decoding.beam_size > 1 else 5, room))
+    greedy = SearchOptions.from_config(decoding, method="greedy", stopping="first")
+    return [
+        ("greedy", greedy),
+        (f"beam {beam}", SearchOptions.from_config(decoding, beam_size=beam, stopping="first")),
+    ]
+
+
+def _translations(
+    engine: "Engine", batches: Sequence[list[list[int]]], options: "SearchOptions"
+) -> list[list["Hypothesis"]]:
+    """The best hypothesis of each source, batch by batch."""
+    return [[found[0] for found in engine.search(batch, options)] for batch in batches]
+
+
+def _compare_exactly(
+    name: str,
+    batches: Sequence[list[list[int]]],
+    found: Sequence[list["Hypothesis"]],
+    expected: Sequence[list["Hypothesis"]],
+    exported: "Engine",
+    options: "SearchOptions",
+) -> str:
+    """Of a float32 model: as good as all translations are the same, and the model scores them alike."""
+    from transformer_cli.export.reference import ExportDiffers
+
+    same, total, largest = 0, 0, 0.0
+    for batch, theirs, ours in zip(batches, found, expected, strict=True):
+        forced = exported.score(batch, [one.ids for one in ours])
+        for row, one, other in zip(forced, theirs, ours, strict=True):
+            same += one.ids == other.ids
+            total += 1
+            score = sum(row if other.ended else row[:-1]) / options.penalty(len(other.ids))
+            largest = max(largest, abs(score - other.score))
+    if not largest <= LARGEST_DIFFERENCE:
+        raise ExportDiffers(
+            f"a score of the exported model ({name}) is off by {largest:.1e}, over {LARGEST_DIFFERENCE}"
+        )
+    if same < LEAST_IDENTICAL * total:
+        raise ExportDiffers(f"{total - same} of {total} translations of the exported model ({name}) are other ones")
+    return f"{same / total:.1%} the same, scores within {largest:.0e}"
+
+
+def _compare_roughly(
+    name: str, found: Sequence[list["Hypothesis"]], expected: Sequence[list["Hypothesis"]], loaded: "LoadedModel"
+) -> str:
+    """Of a model with reduced weights: the translations are much alike."""
+    from transformer_cli.evaluation.metrics import corpus_metric
+    from transformer_cli.export.reference import ExportDiffers
+
+    theirs, ours = (
+        [loaded.codecs.target.decode(one.ids) for batch in side for one in batch] for side in (found, expected)
+    )
+    chrf = corpus_metric("chrf", theirs, [ours], loaded.config.data.target_language).score
+    if not chrf >= LEAST_CHRF:
+        raise ExportDiffers(
+            f"the translations of the exported model ({name}) are too different: chrF {chrf:.1f} between both, less "
+            f"than {LEAST_CHRF:.0f}"
+        )
+    return f"chrF {chrf:.1f} between both"
