@@ -16,6 +16,7 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.alignment import own_sources
 from transformer_cli.decoding.engine import SearchBatch
 from transformer_cli.decoding.greedy import wide
+from transformer_cli.decoding.lean_decoder import LeanDecoder
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.sampling import Key
 from transformer_cli.decoding.search import StepModel, parts, search
@@ -56,6 +57,7 @@ class TorchEngine:
     def __init__(self, model: Transformer, device: torch.device | str = "cpu") -> None:
         self.model = model.to(device)
         self.device = torch.device(device)
+        self._decoder = LeanDecoder(self.model)
         self.vocabulary_size = model.generator.projection.out_features
         decoder = model.decoder.modules()
         self.attention_heads = sum(module.heads for module in decoder if isinstance(module, MultiHeadAttention))
@@ -168,8 +170,8 @@ class TorchEngine:
 
     def _step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
         """The pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
-        output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder)
-        log_probs = self.model.generator(output, cache.source)[:, -1]  # (N, V)
+        output = self._decoder.step(tokens, cache.source_mask, cache.decoder)
+        log_probs = self.model.generator(output, cache.source)[:, 0]  # (N, V)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
         return log_probs, replace(cache, decoder=output.cache)
 

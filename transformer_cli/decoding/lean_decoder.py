@@ -1,0 +1,128 @@
+"""`model.decode` for one position and nothing else: the same arithmetic as plain calls on the model's own weights.
+
+One row at a time, half of a step is not arithmetic but the way to it: modules called, attributes looked up, masks and
+shapes seen to that one position does not need. `TorchEngine` takes it for its steps; a test holds the two equal.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, scaled_dot_product_attention
+
+from transformer_cli.model.attention import MultiHeadAttention
+from transformer_cli.model.cache import DecoderCache, KeysValues
+from transformer_cli.model.decoder import DecoderOutput
+from transformer_cli.model.layers import DecoderLayer, FeedForward, Residual
+from transformer_cli.model.transformer import Transformer
+
+Product = tuple[Tensor, Tensor | None]  # weight, bias
+Change = Callable[[Tensor], Tensor]
+
+
+class Attention(NamedTuple):
+    """An attention layer's weights."""
+
+    heads: int
+    query: Product
+    key_value: Product
+    output: Product
+
+
+class Layer(NamedTuple):
+    """A decoder layer's parts, and the norms around them: those that come before a part are None in post-norm."""
+
+    enter: tuple[Change, Change, Change]
+    self_attention: Attention
+    cross_attention: Attention
+    feed_forward: Change
+    leave: tuple[Change, Change, Change]
+
+
+class LeanDecoder:
+    """A model's decoder in evaluation mode. Holds the model's own parameters, so what these learn it knows."""
+
+    def __init__(self, model: Transformer) -> None:
+        embedding = model.target_embedding
+        self._table, self._scale = embedding.tokens.table.weight, embedding.tokens.scale
+        self._positions = embedding.positions
+        self._layers = [_unpack(layer) for layer in cast(Iterable[DecoderLayer], model.decoder.layers)]
+        norm = model.decoder.norm
+        self._norm = _norm(norm) if isinstance(norm, nn.LayerNorm) else _same
+
+    def step(self, tokens: Tensor, source_mask: Tensor, cache: DecoderCache) -> DecoderOutput:
+        """Tokens (N,) that follow what the cache holds, mask (M, 1, 1, S) → hidden (N, 1, D), grown cache."""
+        position = self._positions(cache.length, 1)  # (1, D)
+        states = torch.add(position, torch.embedding(self._table, tokens), alpha=self._scale)  # (N, D)
+        decoded = []
+        for layer, before, memory in zip(self._layers, cache.decoded, cache.memory, strict=True):
+            seen = layer.enter[0](states)
+            so_far = _append(before, layer.self_attention, seen)
+            states = layer.leave[0](states + _attend(layer.self_attention, seen, so_far, None))
+            seen = layer.enter[1](states)
+            states = layer.leave[1](states + _attend(layer.cross_attention, seen, memory, source_mask))
+            states = layer.leave[2](states + layer.feed_forward(layer.enter[2](states)))
+            decoded.append(so_far)
+        grown = DecoderCache(tuple(decoded), cache.memory, cache.length + 1)
+        return DecoderOutput(self._norm(states)[:, None], grown)
+
+
+def _append(before: KeysValues | None, attention: Attention, seen: Tensor) -> KeysValues:
+    """What was decoded before, then the keys and values of the states (N, D) seen now."""
+    both = linear(seen, *attention.key_value).view(len(seen), 2, 1, -1)  # (N, 2, 1, H·d)
+    if before is not None:
+        both = torch.cat([before.both, both], dim=2)
+    return KeysValues(both, attention.heads)
+
+
+def _attend(attention: Attention, seen: Tensor, keys_values: KeysValues, mask: Tensor | None) -> Tensor:
+    """`MultiHeadAttention` from states (N, D); N / M rows in a row share each of M rows of keys and values. → (N, D)"""
+    keys, values = keys_values.split()  # (M, H, S, d) each
+    query = linear(seen, *attention.query).view(len(keys), -1, attention.heads, keys.size(3)).transpose(1, 2)
+    mixed = scaled_dot_product_attention(query, keys, values, mask)  # (M, H, N/M, d)
+    return linear(mixed.transpose(1, 2).reshape(len(seen), -1), *attention.output)
+
+
+def _unpack(layer: DecoderLayer) -> Layer:
+    residuals = (layer.self_attention_residual, layer.cross_attention_residual, layer.feed_forward_residual)
+    enter, leave = zip(*map(_around, residuals), strict=True)
+    return Layer(
+        cast(tuple[Change, Change, Change], enter),
+        _attention(layer.self_attention),
+        _attention(layer.cross_attention),
+        _feed_forward(layer.feed_forward),
+        cast(tuple[Change, Change, Change], leave),
+    )
+
+
+def _around(residual: Residual) -> tuple[Change, Change]:
+    """What comes before a sub-layer, and what after its addition."""
+    norm = _norm(residual.norm)
+    return (norm, _same) if residual.pre else (_same, norm)
+
+
+def _attention(module: MultiHeadAttention) -> Attention:
+    products = (_product(part) for part in (module.query, module.key_value, module.output))
+    return Attention(module.heads, *products)
+
+
+def _feed_forward(module: nn.Module) -> Change:
+    """The plain one as three calls; others as they are."""
+    if not isinstance(module, FeedForward):
+        return module
+    inner, outer, activation = _product(module.inner), _product(module.outer), module.activation
+    return lambda states: linear(activation(linear(states, *inner)), *outer)
+
+
+def _product(module: nn.Linear) -> Product:
+    return module.weight, module.bias
+
+
+def _norm(module: nn.LayerNorm) -> Change:
+    shape, weight, bias, epsilon = list(module.normalized_shape), module.weight, module.bias, module.eps
+    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
+
+
+def _same(states: Tensor) -> Tensor:
+    return states
