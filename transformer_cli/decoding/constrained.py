@@ -14,12 +14,15 @@ from transformer_cli.decoding.pattern_tables import PatternTables
 from transformer_cli.decoding.patterns import Patterns
 from transformer_cli.decoding.restrictions import Restricted
 
+FEW = 4  # beams more or less do not matter
 OWN = 2  # of each beam, so many of its likeliest continuations are candidates
 
 
 def beams_for(patterns: Patterns, beam_size: int) -> int:
-    """How many beams a sentence needs, so that every bank has one: a multiple of the beam size."""
-    return -(-(patterns.worst + 1) // beam_size) * beam_size
+    """How many beams a sentence needs so that every bank has one; rounded up, so that like sentences go together."""
+    banks = patterns.worst + 1
+    size = max(beam_size, FEW)
+    return beam_size if banks <= beam_size else -(-banks // size) * size
 
 
 def proposer(tables: PatternTables) -> Propose[Restricted[CacheT]]:
