@@ -1,5 +1,6 @@
 """A MarianMTModel folder is the same function as our own model, and reads and writes text as we do."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,9 @@ def exported(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -
     def get(variant: str) -> Path:
         if variant not in made:
             out = tmp_path_factory.mktemp("huggingface") / "below" / "marian"
-            verified = export_huggingface(checkpoint(**VARIANTS[variant]), out)
-            assert verified is not None
-            assert verified.sentences >= 100
+            told = export_huggingface(checkpoint(**VARIANTS[variant]), out)
+            assert told is not None
+            assert re.fullmatch(r"verified with 1\d\d sentences: .*, logits within \d\.\de-0[5-9]", told)
             made[variant] = out
         return made[variant]
 
@@ -226,3 +227,11 @@ def test_greedy_texts_are_the_translators(checkpoint: Checkpoint, exported: Call
             )
         expected = translator.codecs.target.decode(ids).strip()
         assert tokenizer.decode(found[0], skip_special_tokens=True) == expected
+
+
+def test_without_a_sentence_that_fits_there_is_no_check(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    sentences = tmp_path / "long"
+    sentences.write_text("ja " * 200 + "\n")
+    with pytest.raises(UserError, match="no sentence to verify with"):
+        export_huggingface(checkpoint(), tmp_path / "out", sentences=sentences)
+    assert [path.name for path in tmp_path.iterdir()] == ["long"]

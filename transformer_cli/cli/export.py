@@ -82,23 +82,24 @@ def export(
     folder = find_model(model)
     RunFolder(out).check_writable()
 
+    told: str | None = None  # how the export stood its check
     if format_ == Format.CTRANSLATE2:
         from transformer_cli.export.ctranslate2 import export_ctranslate2
 
         told = export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
-        if told and not quiet:
-            note(told)
     elif format_ == Format.ONNX:
         from transformer_cli.export.onnx import export_onnx
 
-        export_onnx(folder, out, verify=verify, sentences=sentences)
+        told = export_onnx(folder, out, verify=verify, sentences=sentences)
     elif format_ == Format.HUGGINGFACE:
         from transformer_cli.export.huggingface import export_huggingface
 
-        export_huggingface(folder, out, verify=verify, sentences=sentences)
+        told = export_huggingface(folder, out, verify=verify, sentences=sentences)
     elif format_ == Format.SAFETENSORS:
         from transformer_cli.export.safetensors import export_safetensors
 
         export_safetensors(folder, out, verify=verify)
+    if told and not quiet:
+        note(told)
     if not quiet:
         note(f"exported {folder.name} to {out}")

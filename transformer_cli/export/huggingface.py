@@ -22,12 +22,12 @@ from transformer_cli.export.reference import (
     BATCH,
     ExportDiffers,
     Reference,
-    Verified,
     check_texts,
     greedy_references,
     largest_difference,
     our_logits,
     silent,
+    verified,
 )
 from transformer_cli.export.verify import verification_sentences
 from transformer_cli.publishing import publish
@@ -40,14 +40,12 @@ POSITIONS = 1024  # rows of the table of sinusoids, at least
 INSTALL = "pip install 'transformer-cli[huggingface]'"
 
 
-def export_huggingface(
-    folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None
-) -> Verified | None:
+def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None) -> str | None:
     """Publish as `out` a checkpoint as `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained` load it.
 
     `verify` loads it with transformers and translates `sentences` (else the first ones of `data.valid`) greedily: the
     same tokens go in, the same texts come out. Raises `UserError` before anything is written, where the model has a
-    part that Marian lacks, and `ExportDiffers` with nothing left.
+    part that Marian lacks, and `ExportDiffers` with nothing left. Tells how the check went.
     """
     loaded = load_model(folder)
     check_expressible(loaded.config)
@@ -58,18 +56,18 @@ def export_huggingface(
     if verify:
         given = verification_sentences(loaded.config, sentences)
         references = greedy_references(loaded, [sentence for sentence in given if _reads_alike(sentence)])
-    verified = None
+    told = None
 
     def write(temporary: Path) -> None:
-        nonlocal verified
+        nonlocal told
         _write(loaded, folder, temporary)
         if verify:
             with silent():
-                verified = _verify(loaded, temporary, references)
+                told = _verify(loaded, temporary, references)
 
     RunFolder(out.parent).create()
     publish(out, write)
-    return verified
+    return told
 
 
 def check_expressible(config: Config) -> None:
@@ -193,7 +191,7 @@ def _tokenizer_config(config: Config) -> dict[str, Any]:
 # --- verifying ----------------------------------------------------------------------------------------------------
 
 
-def _verify(loaded: LoadedModel, out: Path, references: list[Reference]) -> Verified:
+def _verify(loaded: LoadedModel, out: Path, references: list[Reference]) -> str:
     """Hold the folder against our own model; raises `ExportDiffers`."""
     import torch
     from transformers import MarianMTModel, MarianTokenizer
@@ -222,7 +220,7 @@ def _verify(loaded: LoadedModel, out: Path, references: list[Reference]) -> Veri
     # Marian's tokeniser strips what it decodes.
     ordered = [dataclasses.replace(one, text=one.text.strip()) for part in _of_one_limit(references) for one in part]
     check_texts(ordered, texts)
-    return Verified(len(references), largest)
+    return verified(references, largest)
 
 
 def _of_one_limit(references: list[Reference]) -> list[list[Reference]]:

@@ -22,12 +22,12 @@ from transformer_cli.export.onnx_runner import OnnxModel
 from transformer_cli.export.reference import (
     BATCH,
     Reference,
-    Verified,
     check_texts,
     greedy_references,
     largest_difference,
     our_logits,
     silent,
+    verified,
 )
 from transformer_cli.export.verify import verification_sentences
 from transformer_cli.publishing import publish
@@ -39,13 +39,13 @@ POSITIONS = 1024  # rows of the table of sinusoids, at least
 INSTALL = "pip install 'transformer-cli[onnx]'"
 
 
-def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None) -> Verified | None:
+def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None) -> str | None:
     """Publish as `out` a checkpoint's graphs `encoder.onnx` and `decoder.onnx`, what a program needs beside them, and a
     README.md that names every input and output.
 
     `verify` runs both with onnxruntime over `sentences` (else the first ones of `data.valid`): logits within 1e-4 of
     torch's, the same greedy translations. Raises `UserError` before anything is written, and
-    `ExportDiffers` with nothing left.
+    `ExportDiffers` with nothing left. Tells how the check went.
     """
     for package in ("onnx", "onnxscript", *["onnxruntime"] * verify):
         if find_spec(package) is None:
@@ -55,10 +55,10 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
     references = greedy_references(loaded, verification_sentences(loaded.config, sentences)) if verify else []
     description = describe(loaded)
     sides = ("shared", "shared") if loaded.config.vocabulary.shared else ("source", "target")
-    verified = None
+    told = None
 
     def write(temporary: Path) -> None:
-        nonlocal verified
+        nonlocal told
         with silent():
             _write_graphs(loaded, description, temporary)
         for name in [CONFIG, *vocabulary_files(loaded.config.vocabulary)]:
@@ -67,11 +67,11 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
         (temporary / "config.json").write_text(json.dumps(description, indent=2) + "\n")
         (temporary / "README.md").write_text(readme(description, sides), "utf-8")
         if verify:
-            verified = _verify(loaded, OnnxModel(temporary), references)
+            told = _verify(loaded, OnnxModel(temporary), references)
 
     RunFolder(out.parent).create()
     publish(out, write)
-    return verified
+    return told
 
 
 def describe(loaded: LoadedModel) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _write_graph(graph: torch.nn.Module, inputs: tuple[Any, ...], path: Path, **
     program.save(path)
 
 
-def _verify(loaded: LoadedModel, exported: OnnxModel, references: list[Reference]) -> Verified:
+def _verify(loaded: LoadedModel, exported: OnnxModel, references: list[Reference]) -> str:
     """Hold the graphs against our own model; raises `ExportDiffers`."""
     largest = 0.0
     texts = []
@@ -164,4 +164,4 @@ def _verify(loaded: LoadedModel, exported: OnnxModel, references: list[Reference
         found = exported.greedy([one.source for one in part], [one.limit for one in part])
         texts += [loaded.codecs.target.decode(ids) for ids in found]
     check_texts(references, texts)
-    return Verified(len(references), largest)
+    return verified(references, largest)

@@ -16,6 +16,7 @@ from transformer_cli.checkpoint import LoadedModel
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 
 COMPARED = 200  # sentences, at most
@@ -25,14 +26,6 @@ LARGEST_DIFFERENCE = 1e-4  # of a logit
 
 class ExportDiffers(Exception):
     """The exported model is not the same function: no fault of the user's."""
-
-
-@dataclass(frozen=True)
-class Verified:
-    """How an export stood its check."""
-
-    sentences: int  # greedy translations that are the same text
-    largest_difference: float  # of a logit
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,8 @@ class Reference:
 def greedy_references(loaded: LoadedModel, sentences: Sequence[str]) -> list[Reference]:
     """The first COMPARED sentences with our greedy translations, the longest first.
 
-    Those longer than the model translates in one piece are left out: only tfm cuts them into pieces.
+    Those longer than the model translates in one piece are left out: only tfm cuts them into pieces. Raises
+    `UserError` where none is left.
     """
     engine = TorchEngine(loaded.model)
     longest = min(loaded.config.data.max_length, engine.max_source_length or loaded.config.data.max_length)
@@ -58,6 +52,8 @@ def greedy_references(loaded: LoadedModel, sentences: Sequence[str]) -> list[Ref
     encoded = [(sentence, codecs.source.encode(sentence)) for sentence in sentences]
     short = [pair for pair in encoded if 0 < len(pair[1]) <= longest]
     kept = sorted(short[:COMPARED], key=lambda pair: -len(pair[1]))
+    if not kept:
+        raise UserError(f"no sentence to verify with is of 1 to {longest} tokens; give others with --sentences FILE")
     references = []
     for first in range(0, len(kept), BATCH):
         batch = kept[first : first + BATCH]
@@ -92,6 +88,12 @@ def check_texts(references: Sequence[Reference], texts: Sequence[str]) -> None:
             f"{len(differing)} of {len(references)} sentences are translated differently by the exported model: "
             f"{one.sentence!r} to {text!r}, not {one.text!r}"
         )
+
+
+def verified(references: Sequence[Reference], largest: float) -> str:
+    """What the user is told of a check that went well."""
+    sentences = f"{len(references):,} sentence{'s' * (len(references) > 1)}"
+    return f"verified with {sentences}: greedy translations are identical, logits within {largest:.1e}"
 
 
 @contextlib.contextmanager
