@@ -1,0 +1,235 @@
+"""Where in a translation protected text belongs, by the alignment, and how it is written there. Pure; no torch.
+
+`protecting` calls it. Text is changed at places between tokens only, words whole; a place is a number of characters.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from transformer_cli.text.codec import Tokeniser
+from transformer_cli.text.glossary import capitalised
+from transformer_cli.text.lines import one_line
+from transformer_cli.text.protected import CLOSING, Gap
+from transformer_cli.text.vocabulary import SPECIALS, UNK
+
+_SENTENCE_START = re.compile(r"(?:^|[.!?…]\s+)[\"'“„«(\[¿¡]*\Z")
+
+
+class Output(NamedTuple):
+    """A translation as text and as tokens."""
+
+    text: str
+    places: list[tuple[int, int]]  # where in the text each token stands
+    alignment: list[int]  # for each token the place of its source token
+
+
+class Edit(NamedTuple):
+    """What to write instead of the text from `start` to `end`; a gap's text goes between the two (`start` = `end`)."""
+
+    start: int
+    end: int
+    text: str
+    source: int  # the source token that it belongs to
+    gap: Gap | None = None
+
+
+def token_places(tokens: Sequence[str], text: str, tokeniser: Tokeniser) -> list[tuple[int, int]] | None:
+    """Where in a text each of its tokens stands; None where that cannot be told. The bytes of a character share one."""
+    places: list[tuple[int, int]] = []
+    end = 0
+    while len(places) < len(tokens):
+        run = 1
+        while tokeniser.is_byte(tokens[len(places) + run - 1]) and tokeniser.is_byte((*tokens, "")[len(places) + run]):
+            run += 1
+        known = [token for token in tokens[len(places) : len(places) + run] if token != SPECIALS[UNK]]
+        surface = one_line(tokeniser.join(known)).strip()
+        start = text.find(surface, end)
+        copied = bool(places) and tokens[len(places) - 1] == SPECIALS[UNK]  # what stands for <unk> may be any word
+        if start < 0 or (text[end:start].strip() and not copied):
+            return None
+        if copied:
+            places[-1] = (places[-1][0], end + len(text[end:start].rstrip()))
+        end = start + len(surface)
+        places += [(start if surface else end, end)] * run
+    rest = text[end:].strip()
+    return None if rest and tokens[-1:] != [SPECIALS[UNK]] else places
+
+
+def cuts(output: Output, spaces: bool) -> list[tuple[int, int]]:
+    """Where a gap may go, as (number of tokens before, place): between words and before punctuation.
+
+    spaces: whether the language puts spaces between words; without them every token begins one.
+    """
+    text = output.text
+    found = [(0, 0)]
+    for number, (start, end) in enumerate(output.places[1:], start=1):
+        begins = text[start - 1].isspace() or not spaces
+        punctuation = bool(CLOSING.match(text, start)) and not any(map(str.isalnum, text[start:end]))
+        if start > found[-1][1] and (begins or punctuation):
+            found.append((number, start))
+    return [*found, (len(output.places), len(text))] if output.places else found
+
+
+def gap_places(output: Output, gaps: Sequence[Gap], before: Sequence[int], spaces: bool) -> list[int]:
+    """The place of each gap in the translation; `before` tells how many source tokens stand before each.
+
+    Paired tags go around all that is aligned to what they stood around. Anything else goes where it parts best what
+    is aligned to the words before it from what is aligned to those after it; nearer words weigh more.
+    """
+    allowed = cuts(output, spaces)
+    return [
+        _around(output, allowed, gap, number, before)
+        if gap.partners is not None and (gap.opening or gap.closing)
+        else _between(output, allowed, before[number])
+        for number, gap in enumerate(gaps)
+    ]
+
+
+def _around(output: Output, allowed: Sequence[tuple[int, int]], gap: Gap, number: int, before: Sequence[int]) -> int:
+    """The place of a tag that opens or closes a stretch of text."""
+    assert gap.partners is not None, "no partner to tell where the stretch ends"
+    first = number if gap.opening else gap.partners[0]
+    last = gap.partners[1] if gap.opening else number
+    inside = [place for place, source in enumerate(output.alignment) if before[first] <= source < before[last]]
+    inside = _words(output, inside) or inside
+    if not inside:
+        return _between(output, allowed, before[number])
+    if gap.opening:
+        return max(place for tokens, place in allowed if tokens <= inside[0])
+    return min(place for tokens, place in allowed if tokens > inside[-1])
+
+
+def _between(output: Output, allowed: Sequence[tuple[int, int]], before: int) -> int:
+    """The place that crosses the least alignment; of equals the one that is as far along as in the source."""
+    weights = [
+        (source < before, 1 / (before - source if source < before else source - before + 1))
+        for source in output.alignment
+    ]
+    along = before / (1 + max([*output.alignment, before - 1]))
+
+    def crossed(cut: tuple[int, int]) -> tuple[float, float]:
+        crossing = sum(weight for place, (left, weight) in enumerate(weights) if left != (place < cut[0]))
+        return round(crossing, 9), abs(cut[0] - along * len(weights))
+
+    return min(allowed, key=crossed)[1]
+
+
+def _words(output: Output, tokens: Sequence[int]) -> list[int]:
+    """Those of some tokens that are no mere punctuation."""
+    return [token for token in tokens if any(map(str.isalnum, output.text[slice(*output.places[token])]))]
+
+
+def term_edit(output: Output, translation: str, first: int, last: int, spaces: bool) -> Edit | None:
+    """A term's translation in place of the words aligned to source tokens `first` to `last`; None: there are none."""
+    own = _words(output, [place for place, source in enumerate(output.alignment) if first <= source < last])
+    runs: list[list[int]] = []
+    for token in own:
+        if runs and not output.text[output.places[runs[-1][-1]][1] : output.places[token][0]].strip():
+            runs[-1].append(token)
+        else:
+            runs.append([token])
+    if not runs:
+        return None
+    best = max(runs, key=len)
+    start, end = output.places[best[0]][0], output.places[best[-1]][1]
+    if spaces:  # whole words
+        while start and output.text[start - 1].isalnum():
+            start -= 1
+        while end < len(output.text) and output.text[end].isalnum():
+            end += 1
+    if output.text[start].isupper() and _SENTENCE_START.search(output.text[:start]):
+        translation = capitalised(translation)
+    return Edit(start, end, translation, first)
+
+
+def written(text: str, edits: Sequence[Edit]) -> str:
+    """A translation with edits made; edits that overlap are not allowed. Gaps get the spaces that they had."""
+    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end, _rank(edit.gap)))
+    parts: list[str | Gap] = []
+    end = 0
+    for edit in ordered:
+        assert edit.start >= end, "edits overlap"
+        parts.append(text[end : edit.start])
+        parts.append(edit.text if edit.gap is None else edit.gap)
+        end = edit.end
+    parts.append(text[end:])
+    return _spaced(parts)
+
+
+def _rank(gap: Gap | None) -> int:
+    """At one place, what closes comes first and what opens last."""
+    return 0 if gap is None or gap.closing else 2 if gap.opening else 1
+
+
+def _spaced(parts: Sequence[str | Gap]) -> str:
+    """Stretches of text and gaps as one text."""
+    text = ""
+    last: Gap | None = None  # the gap that `text` ends with
+    for part in parts:
+        if isinstance(part, Gap):
+            stripped = text.rstrip()
+            text = stripped + (_space_before(stripped, last, part) if stripped else "") + part.text
+            last = part
+        elif last is None:
+            text += part
+        elif part.strip():
+            text += _space_after(last, part.lstrip()) + part.lstrip()
+            last = None
+    return text
+
+
+def _space_before(text: str, last: Gap | None, gap: Gap) -> str:
+    if gap.closing or (last is not None and last.opening):
+        return ""
+    if last is not None:
+        touched = not (last.after or gap.before) and last.right and gap.left
+        return "" if touched else gap.before or last.after or " "
+    if gap.before or not gap.left:
+        return gap.before or " "
+    return "" if gap.left.isalnum() or text[-1] == gap.left else " "
+
+
+def _space_after(gap: Gap, text: str) -> str:
+    if gap.opening:
+        return ""
+    if CLOSING.match(text):
+        return ""
+    if gap.after or not gap.right:
+        return gap.after or " "
+    return "" if gap.right.isalnum() or text[0] == gap.right else " "
+
+
+def with_gaps(tokens: Sequence[str], gaps: Sequence[Gap], before: Sequence[int]) -> list[str]:
+    """A source's tokens with each gap's text as one token more."""
+    found = list(tokens)
+    for gap, place in reversed(list(zip(gaps, before, strict=True))):
+        found.insert(place, gap.text)
+    return found
+
+
+def tokens_written(
+    tokens: Sequence[str], output: Output, edits: Sequence[Edit], before: Sequence[int]
+) -> tuple[list[str], list[int]]:
+    """A translation's tokens after edits, each of which is one token, and their alignment to the source `with_gaps`."""
+    waiting = sorted(edits, key=lambda edit: (edit.start, edit.end, _rank(edit.gap)), reverse=True)
+    found: list[str] = []
+    alignment: list[int] = []
+    end = 0  # of the term written last
+    for token, (start, stop), source in zip(
+        [*tokens, None], [*output.places, (len(output.text) + 1,) * 2], [*output.alignment, 0], strict=True
+    ):
+        while waiting and waiting[-1].start <= start:
+            edit = waiting.pop()
+            found.append(edit.text)
+            alignment.append(edit.source if edit.gap is not None else _shifted(edit.source, before))
+            end = max(end, edit.end)
+        if token is not None and (start >= end or stop > end):
+            found.append(token)
+            alignment.append(_shifted(source, before))
+    return found, alignment
+
+
+def _shifted(place: int, before: Sequence[int]) -> int:
+    """The place of a source token once gaps are tokens too."""
+    return place + sum(place >= gap for gap in before)

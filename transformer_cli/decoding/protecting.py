@@ -1,0 +1,293 @@
+"""Translation that leaves protected text alone: URLs, e-mail addresses, placeholders, tags; and a glossary's terms.
+
+Protected text is left out of what the model reads and put back where the alignment says; a term stays, and what is
+aligned to it is replaced. What comes out is verified; a line that fails is translated in pieces. No torch.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from transformer_cli.decoding.demands import TextDemands
+from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.decoding.pieces import WITHOUT_SPACES
+from transformer_cli.decoding.placing import (
+    Edit,
+    Output,
+    gap_places,
+    term_edit,
+    token_places,
+    tokens_written,
+    with_gaps,
+    written,
+)
+from transformer_cli.decoding.stretches import SplitLine, join_stretches, split_line
+from transformer_cli.decoding.translation import Candidate, Translation
+from transformer_cli.decoding.translator import WINDOW, Translator
+from transformer_cli.decoding.windows import batches_by_length
+from transformer_cli.text.glossary import Glossary, occurrences
+from transformer_cli.text.lines import one_line
+from transformer_cli.text.protected import Masked, Span, cut_out, find_spans, is_kept, leave_out
+
+Demanded = Callable[[str], TextDemands]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line to translate that holds protected text."""
+
+    text: str
+    spans: list[Span]
+    masked: Masked  # what the model reads of it; nothing where there is nothing to translate
+    keeps_terms: bool  # whether it reads the glossary's terms too
+
+
+def translate_protected(
+    translator: Translator,
+    lines: Iterable[str],
+    options: SearchOptions | None = None,
+    *,
+    glossary: Glossary | None = None,
+    window: int = WINDOW,
+    alignments: bool = False,
+) -> Iterator[Translation]:
+    """One translation a line, in order, with protected text in it as it is and terms as `glossary` says.
+
+    `Protector` does the same, and tells what it met.
+    """
+    return Protector(translator, glossary).translate_lines(lines, options, window, alignments=alignments)
+
+
+class Protector:
+    """A translator of lines that may hold protected text; other lines it translates as `Translator` does."""
+
+    def __init__(self, translator: Translator, glossary: Glossary | None = None) -> None:
+        self.translator = translator
+        self.glossary = glossary
+        self.protected_lines = 0  # so far
+        self.split_lines = 0  # of them, that had to be translated in pieces
+        language = translator.config.data.target_language
+        self._spaces = language.replace("_", "-").split("-")[0].lower() not in WITHOUT_SPACES
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the lines translated so far, a sentence each."""
+        notes = list(self.translator.notes)
+        if self.split_lines:
+            notes.append(
+                f"{self.split_lines:,} of {self.protected_lines:,} lines with protected text: "
+                "its place could not be told; the text around it was translated in pieces"
+            )
+        return notes
+
+    def translate_lines(
+        self,
+        lines: Iterable[str],
+        options: SearchOptions | None = None,
+        window: int = WINDOW,
+        demands: Demanded | None = None,
+        *,
+        alignments: bool = False,
+    ) -> Iterator[Translation]:
+        """One translation a line, in order; see `Translator.translate_lines`. Each protected text is one token."""
+        options = options or SearchOptions.from_config(self.translator.config.decoding)
+        read: deque[_Line | None] = deque()  # the translator is ahead by these
+        asked: deque[str] = deque()
+
+        def masked() -> Iterator[str]:
+            for text in lines:
+                line = self._open(text, keeps_terms=True)
+                read.append(line)
+                if demands is not None:
+                    asked.append(text)
+                yield text if line is None else line.masked.text
+
+        wanted = None if demands is None else lambda _: demands(asked.popleft())
+        found = self.translator.translate_lines(masked(), options, window, wanted, alignments=alignments)
+        while some := list(islice(found, window)):
+            self._restore([read.popleft() for _ in some], some, options, alignments)
+            yield from some
+
+    def _open(self, text: str, *, keeps_terms: bool) -> _Line | None:
+        """A line without its protected text; None where it has none."""
+        line = one_line(text)
+        spans = find_spans(line, self.glossary)
+        if not spans:
+            return None
+        masked = leave_out(line, spans)
+        if not any(map(str.isalnum, masked.text)):
+            masked = Masked("", [])
+        elif keeps_terms:
+            masked = leave_out(line, [span for span in spans if span.kind != "term"])
+        return _Line(line, spans, masked, keeps_terms)
+
+    def _restore(
+        self, lines: Sequence[_Line | None], found: list[Translation], options: SearchOptions, alignments: bool
+    ) -> None:
+        """Put protected text back into translations, in place; translate again what fails."""
+        held = {place: line for place, line in enumerate(lines) if line is not None}
+        self.protected_lines += len(held)
+        failed = self._put_back(held, found, alignments)
+        without = {
+            place: line
+            for place in failed
+            if any(span.kind == "term" for span in held[place].spans)
+            and (line := self._open(held[place].text, keeps_terms=False)) is not None
+        }
+        if without:
+            texts = [line.masked.text for line in without.values()]
+            again = self.translator.translate_batch(texts, options, alignments=alignments)
+            for place, translation in zip(without, again, strict=True):
+                found[place] = translation
+            still = self._put_back(without, found, alignments)
+            failed = [place for place in failed if place not in without or place in still]
+        if failed:
+            self.split_lines += len(failed)
+            split = self._split([held[place] for place in failed], options, alignments)
+            for place, translation in zip(failed, split, strict=True):
+                found[place] = translation
+
+    def _put_back(self, lines: dict[int, _Line], found: list[Translation], alignments: bool) -> list[int]:
+        """Put protected text back into the translations of some lines, by place; which of them failed."""
+        rows = iter(self._align([found[place] for place in lines]))
+        failed = []
+        for place, line in lines.items():
+            translation = found[place]
+            own = [next(rows) for _ in translation.hypotheses]
+            if not line.masked.text:
+                found[place] = _untranslated(line, alignments)
+                continue
+            before = self._tokens_before(line, [gap.place for gap in line.masked.gaps], translation)
+            kept = [
+                whole
+                for one, row in zip(translation.hypotheses, own, strict=True)
+                if row is not None and (whole := self._whole(line, translation, one, row, before, alignments))
+            ]
+            if kept:
+                source_tokens = with_gaps(translation.source_tokens, line.masked.gaps, before)
+                found[place] = Translation(source_tokens, kept)
+            else:
+                failed.append(place)
+        return failed
+
+    def _whole(
+        self,
+        line: _Line,
+        translation: Translation,
+        candidate: Candidate,
+        alignment: list[int],
+        before: Sequence[int],
+        alignments: bool,
+    ) -> Candidate | None:
+        """A hypothesis with everything protected in it, once; None where that cannot be."""
+        places = token_places(candidate.tokens, candidate.text, self.translator.codecs.target.tokeniser)
+        if not places:
+            return None
+        output = Output(candidate.text, places, alignment)
+        edits = self._terms(line, translation, output)
+        if edits is None:
+            return None
+        gaps = line.masked.gaps
+        for number, (gap, place) in enumerate(zip(gaps, gap_places(output, gaps, before, self._spaces), strict=True)):
+            for term in edits:
+                if term.gap is None and term.start < place < term.end:
+                    place = term.start if gap.opening else term.end
+            edits.append(Edit(place, place, gap.text, before[number] + number, gap))
+        text = written(candidate.text, edits)
+        if not is_kept(text, line.spans):
+            return None
+        tokens, links = tokens_written(candidate.tokens, output, edits, before)
+        return replace(candidate, text=text, tokens=tokens, alignment=links if alignments else None)
+
+    def _terms(self, line: _Line, translation: Translation, output: Output) -> list[Edit] | None:
+        """How to write the glossary's terms that the model has read; None where one of them has no place."""
+        if not line.keeps_terms or self.glossary is None:
+            return []
+        wanted = Counter(span.text for span in line.spans if span.kind == "term")
+        missing = {text for text, count in wanted.items() if occurrences(output.text, [text]) < count}
+        edits: list[Edit] = []
+        for term in self.glossary.find(line.masked.text):
+            if term.translation in missing:
+                first, last = self._tokens_before(line, [term.start, term.end], translation)
+                edit = term_edit(output, term.translation, first, last, self._spaces)
+                if edit is None or any(edit.start < other.end and other.start < edit.end for other in edits):
+                    return None
+                edits.append(edit)
+        return edits
+
+    def _tokens_before(self, line: _Line, places: Sequence[int], translation: Translation) -> list[int]:
+        """How many source tokens stand before each of some places of what the model reads."""
+        encode = self.translator.codecs.source.encode
+        most = len(translation.source_tokens)
+        return [min(most, len(encode(line.masked.text[:place].rstrip()))) for place in places]
+
+    def _align(self, translations: Sequence[Translation]) -> list[list[int] | None]:
+        """The alignment of each hypothesis of each translation; None where the source is too long for one piece."""
+        translator, codecs = self.translator, self.translator.codecs
+        every = [(one.source_tokens, candidate) for one in translations for candidate in one.hypotheses]
+        found = [candidate.alignment for _, candidate in every]
+        most = translator.engine.max_target_length
+        wanted = [
+            place
+            for place, (source, candidate) in enumerate(every)
+            if found[place] is None
+            and 0 < len(source) <= translator.max_length
+            and (most is None or len(candidate.tokens) <= most)
+        ]
+        lengths = [max(len(every[place][0]), len(every[place][1].tokens)) for place in wanted]
+        for batch in batches_by_length(lengths, translator.config.decoding.batch_tokens):
+            rows = [every[wanted[number]] for number in batch]
+            sources = [codecs.source.lookup(source) for source, _ in rows]
+            targets = [codecs.target.lookup(candidate.tokens) for _, candidate in rows]
+            aligned = translator.engine.align(sources, targets, translator.alignment_layer, translator.alignment_heads)
+            for number, row in zip(batch, aligned, strict=True):
+                found[wanted[number]] = row
+        return found
+
+    def _split(self, lines: Sequence[_Line], options: SearchOptions, alignments: bool) -> list[Translation]:
+        """The translations of some lines in pieces: protected text stays where it is."""
+        split = [split_line(line.text, line.spans) for line in lines]
+        one_each = replace(options, n_best=1)
+        texts = [text for one in split for text in one.spoken]
+        parts = iter(self.translator.translate_batch(texts, one_each, alignments=alignments))
+        return [
+            _joined(line, one, [next(parts) for _ in one.spoken], options, alignments)
+            for line, one in zip(lines, split, strict=True)
+        ]
+
+
+def _untranslated(line: _Line, alignments: bool) -> Translation:
+    """A line in which nothing is translated but terms by the glossary."""
+    stretches, fixed = cut_out(line.text, line.spans)
+    text = stretches[0] + "".join(own + rest for own, rest in zip(fixed, stretches[1:], strict=True))
+    links = list(range(len(fixed))) if alignments else None
+    return Translation(list(fixed), [Candidate(text, 0.0, 0.0, list(fixed), links, True)])
+
+
+def _joined(
+    line: _Line, split: SplitLine, parts: Sequence[Translation], options: SearchOptions, alignments: bool
+) -> Translation:
+    """A line from the translations of its stretches."""
+    text = join_stretches(split, [part.text for part in parts])
+    if not is_kept(text, line.spans):  # whatever it was: what is protected matters more
+        return _untranslated(line, alignments)
+    source_tokens: list[str] = []
+    tokens: list[str] = []
+    links: list[int] = []
+    rest = iter(parts)
+    for stretch, fixed in zip(split.stretches, [*split.fixed, None], strict=True):
+        if stretch.text:
+            part = next(rest)
+            links += [len(source_tokens) + place for place in part.alignment or ()]
+            source_tokens += part.source_tokens
+            tokens += part.tokens
+        if fixed is not None:
+            links.append(len(source_tokens))
+            source_tokens.append(fixed)
+            tokens.append(fixed)
+    log_probability = sum(part.hypotheses[0].log_probability for part in parts)
+    score = log_probability / options.penalty(len(tokens))
+    ended = all(part.hypotheses[0].ended for part in parts)
+    best = Candidate(text, score, log_probability, tokens, links if alignments else None, ended)
+    return Translation(source_tokens, [best])

@@ -1,0 +1,220 @@
+"""What a translation must leave alone: URLs, e-mail addresses, placeholders, tags, and a glossary's terms. No torch.
+
+`decoding.protecting` leaves it out of what the model reads, and puts it back.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from transformer_cli.text.glossary import Glossary, occurrences
+
+Kind = Literal["url", "email", "placeholder", "tag", "term"]
+
+# Possessive repeats and disjoint alternatives keep every pattern linear. A URL may hold brackets in pairs; punctuation
+# at its end is the sentence's. A printf conversion is none after a digit ("50%d") or before a letter ("%sth").
+_KINDS: dict[Kind, str] = {
+    "url": r"(?:(?:https?|ftps?|file)://|www\.)(?:[^\s<>\"'“”„«»()]|\([^\s<>\"'()]*+\)|'(?=\w))++",
+    "email": r"(?<![\w.+-])\w[\w.+-]*+@\w[\w-]*+(?:\.\w[\w-]*+)++",
+    "tag": r"<!--.*?-->|</[A-Za-z][\w:.-]*+\s*+>|<[A-Za-z][\w:.-]*+(?=[\s/>])(?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+>",
+    "placeholder": r"\{\{[^{}]*+\}\}|[$#%]\{[^{}\s]++\}|\{[\w.\[\]]*+(?:![rsa])?(?::[^{}\s]*+)?\}"
+    r"|(?<![\d%])%(?:\d++\$|\(\w++\))?[#0+-]*+\d*+(?:\.\d++)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfFgGcrs@](?![A-Za-z])",
+}  # fmt: skip
+_FOUND = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
+_URL_END = ".,;:!?…、。，；！？"
+CLOSING = re.compile(r"[.,;:!?…)\]}”’»、。，；！？]")
+_CLOSERS = dict(zip("([{<\"'“„«»‘「（", ")]}>\"'”“»«’」）", strict=True))
+_TAG_NAME = re.compile(r"</?([A-Za-z][\w:.-]*+)")
+
+
+class Span(NamedTuple):
+    """A protected part of a line."""
+
+    start: int
+    end: int
+    kind: Kind
+    text: str  # as it stands in the translation
+
+
+class Gap(NamedTuple):
+    """Protected text that is left out of a line, and how it stood there: spans that touch are one gap."""
+
+    text: str
+    place: int  # in the line without gaps: how many of its characters stand before
+    before: str  # white space before it …
+    after: str  # … and after it
+    left: str  # the character beside it, if it touches one; "" at white space and at the line's ends
+    right: str
+    opening: bool  # nothing but tags that open, and touching what follows
+    closing: bool
+    partners: tuple[int, int] | None  # of tags: the first and the last gap that holds a tag paired with one of these
+
+
+class Masked(NamedTuple):
+    """A line that the model reads: without its gaps."""
+
+    text: str
+    gaps: list[Gap]
+
+
+def find_spans(line: str, glossary: Glossary | None = None) -> list[Span]:
+    """The protected parts of a line, from left to right; they do not overlap. Where two might, the first one counts."""
+    spans: list[Span] = []
+    for match in _FOUND.finditer(line) if _may_hold(line) else ():
+        kind: Kind = match.lastgroup  # type: ignore[assignment]  # one of the patterns' names
+        text = match[0].rstrip(_URL_END) if kind == "url" else match[0]
+        if text != "www":
+            spans.append(Span(match.start(), match.start() + len(text), kind, text))
+    if glossary is None:
+        return spans
+    taken = [(span.start, span.end) for span in spans]
+    terms = [Span(term.start, term.end, "term", term.translation) for term in glossary.find(line)]
+    spans += [term for term in terms if all(term.end <= start or end <= term.start for start, end in taken)]
+    return sorted(spans)
+
+
+def _may_hold(line: str) -> bool:
+    """Whether a line holds a character without which nothing is protected; most hold none."""
+    return any(sign in line for sign in ("%", "{", "<", "@", "://", "www."))
+
+
+def leave_out(line: str, spans: Sequence[Span]) -> Masked:
+    """The line without spans, and the gaps that they leave. Brackets and quotes tight around a span go with it."""
+    groups = _touching(line, spans)
+    partners = _partners([[span for span in group if span.kind == "tag"] for _, _, group in groups])
+    stretches, gaps, end = [], [], 0
+    for (start, stop, group), pair in zip(groups, partners, strict=True):
+        stretches.append(line[end:start])
+        gaps.append(_gap(line, start, stop, group, pair))
+        end = stop
+    return _join([*stretches, line[end:]], gaps)
+
+
+def _gap(line: str, start: int, end: int, group: Sequence[Span], partners: tuple[int, int] | None) -> Gap:
+    """What a group of spans between two places of a line leaves; its own place is not known yet."""
+    left, right = line[:start], line[end:]
+    before, after = left[len(left.rstrip()) :], right[: len(right) - len(right.lstrip())]
+    sides = {_tag_side(span.text) if span.kind == "tag" else "stands alone" for span in group}
+    return Gap(
+        text=_text(line, start, end, group),
+        place=0,
+        before=before,
+        after=after,
+        left="" if before else left[-1:],
+        right="" if after else right[:1],
+        opening=sides == {"opens"} and bool(right) and not after,
+        closing=sides == {"closes"} and bool(left) and not before,
+        partners=partners,
+    )
+
+
+def _text(line: str, start: int, end: int, group: Sequence[Span]) -> str:
+    """A group's spans as they go to the translation, with the brackets around and between them."""
+    text = ""
+    for span in group:
+        text += line[start : span.start] + span.text
+        start = span.end
+    return text + line[start:end]
+
+
+def _join(stretches: Sequence[str], gaps: Sequence[Gap]) -> Masked:
+    """What stands before, between and after gaps as one text: with a space where there was one at either side of a gap.
+
+    Words do not run together, and no space comes before punctuation.
+    """
+    text = stretches[0].strip()
+    placed: list[Gap] = []
+    spaced = False  # since the last stretch with text in it
+    for gap, stretch in zip(gaps, stretches[1:], strict=True):
+        placed.append(gap._replace(place=len(text)))
+        spaced |= bool(gap.before or gap.after)
+        if part := stretch.strip():
+            between_words = text[-1:].isalnum() and part[0].isalnum()
+            if text and (spaced or between_words) and not CLOSING.match(part):
+                text += " "
+            text += part
+            spaced = False
+    return Masked(text, placed)
+
+
+def cut_out(line: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
+    """What stands before, between and after the groups of a line's spans, as it is; and each group's own text."""
+    stretches, texts, end = [], [], 0
+    for start, stop, group in _touching(line, spans):
+        stretches.append(line[end:start])
+        texts.append(_text(line, start, stop, group))
+        end = stop
+    return [*stretches, line[end:]], texts
+
+
+def _touching(line: str, spans: Sequence[Span]) -> list[tuple[int, int, list[Span]]]:
+    """Spans in groups that touch, each with its start and end, brackets included."""
+    groups: list[tuple[int, int, list[Span]]] = []
+    for span in spans:
+        start, end = span.start, span.end
+        if span.kind not in ("tag", "term"):
+            while start and end < len(line) and _CLOSERS.get(line[start - 1]) == line[end]:
+                start, end = start - 1, end + 1
+        if groups and groups[-1][1] >= start:
+            first, _, group = groups.pop()
+            groups.append((first, end, [*group, span]))
+        else:
+            groups.append((start, end, [span]))
+    return groups
+
+
+def _tag_side(tag: str) -> str:
+    if tag.startswith("</"):
+        return "closes"
+    return "stands alone" if tag.endswith("/>") or tag.startswith("<!") else "opens"
+
+
+def _pairs(tags: Sequence[str]) -> tuple[list[tuple[int, int]], bool]:
+    """Which tags open and close the same, and whether all are well nested (as far as they have partners)."""
+    waiting: list[int] = []
+    pairs: list[tuple[int, int]] = []
+    nested = True
+    for place, tag in enumerate(tags):
+        name = _TAG_NAME.match(tag)
+        if name is None or _tag_side(tag) == "stands alone":
+            continue
+        if _tag_side(tag) == "opens":
+            waiting.append(place)
+            continue
+        same = [other for other in waiting if _TAG_NAME.match(tags[other])[1] == name[1]]  # type: ignore[index]
+        if not same:
+            nested = False
+            continue
+        nested &= same[-1] == waiting[-1]
+        waiting.remove(same[-1])
+        pairs.append((same[-1], place))
+    return pairs, nested and not waiting
+
+
+def _partners(groups: Sequence[Sequence[Span]]) -> list[tuple[int, int] | None]:
+    """For each group the first and the last of the other groups that hold a partner of one of its tags."""
+    numbers = [number for number, group in enumerate(groups) for _ in group]
+    pairs, _ = _pairs([span.text for group in groups for span in group])
+    found: list[list[int]] = [[] for _ in groups]
+    for one, other in pairs:
+        if numbers[one] != numbers[other]:
+            found[numbers[one]].append(numbers[other])
+            found[numbers[other]].append(numbers[one])
+    return [(min(others), max(others)) if others else None for others in found]
+
+
+def is_kept(text: str, spans: Sequence[Span]) -> bool:
+    """Whether a translation holds every span of its source exactly once, nothing more, and tags as well nested.
+
+    A term's translation may stand there more often: the model may call other things so by itself.
+    """
+    found = find_spans(text)
+    fixed = [span for span in spans if span.kind != "term"]
+    if Counter(span.text for span in found) != Counter(span.text for span in fixed):
+        return False
+    tags = [[span.text for span in side if span.kind == "tag"] for side in (fixed, found)]
+    if _pairs(tags[0])[1] and not _pairs(tags[1])[1]:
+        return False
+    terms = Counter(span.text for span in spans if span.kind == "term")
+    return all(occurrences(text, [term]) >= count for term, count in terms.items())
