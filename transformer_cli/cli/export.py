@@ -71,6 +71,7 @@ def export(
     tfm export checkpoints/multi30k_de_en --format ctranslate2 \\
         --quantization int8 --out exported.int8 --sentences valid.de
     """
+    from transformer_cli.export.verify import ExportDiffers
     from transformer_cli.run_folder import RunFolder, find_model
 
     if quantization is not None and format_ != Format.CTRANSLATE2:
@@ -82,24 +83,34 @@ def export(
     folder = find_model(model)
     RunFolder(out).check_writable()
 
-    told: str | None = None  # how the export stood its check
-    if format_ == Format.CTRANSLATE2:
-        from transformer_cli.export.ctranslate2 import export_ctranslate2
-
-        told = export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
-    elif format_ == Format.ONNX:
-        from transformer_cli.export.onnx import export_onnx
-
-        told = export_onnx(folder, out, verify=verify, sentences=sentences)
-    elif format_ == Format.HUGGINGFACE:
-        from transformer_cli.export.huggingface import export_huggingface
-
-        told = export_huggingface(folder, out, verify=verify, sentences=sentences)
-    elif format_ == Format.SAFETENSORS:
-        from transformer_cli.export.safetensors import export_safetensors
-
-        export_safetensors(folder, out, verify=verify)
+    try:
+        told = _write(folder, format_, out, quantization, verify, sentences)
+    except ExportDiffers as error:  # not the user's fault: no UserError
+        note(f"error: {error}; nothing was written")
+        raise typer.Exit(1) from None
     if told and not quiet:
         note(told)
     if not quiet:
         note(f"exported {folder.name} to {out}")
+
+
+def _write(
+    folder: Path, format_: Format, out: Path, quantization: Quantization | None, verify: bool, sentences: Path | None
+) -> str | None:
+    """Export in a format; how the export stood its check, where it was checked."""
+    if format_ == Format.CTRANSLATE2:
+        from transformer_cli.export.ctranslate2 import export_ctranslate2
+
+        return export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
+    if format_ == Format.ONNX:
+        from transformer_cli.export.onnx import export_onnx
+
+        return export_onnx(folder, out, verify=verify, sentences=sentences)
+    if format_ == Format.HUGGINGFACE:
+        from transformer_cli.export.huggingface import export_huggingface
+
+        return export_huggingface(folder, out, verify=verify, sentences=sentences)
+    from transformer_cli.export.safetensors import export_safetensors
+
+    export_safetensors(folder, out, verify=verify)
+    return None

@@ -17,15 +17,12 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import UserError
+from transformer_cli.export.verify import ExportDiffers as ExportDiffers
 from transformer_cli.model.transformer import Transformer
 
 COMPARED = 200  # sentences, at most
 BATCH = 50  # of them at a time
 LARGEST_DIFFERENCE = 1e-4  # of a logit
-
-
-class ExportDiffers(Exception):
-    """The exported model is not the same function: no fault of the user's."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,10 @@ LARGEST_DIFFERENCE = 1e-3  # of a score, by forced decoding of the same translat
 LEAST_CHRF = 95.0  # between the translations of a reduced model and those of our own
 
 
+class ExportDiffers(Exception):
+    """The exported model is not the same function: no fault of the user's."""
+
+
 def verification_sentences(config: Config, path: Path | None) -> list[str]:
     """The source sentences of a file (plain or .gz), else of `data.valid` in the model's config: the first SENTENCES.
 
@@ -63,7 +67,7 @@ def verify_ctranslate2(folder: Path, loaded: "LoadedModel", sentences: Sequence[
 
     ours = TorchEngine(loaded.model)
     wanted = quantization or "float32"
-    compute_type = wanted if wanted in get_supported_compute_types("cpu") else "default"
+    compute_type = wanted if wanted in get_supported_compute_types("cpu") else "float32"
     exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, strict=True)
     batches = _batches(loaded, sentences, ours.max_source_length)
     told = []
@@ -117,8 +121,6 @@ def _compare_exactly(
     options: "SearchOptions",
 ) -> str:
     """Of a float32 model: as good as all translations are the same, and the model scores them alike."""
-    from transformer_cli.export.reference import ExportDiffers
-
     same, total, largest = 0, 0, 0.0
     for batch, theirs, ours in zip(batches, found, expected, strict=True):
         forced = exported.score(batch, [one.ids for one in ours])
@@ -141,7 +143,6 @@ def _compare_roughly(
 ) -> str:
     """Of a model with reduced weights: the translations are much alike."""
     from transformer_cli.evaluation.metrics import corpus_metric
-    from transformer_cli.export.reference import ExportDiffers
 
     theirs, ours = (
         [loaded.codecs.target.decode(one.ids) for batch in side for one in batch] for side in (found, expected)
