@@ -43,7 +43,7 @@ CASES = [
 
 def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
     """What the command needs beside its options."""
-    texts = ["--source", trial.source, "--reference" if path == ("evaluate",) else "--target", trial.reference]
+    texts = ["--source", trial.source, "--target" if path == ("score",) else "--reference", trial.reference]
     return {
         ("demo",): ["--out", folder / "demo", "--quiet"],
         ("build-vocab",): [trial.config, "--out", folder / "run"],
@@ -52,6 +52,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("evaluate",): [trial.run, *texts],
         ("score",): [trial.run, *texts],
         ("average",): [trial.run, "--out", folder / "average"],
+        ("calibrate",): [trial.run, *texts],
         ("plot", "attention"): [trial.run, "ein hund", "-o", folder / "a.png"],
         ("plot", "positions"): ["-o", folder / "a.png"],
         ("plot", "mask"): [trial.run, "ein hund", "-o", folder / "a.png"],

@@ -20,7 +20,19 @@ import typer
 import typer.main
 
 from transformer_cli import __version__
-from transformer_cli.cli import average, build_vocab, completion, demo, evaluate, export, plot, score, train, translate
+from transformer_cli.cli import (
+    average,
+    build_vocab,
+    calibrate,
+    completion,
+    demo,
+    evaluate,
+    export,
+    plot,
+    score,
+    train,
+    translate,
+)
 from transformer_cli.cli.arguments import name_arguments
 from transformer_cli.cli.output import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError
@@ -105,6 +117,7 @@ app.command("translate")(translate.translate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("score")(score.score)
 app.command("average")(average.average)
+app.command("calibrate")(calibrate.calibrate)
 app.command("export")(export.export)
 app.add_typer(plot.app, name="plot")
 

@@ -63,7 +63,9 @@ class Writer:
         """The translation of a line from those of its pieces: their best ones joined, then their second ones, …"""
         source_tokens = [token for piece in pieces for token in self.codecs.source.tokens(piece.ids)]
         if not pieces:
-            return Translation([], [Candidate("", 0.0, 0.0, [], [] if self.alignments else None, True)])
+            sure = None if self.confidence is None else 1.0
+            alignment: list[int] | None = [] if self.alignments else None
+            return Translation([], [Candidate("", 0.0, 0.0, [], alignment, True, confidence=sure)])
         if len(pieces) == 1:
             return Translation(source_tokens, translated[0])
         ranks = range(max(map(len, translated)))
