@@ -229,6 +229,19 @@ def test_greedy_texts_are_the_translators(checkpoint: Checkpoint, exported: Call
         assert tokenizer.decode(found[0], skip_special_tokens=True) == expected
 
 
+def test_the_example_in_the_docs_translates(
+    exported: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+    code = re.findall(r"```python\n(from transformers.*?)```", page, re.DOTALL)
+    assert len(code) == 1
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.marian").symlink_to(exported("the paper's"))
+    with silent():
+        exec(code[0], {})
+    assert re.fullmatch(r"\[['\"].+['\"]\]\n", capsys.readouterr().out)
+
+
 def test_without_a_sentence_that_fits_there_is_no_check(checkpoint: Checkpoint, tmp_path: Path) -> None:
     sentences = tmp_path / "long"
     sentences.write_text("ja " * 200 + "\n")

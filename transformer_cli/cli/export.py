@@ -78,6 +78,8 @@ def export(
         raise UserError(f"--quantization: is for --format ctranslate2, not {format_}; leave it out")
     if sentences is not None and not verify:
         raise UserError("--sentences and --no-verify exclude each other: give sentences to verify with, or do not")
+    if sentences is not None and format_ == Format.SAFETENSORS:
+        raise UserError("--sentences: --format safetensors copies the model and translates nothing; leave it out")
     if os.path.lexists(out):
         raise UserError(f"{out}: exists already; name a new folder with --out")
     folder = find_model(model)

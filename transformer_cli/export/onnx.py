@@ -146,7 +146,7 @@ def _write_graphs(loaded: LoadedModel, description: dict[str, Any], folder: Path
 def _write_graph(graph: torch.nn.Module, inputs: tuple[Any, ...], path: Path, **names: Any) -> None:
     program = torch.onnx.export(graph, inputs, dynamo=True, verbose=False, **names)
     assert program is not None
-    for node in program.model.graph.all_nodes():
+    for node in program.model.graph:
         node.metadata_props.clear()  # traces of our own source, with the paths of this machine
     program.save(path)
 
