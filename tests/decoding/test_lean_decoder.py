@@ -6,13 +6,15 @@ import pytest
 import torch
 
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.lean_decoder import LeanDecoder
+from transformer_cli.decoding import lean_decoder
+from transformer_cli.decoding.lean_decoder import LeanDecoder, packs
 from transformer_cli.model.build import build_model
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [10, 11, 12, 3, 0]])
 MASK = padding_mask(SOURCE)
+TOKENS = torch.tensor([4, 5, 6])
 
 
 def build(**options: object) -> Transformer:
@@ -50,19 +52,48 @@ def test_steps_are_the_models(options: dict[str, object]) -> None:
             assert other is not None
             torch.testing.assert_close(one.both, other.both, rtol=0, atol=1e-10)
         assert ours.cache.length == expected.cache.length == number + 1
+        log_probs = lean.log_probabilities(ours, SOURCE)
+        torch.testing.assert_close(log_probs, model.generator(expected, SOURCE)[:, 0], rtol=0, atol=1e-10)
         cache = ours.cache if number else ours.cache.select(repeated, None)  # beams share a memory from here on
         tokens = torch.randint(1, 19, (6,))
 
 
-@torch.inference_mode()
+def learn(model: Transformer) -> None:
+    """An update that changes every parameter, in place as training does."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.3, fused=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+
+
 def test_what_the_model_learns_the_lean_decoder_knows() -> None:
     model = build()
     lean = LeanDecoder(model)
-    for parameter in model.parameters():
-        parameter.data.mul_(1.5)
-    model.float()
+    learn(model)
+    with torch.inference_mode():
+        cache = model.start_cache(model.encode(SOURCE, MASK))
+        expected = model.decode(TOKENS[:, None], None, MASK, cache)
+        ours = lean.step(TOKENS, MASK, cache)
+        torch.testing.assert_close(ours.hidden, expected.hidden, rtol=0, atol=1e-10)
+        torch.testing.assert_close(lean.log_probabilities(ours, SOURCE), model.generator(expected, SOURCE)[:, 0])
+
+
+@torch.inference_mode()
+def test_packed_weights_multiply_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean_decoder, "LARGE", 1)
+    model = build(attention_bias=False).float()
     cache = model.start_cache(model.encode(SOURCE, MASK))
-    tokens = torch.tensor([4, 5, 6])
-    expected = model.decode(tokens[:, None], None, MASK, cache).hidden
-    assert expected.dtype == torch.float32
-    torch.testing.assert_close(lean.step(tokens, MASK, cache).hidden, expected)
+    lean = LeanDecoder(model, constant=True)
+    expected = model.decode(TOKENS[:, None], None, MASK, cache)
+    for parameter in model.decoder.parameters():
+        if parameter.dim() == 2:
+            parameter.zero_()  # the packed copies are what is used
+    ours = lean.step(TOKENS, MASK, cache)
+    torch.testing.assert_close(ours.hidden, expected.hidden)
+    torch.testing.assert_close(lean.log_probabilities(ours, SOURCE), model.generator(expected, SOURCE)[:, 0])
+
+
+def test_only_float32_on_a_cpu_is_packed() -> None:
+    assert not packs(build())
+    assert not packs(build().to("meta", torch.float32))
+    assert packs(build().float()) == torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]

@@ -144,7 +144,7 @@ def _load_torch(folder: Path, device: str) -> LoadedEngine:
 
     target = choose_device(device)
     loaded = load_model(folder, target)
-    return LoadedEngine(TorchEngine(loaded.model, target), loaded.codecs, loaded.config)
+    return LoadedEngine(TorchEngine(loaded.model, target, constant=True), loaded.codecs, loaded.config)
 
 
 def _once(load: Callable[[], Engine]) -> Callable[[], Engine]:

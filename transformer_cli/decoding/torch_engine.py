@@ -54,10 +54,11 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, model: Transformer, device: torch.device | str = "cpu") -> None:
+    def __init__(self, model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> None:
+        """constant: the model's parameters will never change again, so that steps may keep them as suits them best."""
         self.model = model.to(device)
         self.device = torch.device(device)
-        self._decoder = LeanDecoder(self.model)
+        self._decoder = LeanDecoder(self.model, constant)
         self.vocabulary_size = model.generator.projection.out_features
         decoder = model.decoder.modules()
         self.attention_heads = sum(module.heads for module in decoder if isinstance(module, MultiHeadAttention))
@@ -171,7 +172,7 @@ class TorchEngine:
     def _step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
         """The pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
         output = self._decoder.step(tokens, cache.source_mask, cache.decoder)
-        log_probs = self.model.generator(output, cache.source)[:, 0]  # (N, V)
+        log_probs = self._decoder.log_probabilities(output, cache.source)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
         return log_probs, replace(cache, decoder=output.cache)
 
