@@ -87,14 +87,17 @@ def gap_places(output: Output, gaps: Sequence[Gap], before: Sequence[int], space
 
 
 def _around(output: Output, allowed: Sequence[tuple[int, int]], gap: Gap, number: int, before: Sequence[int]) -> int:
-    """The place of a tag that opens or closes a stretch of text."""
+    """The place of a tag that opens or closes a stretch of text. There must be a token."""
     assert gap.partners is not None, "no partner to tell where the stretch ends"
     first = number if gap.opening else gap.partners[0]
     last = gap.partners[1] if gap.opening else number
-    inside = [place for place, source in enumerate(output.alignment) if before[first] <= source < before[last]]
+    inside: list[int] = []
+    wider = 0  # where nothing is aligned to the stretch, what stands nearest to it counts
+    while not inside:
+        start, end = before[first] - wider, before[last] + wider
+        inside = [place for place, source in enumerate(output.alignment) if start <= source < end]
+        wider += 1
     inside = _words(output, inside) or inside
-    if not inside:
-        return _between(output, allowed, before[number])
     if gap.opening:
         return max(place for tokens, place in allowed if tokens <= inside[0])
     return min(place for tokens, place in allowed if tokens > inside[-1])

@@ -158,6 +158,9 @@ class Protector:
             if not line.masked.text:
                 found[place] = _untranslated(line, alignments)
                 continue
+            if not any(own):
+                failed.append(place)
+                continue
             before = self._tokens_before(line, [gap.place for gap in line.masked.gaps], translation)
             kept = [
                 whole

@@ -17,7 +17,8 @@ Kind = Literal["url", "email", "placeholder", "tag", "term"]
 _KINDS: dict[Kind, str] = {
     "url": r"(?:(?:https?|ftps?|file)://|www\.)(?:[^\s<>\"'“”„«»()]|\([^\s<>\"'()]*+\)|'(?=\w))++",
     "email": r"(?<![\w.+-])\w[\w.+-]*+@\w[\w-]*+(?:\.\w[\w-]*+)++",
-    "tag": r"<!--.*?-->|</[A-Za-z][\w:.-]*+\s*+>|<[A-Za-z][\w:.-]*+(?=[\s/>])(?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+>",
+    "tag": r"<!--(?:[^<-]|-(?!->)|<(?!!--))*+-->|</[A-Za-z][\w:.-]*+\s*+>"
+    r"|<[A-Za-z][\w:.-]*+(?=[\s/>])(?:[^<>\"']|\"[^\"]*+\"|'[^']*+')*+>",
     "placeholder": r"\{\{[^{}]*+\}\}|[$#%]\{[^{}\s]++\}|\{[\w.\[\]]*+(?:![rsa])?(?::[^{}\s]*+)?\}"
     r"|(?<![\d%])%(?:\d++\$|\(\w++\))?[#0+-]*+\d*+(?:\.\d++)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfFgGcrs@](?![A-Za-z])",
 }  # fmt: skip
@@ -83,21 +84,20 @@ def leave_out(line: str, spans: Sequence[Span]) -> Masked:
     """The line without spans, and the gaps that they leave. Brackets and quotes tight around a span go with it."""
     groups = _touching(line, spans)
     partners = _partners([[span for span in group if span.kind == "tag"] for _, _, group in groups])
-    stretches, gaps, end = [], [], 0
-    for (start, stop, group), pair in zip(groups, partners, strict=True):
-        stretches.append(line[end:start])
-        gaps.append(_gap(line, start, stop, group, pair))
-        end = stop
-    return _join([*stretches, line[end:]], gaps)
+    stretches, texts = cut_out(line, spans)
+    gaps = [
+        _gap(text, group, stretches[number], stretches[number + 1], pair)
+        for number, (text, (_, _, group), pair) in enumerate(zip(texts, groups, partners, strict=True))
+    ]
+    return _join(stretches, gaps)
 
 
-def _gap(line: str, start: int, end: int, group: Sequence[Span], partners: tuple[int, int] | None) -> Gap:
-    """What a group of spans between two places of a line leaves; its own place is not known yet."""
-    left, right = line[:start], line[end:]
+def _gap(text: str, group: Sequence[Span], left: str, right: str, partners: tuple[int, int] | None) -> Gap:
+    """What a group of spans between two stretches of a line leaves; its own place is not known yet."""
     before, after = left[len(left.rstrip()) :], right[: len(right) - len(right.lstrip())]
     sides = {_tag_side(span.text) if span.kind == "tag" else "stands alone" for span in group}
     return Gap(
-        text=_text(line, start, end, group),
+        text=text,
         place=0,
         before=before,
         after=after,

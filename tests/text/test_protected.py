@@ -1,0 +1,148 @@
+"""What is protected, and what a line is without it."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_cli.text.glossary import Glossary
+from transformer_cli.text.protected import cut_out, find_spans, is_kept, leave_out
+
+
+def texts(line: str, glossary: Glossary | None = None) -> list[str]:
+    return [span.text for span in find_spans(line, glossary)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "expected"),
+    [
+        ("url", "siehe https://a.de/x?y=1&z=%20#top.", ["https://a.de/x?y=1&z=%20#top"]),
+        ("url", "(https://a.de/b_(c)), http://ü.de/ä!", ["https://a.de/b_(c)", "http://ü.de/ä"]),
+        ("url", "„www.a.de“ ftp://a.b/c… 'https://x.y/it's'", ["www.a.de", "ftp://a.b/c", "https://x.y/it's"]),
+        ("url", "https://a.de/{{id}}?x=%s", ["https://a.de/{{id}}?x=%s"]),
+        ("url", "www. und http ://x", []),
+        ("email", "an a.b+c@d-e.co.uk, <x@y.de>.", ["a.b+c@d-e.co.uk", "x@y.de"]),
+        ("email", "a@b @c d@", []),
+        ("placeholder", "{{name}} {{ user.name }} {x} {0}", ["{{name}}", "{{ user.name }}", "{x}", "{0}"]),
+        ("placeholder", "{} {0:.2f} {a[b]!r}", ["{}", "{0:.2f}", "{a[b]!r}"]),
+        ("placeholder", "${HOME} #{x} %{y}", ["${HOME}", "#{x}", "%{y}"]),
+        ("placeholder", "%s %5.2f %-3s %(name)s", ["%s", "%5.2f", "%-3s", "%(name)s"]),
+        ("placeholder", "%d %1$s %@ %ld", ["%d", "%1$s", "%@", "%ld"]),
+        ("placeholder", "50 % der 100%ige 3%d %sth { x y } {", []),
+        ("tag", "<b>a</b> <br/> <!-- x > - y -->", ["<b>", "</b>", "<br/>", "<!-- x > - y -->"]),
+        ("tag", "<img src=\"a>b\" alt='x'>", ["<img src=\"a>b\" alt='x'>"]),
+        ("tag", "<ns:tag a=1></ns:tag >", ["<ns:tag a=1>", "</ns:tag >"]),
+        ("tag", "a < b > c <3 <- -> << x<y", []),
+    ],
+)  # fmt: skip
+def test_each_kind_is_found(kind: str, line: str, expected: list[str]) -> None:
+    spans = find_spans(line)
+    assert [span.text for span in spans] == expected
+    assert {span.kind for span in spans} <= {kind}
+    assert all(line[span.start : span.end] == span.text for span in spans)
+
+
+def test_of_overlapping_finds_the_first_counts() -> None:
+    assert texts("https://a.de/a@b.de") == ["https://a.de/a@b.de"]
+    assert texts('<a href="https://a.de/{{x}}">x@y.de</a>') == ['<a href="https://a.de/{{x}}">', "x@y.de", "</a>"]
+
+
+def test_terms_count_only_outside_of_other_spans() -> None:
+    glossary = Glossary({"b": "B", "name": "N", "rot": "red"})
+    assert texts("<b>rot</b> {{name}} b rot", glossary) == ["<b>", "red", "</b>", "{{name}}", "B", "red"]
+
+
+@pytest.mark.parametrize(
+    ("line", "without", "gaps"),
+    [
+        ("a {{x}} b", "a b", ["{{x}}"]),
+        ("{{x}} a", "a", ["{{x}}"]),
+        ("a {{x}}.", "a.", ["{{x}}"]),
+        ("a {{x}}, b", "a, b", ["{{x}}"]),
+        ("{{x}}{{y}} a", "a", ["{{x}}{{y}}"]),
+        ("{{x}} {{y}} a", "a", ["{{x}}", "{{y}}"]),
+        ("a<br/>b", "a b", ["<br/>"]),
+        ("<b><i>a</i></b> b", "a b", ["<b><i>", "</i></b>"]),
+        ("a ({{x}}) b", "a b", ["({{x}})"]),
+        ("a „{{x}}“.", "a.", ["„{{x}}“"]),
+        ("(<b>a</b>)", "(a)", ["<b>", "</b>"]),
+        ("{{x}}", "", ["{{x}}"]),
+        ("  {{x}}  ", "", ["{{x}}"]),
+        ("שלום {{x}} עולם", "שלום עולם", ["{{x}}"]),
+        ("😀{{x}}😀", "😀😀", ["{{x}}"]),
+    ],
+)
+def test_a_line_without_its_spans(line: str, without: str, gaps: list[str]) -> None:
+    masked = leave_out(line, find_spans(line))
+    assert (masked.text, [gap.text for gap in masked.gaps]) == (without, gaps)
+    places = [gap.place for gap in masked.gaps]
+    assert places == sorted(places)
+    assert all(0 <= place <= len(masked.text) for place in places)
+
+
+def test_gaps_know_what_stood_beside_them() -> None:
+    before, after, pair, close = leave_out("x {{a}} {{b}}, <i>y</i>", find_spans("x {{a}} {{b}}, <i>y</i>")).gaps
+    assert (before.before, before.after, before.left, before.right) == (" ", " ", "", "")
+    assert (after.before, after.after, after.left, after.right) == (" ", "", "", ",")
+    assert (pair.opening, pair.closing, pair.partners) == (True, False, (3, 3))
+    assert (close.opening, close.closing, close.partners) == (False, True, (2, 2))
+
+
+spanned_lines = st.lists(
+    st.sampled_from(["{{x}}", "<b>", "</b>", "%s", "https://a.de/b", "a@b.de", " ", "Wort", ".", "(", ")", "😀", "א"]),
+    max_size=12,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(spanned_lines | st.text(st.characters(codec="utf-8"), max_size=30))
+def test_cut_out_loses_nothing_and_leave_out_no_span(line: str) -> None:
+    spans = find_spans(line)
+    stretches, fixed = cut_out(line, spans)
+    assert stretches[0] + "".join(own + rest for own, rest in zip(fixed, stretches[1:], strict=True)) == line
+    masked = leave_out(line, spans)
+    assert [gap.text for gap in masked.gaps] == fixed
+    kept = "".join(masked.text.split())
+    assert kept == "".join("".join(stretches).split())
+    assert is_kept(line, spans) or any(span.kind == "tag" for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("translation", "kept"),
+    [
+        ("<b>x</b> {{a}} {{a}} %s", True),
+        ("{{a}} %s <b>{{a}} y</b>", True),
+        ("<b>x</b> {{a}} %s", False),
+        ("<b>x</b> {{a}} {{a}} {{a}} %s", False),
+        ("<b>x</b> {{a}} {{b}} %s", False),
+        ("<b>x</b> {{a}} {{a}} %s https://a.de", False),
+        ("</b>x<b> {{a}} {{a}} %s", False),
+    ],
+)
+def test_every_span_stands_once_and_nothing_is_added(translation: str, kept: bool) -> None:
+    assert is_kept(translation, find_spans("{{a}} <b>y</b> %s {{a}}")) is kept
+
+
+def test_tags_stay_well_nested() -> None:
+    spans = find_spans("<b>a</b> <i>c</i>")
+    assert is_kept("<i>c</i> <b>a</b>", spans)
+    assert is_kept("<i>c <b>a</b></i>", spans)
+    assert not is_kept("<i>c <b>a</i></b>", spans)
+
+
+def test_a_terms_translation_stands_as_often_as_the_term_at_least() -> None:
+    spans = find_spans("Hund und Hund", Glossary({"Hund": "dog"}))
+    assert is_kept("Dog and dog", spans)
+    assert is_kept("dog, dog, dog", spans)
+    assert not is_kept("dog and dogs", spans)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["<a ", "<a b='", '<a "', "{{", "{", "%(", "%5", "www.(", "https://((", "a@", "a.b@c.", "<!--", "'", "(", "%"],
+)
+def test_finding_takes_linear_time(part: str) -> None:
+    began = time.process_time()
+    find_spans(part * 20_000 + "@")
+    assert time.process_time() - began < 2
