@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.alignment import own_sources
+from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions, occurs
 from transformer_cli.decoding.torch_engine import TorchEngine, choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
@@ -19,7 +20,16 @@ SEARCHES = {
     "beam": SearchOptions(beam_size=4, n_best=4, length_penalty=0.8),
     "exact": SearchOptions(beam_size=3, n_best=2, stopping="exact", length_penalty_kind="gnmt"),
     "sample": SearchOptions(method="sample", n_best=3, temperature=1.3, top_k=9, top_p=0.95, seed=7),
+    "diverse": SearchOptions(beam_size=6, n_best=2, diversity_groups=3),
+    "fresh": SearchOptions(beam_size=4, n_best=2, no_repeat_ngram=2, min_length=5),
 }
+DEMANDS = [
+    Demands(prefix=(5, 6)),
+    Demands(required=((7, 8), (9,))),
+    Demands(forbidden=((4,), (9, 9))),
+    Demands(),
+    Demands((4,), ((12, 13, 14, 15, 16),), ((7,),)),
+]
 
 
 def make_engine(**options: Any) -> TorchEngine:
@@ -53,7 +63,8 @@ def test_scores_are_those_of_a_forced_uncached_pass(engine: TorchEngine, method:
     options = SEARCHES[method]
     found = engine.search(SOURCES, options)
     every = [(source, one) for source, group in zip(SOURCES, found, strict=True) for one in group]
-    assert {one.ended for _, one in every} == {True, False}, "the test wants both kinds"
+    kinds = {True} if options.no_repeat_ngram else {True, False}
+    assert {one.ended for _, one in every} == kinds, "the test wants both kinds"
     forced = engine.score([source for source, _ in every], [one.ids for _, one in every])
     for (_, one), row in zip(every, forced, strict=True):
         assert len(row) == len(one.ids) + 1
@@ -75,6 +86,47 @@ def test_padding_batch_size_and_order_change_nothing(engine: TorchEngine, method
     same(engine.search(SOURCES[::-1], options, keys[::-1])[::-1], together)
     for source, key, expected in zip(SOURCES, keys, together, strict=True):
         same(engine.search([source], options, [key]), [expected])
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+def test_demands_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: str) -> None:
+    options = SEARCHES[method]
+    keys = [(place,) for place in range(len(SOURCES))]
+    together = engine.search(SOURCES, options, keys, DEMANDS)
+    free = engine.search(SOURCES, options, keys)
+    same([together[3]], [free[3]])
+    for source, key, demand, group in zip(SOURCES, keys, DEMANDS, together, strict=True):
+        same(engine.search([source], options, [key], [demand]), [group])
+        for one in group:
+            assert tuple(one.ids[: len(demand.prefix)]) == demand.prefix
+            assert all(occurs(sequence, one.ids) for sequence in demand.required)
+            assert not any(occurs(sequence, one.ids) for sequence in demand.forbidden)
+            row = engine.score([source], [one.ids])[0]
+            assert one.log_probability == pytest.approx(sum(row if one.ended else row[:-1]), abs=1e-10)
+
+
+def test_a_position_table_has_room_for_what_is_demanded_or_it_is_refused() -> None:
+    engine = make_engine(positions="learned", max_positions=9)
+    for options in SEARCHES.values():
+        found = engine.search([[4]], options, demands=[Demands((5,), ((6, 7), (8, 9, 10), (4, 4)))])
+        assert all(len(one.ids) == 8 and occurs((8, 9, 10), one.ids) for one in found[0])
+        with pytest.raises(UserError, match=r"9 tokens, .* end at 8"):
+            engine.search([[4]], options, demands=[Demands((5, 5), ((6, 7), (8, 9, 10), (4, 4)))])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_coverage_is_that_of_the_last_layer_over_the_words(engine: TorchEngine, groups: int) -> None:
+    options = SearchOptions(beam_size=4, n_best=4, coverage_penalty=0.7, diversity_groups=groups)
+    for source, group in zip(SOURCES, engine.search(SOURCES, options), strict=True):
+        for one in group:
+            encoded = torch.tensor([[*source, EOS]])
+            with torch.no_grad():
+                memory = engine.model.encode(encoded, padding_mask(encoded))
+                target = torch.tensor([[BOS, *one.ids[:-1]]])
+                output = engine.model.decode(target, memory, padding_mask(encoded), need_weights=True)
+            attended = output.cross_attention[-1][0].mean(dim=0).sum(dim=0)  # (S,)
+            expected = 0.7 * attended.clamp(max=1).log().sum().item()
+            assert one.score == pytest.approx(one.log_probability / len(one.ids) + expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("method", SEARCHES)
@@ -122,9 +174,12 @@ def test_learned_positions_bound_every_length() -> None:
     assert make_engine().max_target_length is None
 
 
-def test_alignments_are_the_peaks_of_the_last_layer(engine: TorchEngine) -> None:
+@pytest.mark.parametrize(("layer", "heads"), [(-1, None), (0, None), (1, [0]), (-2, [1, 0]), (0, [1])])
+def test_alignments_come_from_the_layer_and_heads_asked_for(
+    engine: TorchEngine, layer: int, heads: list[int] | None
+) -> None:
     targets = [[4, 5, 6, 7], [8, 9], [4], [], [10, 11, 12, 13, 14, 15]]
-    alignments = engine.align(SOURCES, targets)
+    alignments = engine.align(SOURCES, targets, layer, heads)
     assert len({place for row in alignments for place in row}) > 2, "the test wants different places"
     for source, target, row in zip(SOURCES, targets, alignments, strict=True):
         encoded = torch.tensor([[*source, EOS]])
@@ -132,8 +187,25 @@ def test_alignments_are_the_peaks_of_the_last_layer(engine: TorchEngine) -> None
             memory = engine.model.encode(encoded, padding_mask(encoded))
             decoder_input = torch.tensor([[BOS, *target]])
             output = engine.model.decode(decoder_input, memory, padding_mask(encoded), need_weights=True)
-        weights = output.cross_attention[-1][0].mean(dim=0)[: len(target), : len(source)]
-        assert row == weights.argmax(dim=-1).tolist()
+        weights = output.cross_attention[layer][0, heads or [0, 1, 2]].mean(dim=0)[: len(target), : len(source)]
+        assert row == own_sources(weights.numpy())
+
+
+def test_another_layer_aligns_otherwise(engine: TorchEngine) -> None:
+    targets = [[4, 5, 6, 7, 8, 9]] * len(SOURCES)
+    assert engine.align(SOURCES, targets) == engine.align(SOURCES, targets, layer=1)
+    assert engine.align(SOURCES, targets) != engine.align(SOURCES, targets, layer=0)
+    assert engine.align(SOURCES, targets) != engine.align(SOURCES, targets, heads=[0])
+
+
+@pytest.mark.parametrize(
+    ("layer", "heads", "named"), [(2, None, "layer 2"), (-3, None, "layer -3"), (0, [3], "head 3")]
+)
+def test_a_layer_or_head_that_is_missing_is_refused(
+    engine: TorchEngine, layer: int, heads: list[int] | None, named: str
+) -> None:
+    with pytest.raises(UserError, match=named):
+        engine.align(SOURCES, [[4]] * len(SOURCES), layer, heads)
 
 
 def test_the_models_mode_is_as_before_and_dropout_is_off() -> None:
