@@ -1,14 +1,14 @@
 """From text to text: lines stay lines, in order, whatever is in them; long ones are cut; unknown words are copied."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.decoding.echo import TEXT, Echo, MakeCodecs, make_config
 from transformer_cli import Translator as ExportedTranslator
 from transformer_cli import checkpoint
 from transformer_cli.config import Config
@@ -19,86 +19,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.run_folder import RunFolder
-from transformer_cli.text.build import build_codecs
-from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import UNK
-
-TEXT = [
-    "a b c",
-    "one two three four five",
-    'Yes. No! Why? One two. ( three ) four… "five" six.',
-    "¿ é ß 漢 字 😀 ? </s>",
-]
-
-
-class Echo:
-    """An engine that gives back what it gets, each token aligned to itself, and remembers the batches."""
-
-    name = "echo"
-    max_target_length = None
-
-    def __init__(self, max_source_length: int | None = None) -> None:
-        self.max_source_length = max_source_length
-        self.batches: list[list[list[int]]] = []
-
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
-    ) -> list[list[Hypothesis]]:
-        assert sources
-        assert all(sources), "no model call for an empty line"
-        self.batches.append([list(source) for source in sources])
-        return [
-            [Hypothesis(list(source), -float(rank), -float(len(source)), True) for rank in range(options.n_best)]
-            for source in sources
-        ]
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        return [[-1.0] * len(target) + [-0.5] for target in targets]
-
-    def align(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        layer: int = -1,
-        heads: Sequence[int] | None = None,
-    ) -> list[list[int]]:
-        return [list(range(len(target))) for target in targets]
-
-
-def make_config(tokenizer: str = "whitespace", max_length: int = 8, **sections: dict[str, Any]) -> Config:
-    files = {"source": "a", "target": "b"}
-    values: dict[str, Any] = {
-        "data": {
-            "source_language": "de", "target_language": "en", "train": files, "valid": files, "max_length": max_length
-        },
-        "vocabulary": {"tokenizer": tokenizer, "size": 300},
-        "model": {"encoder_layers": 1, "decoder_layers": 2, "d_model": 12, "heads": 2, "d_ff": 16, "dropout": 0.0},
-        "decoding": {"beam_size": 2, "max_length_ratio": 0.5, "max_length_extra": 0, "batch_tokens": 64},
-    }  # fmt: skip
-    for name, section in sections.items():
-        values[name] = {**values[name], **section}
-    return Config.model_validate(values)
-
-
-MakeCodecs = Callable[[Config], Codecs]
-
-
-@pytest.fixture(scope="session")
-def make_codecs() -> MakeCodecs:
-    """Codecs trained on a few lines; those of a config are made once."""
-    made: dict[str, Codecs] = {}
-
-    def make(config: Config) -> Codecs:
-        key = config.vocabulary.model_dump_json()
-        if key not in made:
-            made[key], _ = build_codecs(config, lambda: [(text, text) for text in TEXT])
-        return made[key]
-
-    return make
 
 
 def echo(make_codecs: MakeCodecs, config: Config, max_source_length: int | None = None) -> tuple[Translator, Echo]:

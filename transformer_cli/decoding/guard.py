@@ -53,15 +53,18 @@ def runs(ids: Sequence[int]) -> list[int]:
 
 
 def _repeated_in_a_row(ids: Sequence[int], source: Sequence[int]) -> int:
-    allowed = 1 + max(runs(source), default=1)
-    beyond = [(times - max(allowed, IN_A_ROW + (size == 1))) * size for size, times in enumerate(runs(ids), start=1)]
-    return max([0, *beyond])
+    beyond = {
+        size: times for size, times in enumerate(runs(ids), start=1) if times > IN_A_ROW + (size == 1)
+    }  # nearly always none
+    excused = 1 + max(runs(source), default=1) if beyond else 0
+    return max([0, *((times - max(excused, IN_A_ROW + (size == 1))) * size for size, times in beyond.items())])
 
 
 def _repeated_anywhere(ids: Sequence[int], source: Sequence[int]) -> int:
+    beyond = [times for times in _phrases(ids, COUNTED_PHRASE).values() if times > ANYWHERE]
     # Half as long in the source: where one language needs four tokens, another may need two.
-    allowed = max(ANYWHERE, 2 * max(_phrases(source, COUNTED_PHRASE // 2).values(), default=1))
-    return sum(max(0, times - allowed) for times in _phrases(ids, COUNTED_PHRASE).values())
+    excused = 2 * max(_phrases(source, COUNTED_PHRASE // 2).values(), default=1) if beyond else 0
+    return sum(max(0, times - max(excused, ANYWHERE)) for times in beyond)
 
 
 def _phrases(ids: Sequence[int], size: int) -> Counter[tuple[int, ...]]:
