@@ -63,7 +63,8 @@ def test_terms_count_only_outside_of_other_spans() -> None:
         ("{{x}}{{y}} a", "a", ["{{x}}{{y}}"]),
         ("{{x}} {{y}} a", "a", ["{{x}}", "{{y}}"]),
         ("a<br/>b", "a b", ["<br/>"]),
-        ("<b><i>a</i></b> b", "a b", ["<b><i>", "</i></b>"]),
+        ("<b><i>a</i></b> b", "a b", ["<b>", "<i>", "</i>", "</b>"]),
+        ("<b>a</b><i>b</i>", "a b", ["<b>", "</b><i>", "</i>"]),
         ("a ({{x}}) b", "a b", ["({{x}})"]),
         ("a „{{x}}“.", "a.", ["„{{x}}“"]),
         ("(<b>a</b>)", "(a)", ["<b>", "</b>"]),
@@ -87,6 +88,16 @@ def test_gaps_know_what_stood_beside_them() -> None:
     assert (after.before, after.after, after.left, after.right) == (" ", "", "", ",")
     assert (pair.opening, pair.closing, pair.partners) == (True, False, (3, 3))
     assert (close.opening, close.closing, close.partners) == (False, True, (2, 2))
+
+
+def test_tags_that_open_or_close_together_are_gaps_of_their_own() -> None:
+    gaps = leave_out("x <b><i>y</i> z</b>!", find_spans("x <b><i>y</i> z</b>!")).gaps
+    assert [(gap.text, gap.opening, gap.closing, gap.partners) for gap in gaps] == [
+        ("<b>", True, False, (3, 3)),
+        ("<i>", True, False, (2, 2)),
+        ("</i>", False, True, (1, 1)),
+        ("</b>", False, True, (0, 0)),
+    ]
 
 
 spanned_lines = st.lists(

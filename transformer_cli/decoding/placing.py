@@ -13,6 +13,7 @@ from transformer_cli.text.lines import one_line
 from transformer_cli.text.protected import CLOSING, Gap
 from transformer_cli.text.vocabulary import SPECIALS, UNK
 
+_PUNCTUATION = re.compile(rf"{CLOSING.pattern}+")
 _SENTENCE_START = re.compile(r"(?:^|[.!?…]\s+)[\"'“„«(\[¿¡]*\Z")
 
 
@@ -35,25 +36,49 @@ class Edit(NamedTuple):
 
 
 def token_places(tokens: Sequence[str], text: str, tokeniser: Tokeniser) -> list[tuple[int, int]] | None:
-    """Where in a text each of its tokens stands; None where that cannot be told. The bytes of a character share one."""
+    """Where in a text each of its tokens stands; None where that cannot be told. The bytes of a character share one.
+
+    What stands for `<unk>` may be any word, or any character.
+    """
     places: list[tuple[int, int]] = []
+    unknown = 0  # at the end of `places`
     end = 0
-    while len(places) < len(tokens):
-        run = 1
-        while tokeniser.is_byte(tokens[len(places) + run - 1]) and tokeniser.is_byte((*tokens, "")[len(places) + run]):
-            run += 1
-        known = [token for token in tokens[len(places) : len(places) + run] if token != SPECIALS[UNK]]
-        surface = one_line(tokeniser.join(known)).strip()
-        start = text.find(surface, end)
-        copied = bool(places) and tokens[len(places) - 1] == SPECIALS[UNK]  # what stands for <unk> may be any word
-        if start < 0 or (text[end:start].strip() and not copied):
+    for run in [*_runs(tokens, tokeniser), None]:
+        surface = "" if run is None else one_line(tokeniser.join(run)).strip()
+        if run == [SPECIALS[UNK]]:
+            unknown += 1
+            places.append((end, end))
+            continue
+        if run is not None and not surface:  # a space
+            places += [(end, end)] * len(run)
+            continue
+        start = len(text) if run is None else text.find(surface, end)
+        between = [match.span() for match in re.finditer(r"\S+", text[end : max(start, end)])]
+        if len(between) != unknown:
+            between = [(place, place + 1) for first, last in between for place in range(first, last)]
+        if start < 0 or len(between) != unknown:
             return None
-        if copied:
-            places[-1] = (places[-1][0], end + len(text[end:start].rstrip()))
+        copied = iter([(end + first, end + last) for first, last in between])
+        waiting = (
+            [place for place in range(len(places)) if tokens[place] == SPECIALS[UNK]][-unknown:] if unknown else []
+        )
+        for place in waiting:
+            places[place] = next(copied)
+        unknown = 0
         end = start + len(surface)
-        places += [(start if surface else end, end)] * run
-    rest = text[end:].strip()
-    return None if rest and tokens[-1:] != [SPECIALS[UNK]] else places
+        places += [(start, end)] * (0 if run is None else len(run))
+    return places
+
+
+def _runs(tokens: Sequence[str], tokeniser: Tokeniser) -> list[list[str]]:
+    """Tokens one by one, but those that are bytes together with the bytes beside them."""
+    runs: list[list[str]] = []
+    for token in tokens:
+        if runs and tokeniser.is_byte(token) and tokeniser.is_byte(runs[-1][-1]):
+            runs[-1].append(token)
+        else:
+            runs.append([token])
+    return runs
 
 
 def cuts(output: Output, spaces: bool) -> list[tuple[int, int]]:
@@ -63,11 +88,13 @@ def cuts(output: Output, spaces: bool) -> list[tuple[int, int]]:
     """
     text = output.text
     found = [(0, 0)]
-    for number, (start, end) in enumerate(output.places[1:], start=1):
-        begins = text[start - 1].isspace() or not spaces
-        punctuation = bool(CLOSING.match(text, start)) and not any(map(str.isalnum, text[start:end]))
-        if start > found[-1][1] and (begins or punctuation):
+    for number, (start, end) in enumerate(output.places):
+        begins = start > 0 and (text[start - 1].isspace() or not spaces)
+        if start > found[-1][1] and (begins or _PUNCTUATION.fullmatch(text, start, end)):
             found.append((number, start))
+        last = _PUNCTUATION.search(text, start, end)  # some tokenisers leave it on the word
+        if last is not None and last.start() > found[-1][1] and last.end() == end:
+            found.append((number + 1, last.start()))
     return [*found, (len(output.places), len(text))] if output.places else found
 
 
@@ -81,7 +108,7 @@ def gap_places(output: Output, gaps: Sequence[Gap], before: Sequence[int], space
     return [
         _around(output, allowed, gap, number, before)
         if gap.partners is not None and (gap.opening or gap.closing)
-        else _between(output, allowed, before[number])
+        else _between(output, allowed, gap, before[number])
         for number, gap in enumerate(gaps)
     ]
 
@@ -103,17 +130,21 @@ def _around(output: Output, allowed: Sequence[tuple[int, int]], gap: Gap, number
     return min(place for tokens, place in allowed if tokens > inside[-1])
 
 
-def _between(output: Output, allowed: Sequence[tuple[int, int]], before: int) -> int:
-    """The place that crosses the least alignment; of equals the one that is as far along as in the source."""
+def _between(output: Output, allowed: Sequence[tuple[int, int]], gap: Gap, before: int) -> int:
+    """The place that crosses the least alignment; of equals one before punctuation where the gap stood before such.
+
+    Of those the one that is as far along as in the source.
+    """
     weights = [
         (source < before, 1 / (before - source if source < before else source - before + 1))
         for source in output.alignment
     ]
     along = before / (1 + max([*output.alignment, before - 1]))
 
-    def crossed(cut: tuple[int, int]) -> tuple[float, float]:
+    def crossed(cut: tuple[int, int]) -> tuple[float, bool, float]:
         crossing = sum(weight for place, (left, weight) in enumerate(weights) if left != (place < cut[0]))
-        return round(crossing, 9), abs(cut[0] - along * len(weights))
+        unlike = bool(CLOSING.match(output.text, cut[1])) != bool(CLOSING.match(gap.right))
+        return round(crossing, 9), unlike, abs(cut[0] - along * len(weights))
 
     return min(allowed, key=crossed)[1]
 
@@ -136,6 +167,10 @@ def term_edit(output: Output, translation: str, first: int, last: int, spaces: b
         return None
     best = max(runs, key=len)
     start, end = output.places[best[0]][0], output.places[best[-1]][1]
+    while not output.text[end - 1].isalnum():  # punctuation that a tokeniser leaves on its word stays
+        end -= 1
+    while not output.text[start].isalnum():
+        start += 1
     if spaces:  # whole words
         while start and output.text[start - 1].isalnum():
             start -= 1

@@ -4,6 +4,7 @@
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -85,17 +86,18 @@ def leave_out(line: str, spans: Sequence[Span]) -> Masked:
     groups = _touching(line, spans)
     partners = _partners([[span for span in group if span.kind == "tag"] for _, _, group in groups])
     stretches, texts = cut_out(line, spans)
-    gaps = [
-        _gap(text, group, stretches[number], stretches[number + 1], pair)
-        for number, (text, (_, _, group), pair) in enumerate(zip(texts, groups, partners, strict=True))
-    ]
+    gaps = []
+    for number, (text, (_, _, group), pair) in enumerate(zip(texts, groups, partners, strict=True)):
+        left = stretches[number] or (texts[number - 1] if number else "")
+        right = stretches[number + 1] or (texts[number + 1] if number + 1 < len(texts) else "")
+        gaps.append(_gap(text, group, left, right, pair))
     return _join(stretches, gaps)
 
 
 def _gap(text: str, group: Sequence[Span], left: str, right: str, partners: tuple[int, int] | None) -> Gap:
-    """What a group of spans between two stretches of a line leaves; its own place is not known yet."""
+    """What a group of spans leaves between `left` and `right`; its place is not known yet."""
     before, after = left[len(left.rstrip()) :], right[: len(right) - len(right.lstrip())]
-    sides = {_tag_side(span.text) if span.kind == "tag" else "stands alone" for span in group}
+    sides = {_tag_side(span.text) for span in group}
     return Gap(
         text=text,
         place=0,
@@ -130,12 +132,17 @@ def _join(stretches: Sequence[str], gaps: Sequence[Gap]) -> Masked:
         placed.append(gap._replace(place=len(text)))
         spaced |= bool(gap.before or gap.after)
         if part := stretch.strip():
-            between_words = text[-1:].isalnum() and part[0].isalnum()
+            between_words = _takes_spaces(text[-1:]) and _takes_spaces(part[0])
             if text and (spaced or between_words) and not CLOSING.match(part):
                 text += " "
             text += part
             spaced = False
     return Masked(text, placed)
+
+
+def _takes_spaces(character: str) -> bool:
+    """Whether it belongs to a word in a script that parts words by spaces."""
+    return character.isalnum() and unicodedata.east_asian_width(character) not in "WF"
 
 
 def cut_out(line: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
@@ -149,14 +156,15 @@ def cut_out(line: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
 
 
 def _touching(line: str, spans: Sequence[Span]) -> list[tuple[int, int, list[Span]]]:
-    """Spans in groups that touch, each with its start and end, brackets included."""
+    """Spans in groups that touch, each with its start and end, brackets included; but each tag of `<b><i>` alone."""
     groups: list[tuple[int, int, list[Span]]] = []
     for span in spans:
         start, end = span.start, span.end
         if span.kind not in ("tag", "term"):
             while start and end < len(line) and _CLOSERS.get(line[start - 1]) == line[end]:
                 start, end = start - 1, end + 1
-        if groups and groups[-1][1] >= start:
+        alike = groups and _tag_side(groups[-1][2][-1].text) == _tag_side(span.text) != "stands alone"
+        if groups and groups[-1][1] >= start and not alike:
             first, _, group = groups.pop()
             groups.append((first, end, [*group, span]))
         else:
@@ -164,10 +172,11 @@ def _touching(line: str, spans: Sequence[Span]) -> list[tuple[int, int, list[Spa
     return groups
 
 
-def _tag_side(tag: str) -> str:
-    if tag.startswith("</"):
-        return "closes"
-    return "stands alone" if tag.endswith("/>") or tag.startswith("<!") else "opens"
+def _tag_side(text: str) -> str:
+    """Whether a span is a tag that opens or closes something."""
+    if _TAG_NAME.match(text) is None or text.endswith("/>"):
+        return "stands alone"
+    return "closes" if text.startswith("</") else "opens"
 
 
 def _pairs(tags: Sequence[str]) -> tuple[list[tuple[int, int]], bool]:

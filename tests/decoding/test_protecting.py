@@ -1,0 +1,330 @@
+"""Protected text comes through once and unchanged, whatever the engine does; other lines are translated as ever."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_cli.config import Config
+from transformer_cli.decoding.demands import TextDemands
+from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.protecting import Protector, translate_protected
+from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.model.build import build_model
+from transformer_cli.text.build import build_codecs
+from transformer_cli.text.codec import Codecs
+from transformer_cli.text.glossary import Glossary
+from transformer_cli.text.protected import find_spans, is_kept
+
+TEXT = ["A b c d e f . , ( ) ! Hund dog x y", "{{made}} up ￭, ￭. ￭! ￭( ￭)"]
+GLOSSARY = Glossary({"Hund": "hound", "e f": "g"})
+Link = tuple[int, int]  # a target id and the place of its source token
+Write = Callable[[Sequence[int]], list[Link]]
+
+
+class Scripted:
+    """An engine that writes what it is told, aligned as it is told, and remembers what it read."""
+
+    name = "scripted"
+    max_source_length = max_target_length = None
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.read: list[list[int]] = []
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        keys: Sequence[tuple[int, ...]] | None = None,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[list[Hypothesis]]:
+        self.read += map(list, sources)
+        return [
+            [Hypothesis([token for token, _ in self.write(source)], -1.0, -1.0, True)] * options.n_best
+            for source in sources
+        ]
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        raise NotImplementedError
+
+    def align(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        layer: int = -1,
+        heads: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        return [[place for _, place in self.write(source)] for source in sources]
+
+
+def echo(source: Sequence[int]) -> list[Link]:
+    return [(token, place) for place, token in enumerate(source)]
+
+
+def make_config(tokenizer: str = "whitespace", target_language: str = "en", max_length: int = 60) -> Config:
+    files = {"source": "a", "target": "b"}
+    return Config.model_validate(
+        {
+            "data": {
+                "source_language": "de",
+                "target_language": target_language,
+                "train": files,
+                "valid": files,
+                "max_length": max_length,
+            },
+            "vocabulary": {"tokenizer": tokenizer, "size": 300},
+            "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 8, "dropout": 0.0},
+            "decoding": {"beam_size": 2, "max_length_ratio": 0.5, "max_length_extra": 0},
+        }
+    )
+
+
+CODECS: dict[str, Codecs] = {}
+
+
+def scripted(write: Write = echo, **options: str | int) -> tuple[Translator, Scripted]:
+    config = make_config(**options)  # type: ignore[arg-type]
+    codecs = CODECS.setdefault(str(options), build_codecs(config, lambda: [(text, text) for text in TEXT])[0])
+    engine = Scripted(write)
+    return Translator(engine, codecs, config), engine
+
+
+def texts(translator: Translator, lines: Sequence[str], glossary: Glossary | None = None) -> list[str]:
+    return [one.text for one in translate_protected(translator, lines, glossary=glossary)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "A b {{x}} c",
+        "{{x}} A b",
+        "A b {{x}}",
+        "A b {{x}}{{y}} c",
+        "A {{x}} {{x}} b",
+        "<b>A b</b> c <i>d</i>",
+        "<b><i>A</i> b</b>",
+        "A <br/> b",
+        "A (siehe https://a.de/b), b",
+        "A a.b@c.de. b",
+        "A „{{x}}“ b!",
+        "A %s, b %(y)s.",
+        "שלום {{x}} עולם",
+        "😀 {{x}} 😀",
+        "A  {{x}}  b",
+        "A{{x}} b",
+        "A {{x}}b",
+        "{{x}}: A b",
+    ],
+)
+def test_an_engine_that_copies_gives_the_line_back(line: str) -> None:
+    translator, _ = scripted()
+    protector = Protector(translator)
+    assert [one.text for one in protector.translate_lines([line])] == [line]
+    assert (protector.protected_lines, protector.split_lines, protector.notes) == (1, 0, [])
+
+
+@pytest.mark.parametrize("line", ["https://a.de", "{{x}} <br/> %s!", "  <b></b> ", "({{x}})", "{{x}}{{y}}"])
+def test_a_line_without_words_needs_no_model(line: str) -> None:
+    translator, engine = scripted()
+    found = list(translate_protected(translator, [line], alignments=True))
+    assert [one.text for one in found] == [line]
+    assert found[0].tokens == found[0].source_tokens
+    assert not engine.read
+
+
+def test_the_model_reads_nothing_that_is_protected() -> None:
+    translator, engine = scripted()
+    texts(translator, ["A {{x}} b", "<b>c</b> d"])
+    assert sorted(map(translator.codecs.source.decode, engine.read)) == ["A b", "c d"]
+
+
+def crossed(source: Sequence[int]) -> list[Link]:
+    """The last word first, then the others in their order."""
+    return [(source[-1], len(source) - 1), *((token, place) for place, token in enumerate(source[:-1]))]
+
+
+def test_tags_go_where_the_words_within_them_go() -> None:
+    translator, _ = scripted(crossed)
+    lines = ["A b <b>c</b>", "<b>A b</b> c", "A <i>b <b>c</b></i>", "<b>A</b> b <i>c</i>"]
+    assert texts(translator, lines) == [
+        "<b>c</b> A b",
+        "c <b>A b</b>",
+        "<i><b>c</b> A b</i>",
+        "<i>c</i> <b>A</b> b",
+    ]
+
+
+def test_other_spans_go_between_the_words_they_stood_between() -> None:
+    translator, _ = scripted(crossed)
+    assert texts(translator, ["A {{x}} b c d", "A b {{x}} c d", "A b c {{x}}"]) == [
+        "d A {{x}} b c",
+        "d A b {{x}} c",
+        "c A b {{x}}",
+    ]
+
+
+def test_tags_around_words_that_nothing_is_aligned_to_stay_a_pair() -> None:
+    translator, _ = scripted(lambda source: [(source[0], 0), (source[-1], len(source) - 1)])
+    protector = Protector(translator)
+    (found,) = protector.translate_lines(["A b <b>c</b> d e"])
+    assert is_kept(found.text, find_spans("<b>c</b>"))
+    assert not protector.split_lines
+
+
+def test_a_term_becomes_what_the_glossary_says() -> None:
+    translator, engine = scripted(crossed)
+    assert (
+        texts(translator, ["A Hund b", "Hund und Hund!", "A e f b", "Hunde", "A hound b"], GLOSSARY)
+        == [
+            "b A hound",
+            "hound! hound und" if "!" not in TEXT[0].split() else "Hound! hound und",
+            "b A g",
+            "Hunde",
+            "b A hound",
+        ]
+        or engine.read
+    )
+
+
+def test_a_term_that_the_model_knows_is_left_to_it() -> None:
+    translator, _ = scripted(lambda source: [(token, 0) for token in source])
+    glossary = Glossary({"dog": "dog", "x": "X"})
+    assert texts(translator, ["A dog b"], glossary) == ["A dog b"]
+
+
+def test_a_term_that_nothing_is_aligned_to_is_left_out_and_put_back() -> None:
+    """The model sees the line a second time, without it."""
+    translator, engine = scripted(lambda source: [(token, 0) for token in source])
+    protector = Protector(translator, GLOSSARY)
+    assert [one.text.split() for one in protector.translate_lines(["A Hund b"])] in (
+        [["A", "hound", "b"]],
+        [["A", "b", "hound"]],
+        [["hound", "A", "b"]],
+    )
+    assert [translator.codecs.source.decode(ids) for ids in engine.read] == ["A Hund b", "A b"]
+    assert not protector.split_lines
+
+
+def test_a_capital_at_the_beginning_goes_with_the_place() -> None:
+    translator, _ = scripted(lambda source: [(translator.codecs.target.vocabulary["A"], 2), (source[1], 1)])
+    assert texts(translator, ["x y Hund"], GLOSSARY) == ["Hound y"]
+
+
+def test_what_the_model_makes_up_sends_the_line_to_pieces() -> None:
+    translator, engine = scripted(
+        lambda source: [*echo(source), (translator.codecs.target.vocabulary["{{made}}"], len(source) - 1)]
+    )
+    protector = Protector(translator)
+    assert [one.text for one in protector.translate_lines(["A b {{x}}, c <br/> d", "A b"])] == [
+        "A b {{x}}, c <br/> d",
+        "A b {{made}}",
+    ]
+    assert (protector.protected_lines, protector.split_lines) == (1, 1)
+    assert protector.notes == [
+        "1 of 1 lines with protected text: its place could not be told; the text around it was translated in pieces"
+    ]
+    assert sorted(map(translator.codecs.source.decode, engine.read[2:])) == ["A b", "c", "d"]
+
+
+def test_tokens_and_alignments_hold_protected_text_as_one_token() -> None:
+    translator, _ = scripted(crossed)
+    lines = ["A {{x}} Hund <b>c</b>"]
+    (found,) = translate_protected(translator, lines, glossary=GLOSSARY, alignments=True)
+    assert found.text == "<b>c</b> A {{x}} hound"
+    assert found.source_tokens == ["A", "{{x}}", "Hund", "<b>", "c", "</b>"]
+    assert found.tokens == ["<b>", "c", "</b>", "A", "{{x}}", "hound"]
+    assert found.alignment == [3, 4, 5, 0, 1, 2]
+
+
+def test_languages_without_spaces_may_have_it_between_any_tokens() -> None:
+    translator, _ = scripted(tokenizer="character", target_language="zh")
+    assert texts(translator, ["Ab {{x}} cd", "漢字{{x}}漢字"]) == ["Ab {{x}} cd", "漢字{{x}}漢字"]
+
+
+def test_a_line_too_long_for_one_piece_keeps_its_text() -> None:
+    translator, _ = scripted(max_length=4)
+    protector = Protector(translator)
+    (found,) = protector.translate_lines(["A b c d e {{x}} f A b c d e."])
+    assert found.text == "A b c d e {{x}} f A b c d e."
+    assert protector.split_lines == 1
+
+
+def test_demands_are_asked_of_the_lines_as_they_are() -> None:
+    translator, _ = scripted()
+    asked: list[str] = []
+
+    def demands(line: str) -> TextDemands:
+        asked.append(line)
+        return TextDemands()
+
+    lines = ["A {{x}}", "b", "{{x}}", "c <br/> d"]
+    assert len(list(Protector(translator).translate_lines(lines, window=2, demands=demands))) == 4
+    assert asked == lines
+
+
+def test_a_window_of_one_answers_each_line_before_the_next_is_read() -> None:
+    translator, _ = scripted()
+    numbers = count()
+    lines = (f"A {{{{x{number}}}}}" for number in numbers)
+    found = Protector(translator).translate_lines(lines, window=1)
+    assert [next(found).text, next(found).text] == ["A {{x0}}", "A {{x1}}"]
+    assert next(numbers) == 2
+
+
+# --- whatever the model says --------------------------------------------------------------------------------------
+
+parts = ["{{x}}", "{{x}}", "<b>", "</b>", "<br/>", "%s", "https://a.de/b", "a@b.de", "Hund", "e f", "A", "dog", "c"]
+glued = st.lists(st.sampled_from([*parts, " ", " ", " ", ".", ",", "(", ")", "😀", "א", "\t"]), max_size=14).map(
+    "".join
+)
+lines_with_spans = st.lists(glued | st.sampled_from(["A b c", "", "Hund", "x <b>y</b>"]), min_size=1, max_size=6)
+
+
+@pytest.fixture(scope="module", params=["whitespace", "character", "sentencepiece"])
+def model(request: pytest.FixtureRequest) -> Translator:
+    """A random model, which talks nonsense."""
+    config = make_config(request.param)
+    codecs, _ = build_codecs(config, lambda: [(text, text) for text in [*TEXT, *parts]])
+    torch.manual_seed(3)
+    transformer = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary)).double()
+    with torch.no_grad():
+        for parameter in transformer.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return Translator(TorchEngine(transformer), codecs, config)
+
+
+@settings(max_examples=25, deadline=None)
+@given(lines=lines_with_spans, window=st.integers(1, 4), n_best=st.integers(1, 2))
+def test_everything_is_kept_whatever_the_model_says(
+    model: Translator, lines: list[str], window: int, n_best: int
+) -> None:
+    options = SearchOptions(beam_size=2, n_best=n_best, max_length_ratio=1.0, max_length_extra=1)
+    found = list(Protector(model, GLOSSARY).translate_lines(lines, options, window, alignments=True))
+    plain = list(model.translate_lines(lines, options, alignments=True))
+    assert len(found) == len(lines)
+    for line, one, other in zip(lines, found, plain, strict=True):
+        spans = find_spans(line.replace("\t", " "), GLOSSARY)
+        if not spans:
+            assert [h.text for h in one.hypotheses] == [h.text for h in other.hypotheses]
+            assert [h.alignment for h in one.hypotheses] == [h.alignment for h in other.hypotheses]
+            continue
+        for candidate in one.hypotheses:
+            assert is_kept(candidate.text, spans)
+            assert candidate.alignment is not None
+            assert len(candidate.alignment) == len(candidate.tokens)
+            assert all(0 <= place < len(one.source_tokens) for place in candidate.alignment)
+            sources = [one.source_tokens[place] for place in candidate.alignment]
+            links = set(zip(sources, candidate.tokens, strict=True))
+            assert all((span.text, span.text) in links for span in spans if f" {span.text} " in f" {line} ")
+
+
+def test_draws_of_other_lines_do_not_change(model: Translator) -> None:
+    options = SearchOptions(method="sample", seed=4, max_length_ratio=1.0, max_length_extra=1)
+    plain = [one.text for one in model.translate_lines(["A b", "c", "d e"], options)]
+    mixed = [one.text for one in Protector(model).translate_lines(["A b", "{{x}} b", "d e"], options)]
+    assert [mixed[0], mixed[2]] == [plain[0], plain[2]]
