@@ -49,7 +49,9 @@ TORCH_FREE = [
     "transformer_cli.data.encoded",
     "transformer_cli.data.batching",
     "transformer_cli.decoding.options",
+    "transformer_cli.decoding.protecting",
     "transformer_cli.decoding.translator",
+    "transformer_cli.evaluation.alignments",
     "transformer_cli.evaluation.metrics",
     "transformer_cli.cli.app",
 ]
