@@ -48,11 +48,16 @@ TORCH_FREE = [
     "transformer_cli.data.corpora",
     "transformer_cli.data.encoded",
     "transformer_cli.data.batching",
+    "transformer_cli.decoding.ctranslate2_cache",
+    "transformer_cli.decoding.ctranslate2_engine",
+    "transformer_cli.decoding.engine",
+    "transformer_cli.decoding.engines",
     "transformer_cli.decoding.options",
     "transformer_cli.decoding.protecting",
     "transformer_cli.decoding.translator",
     "transformer_cli.evaluation.alignments",
     "transformer_cli.evaluation.metrics",
+    "transformer_cli.export.verify",
     "transformer_cli.cli.app",
 ]
 RUNS_CODE_ON_LOAD = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
