@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from transformer_cli.decoding.best_tokens import best_continuations
 from transformer_cli.decoding.greedy import CacheT, Step, forbid_empty, wide
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
@@ -31,20 +32,22 @@ class BeamState(NamedTuple):
 
     sentences: Tensor  # (B,) which sentence of the batch each row is
     limits: Tensor  # (B,) most tokens of a translation, </s> not counted
+    shortest: int  # no limit is less
     tokens: Tensor  # (B, W, t) live hypotheses
     log_probability: Tensor  # (B, W) -inf: no hypothesis on this beam
     ended: Ended
     ended_count: Tensor  # (B,) all that ever ended
 
-    def keep(self, sentences: Tensor) -> "BeamState":
-        """Only the sentences where `sentences` (B,) is True."""
+    def keep(self, places: Tensor) -> "BeamState":
+        """Only the sentences at these places, (N,)."""
         return BeamState(
-            self.sentences[sentences],
-            self.limits[sentences],
-            self.tokens[sentences],
-            self.log_probability[sentences],
-            Ended(*(field[sentences] for field in self.ended)),
-            self.ended_count[sentences],
+            self.sentences[places],
+            self.limits[places],
+            self.shortest,
+            self.tokens[places],
+            self.log_probability[places],
+            Ended(*(field[places] for field in self.ended)),
+            self.ended_count[places],
         )
 
 
@@ -90,15 +93,17 @@ def beam_search(
         else:
             candidates = propose(state, log_probs, cache, 2 * options.beam_size)
         width = state.tokens.size(1)
-        state, origins = advance(state, candidates, options, None if bonus is None else bonus(cache))
+        state, origins, settled = advance(state, candidates, options, None if bonus is None else bonus(cache))
         rows = origins + torch.arange(0, len(origins) * width, width, device=device)[:, None]  # (B, K)
-        done = is_done(state, options)
-        if done.any():
-            for sentence, hypotheses in collect(state.keep(done), options.n_best):
-                found[sentence] = hypotheses
-            state, rows = state.keep(~done), rows[~done]
-            if not len(rows):
-                return found
+        if settled:
+            done = is_done(state, options)
+            if done.any():
+                for sentence, hypotheses in collect(state.keep(done.nonzero()[:, 0]), options.n_best):
+                    found[sentence] = hypotheses
+                going = (~done).nonzero()[:, 0]
+                if not len(going):
+                    return found
+                state, rows = state.keep(going), rows[going]
         cache = cache.select(rows.flatten())
         tokens = state.tokens[:, :, -1].flatten()
 
@@ -111,6 +116,7 @@ def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState
     return BeamState(
         sentences=torch.arange(batch, device=device),
         limits=torch.tensor(limits, device=device),
+        shortest=min(limits),
         tokens=empty[:, :1, None][:, :, :0],
         log_probability=torch.zeros(batch, 1, dtype=dtype, device=device),
         ended=Ended(empty[:, :, None][:, :, :0], empty, nothing, nothing, empty.bool()),
@@ -120,35 +126,32 @@ def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState
 
 def advance(
     state: BeamState, candidates: Candidates, options: SearchOptions, bonus: tuple[Tensor, Tensor] | None = None
-) -> tuple[BeamState, Tensor]:
+) -> tuple[BeamState, Tensor, bool]:
     """One step: set aside what ended, go on with what lives.
 
-    `bonus`: see `Bonus`. Returns the new state and, for each new beam, the one that it continues, (B, K).
+    `bonus`: see `Bonus`. Returns the new state; for each new beam, the one that it continues, (B, K); and False where
+    no sentence can be done yet.
     """
     beam_size, length = options.beam_size, state.tokens.size(2)
-    sequences = torch.cat([_pick(state.tokens, candidates.origins), candidates.tokens[:, :, None]], dim=2)
+    first = Candidates(*(field[:, :beam_size] for field in candidates))
+    longer = _longer(state.tokens, first)
     ends = candidates.tokens == EOS  # (B, 2K)
+    if length + 1 < state.shortest and not ends.any():  # as most steps are
+        new_state = state._replace(tokens=longer, log_probability=first.log_probability)
+        return new_state, first.origins, options.stopping == "exact"
     # Those ending among the first K are set aside; at the limit the first K are taken as they are.
-    closing = (ends | (state.limits == length + 1)[:, None]) & (candidates.log_probability != -torch.inf)
-    closing[:, beam_size:] = False
+    closing = (ends[:, :beam_size] | (state.limits == length + 1)[:, None]) & (first.log_probability != -torch.inf)
+    if closing.any():
+        score = _score(first, ends[:, :beam_size], length, options, bonus)
+        state = state._replace(
+            ended=_set_aside(state.ended, longer, first.log_probability, score, ends[:, :beam_size], closing),
+            ended_count=state.ended_count + closing.sum(dim=1),
+        )
     # At most K of 2K candidates end, one a beam, so that K live ones remain (but in a tiny vocabulary).
     alive = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam_size]  # (B, K)
-    # All that end in one step have one length, all that are cut off another.
-    score = torch.where(
-        ends,
-        candidates.log_probability / options.penalty(length),
-        candidates.log_probability / options.penalty(length + 1),
-    )
-    if bonus is not None:
-        ending, cut = (each.view_as(state.log_probability).gather(1, candidates.origins) for each in bonus)
-        score = score + torch.where(ends, ending, cut)
-    new_state = state._replace(
-        tokens=_pick(sequences, alive),
-        log_probability=candidates.log_probability.masked_fill(ends, -torch.inf).gather(1, alive),
-        ended=_set_aside(state.ended, sequences, candidates.log_probability, score, ends, closing),
-        ended_count=state.ended_count + closing.sum(dim=1),
-    )
-    return new_state, candidates.origins.gather(1, alive)
+    lives = Candidates(*(field.gather(1, alive) for field in candidates))
+    log_probability = lives.log_probability.masked_fill(lives.tokens == EOS, -torch.inf)
+    return state._replace(tokens=_longer(state.tokens, lives), log_probability=log_probability), lives.origins, True
 
 
 def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None = None) -> Candidates:
@@ -156,19 +159,19 @@ def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None 
 
     `cost` (B, V) of the tokens counts in choosing, not in the log-probability.
     """
-    (batch, width), vocabulary = state.log_probability.shape, log_probs.size(-1)
-    totals = (state.log_probability[:, :, None] + log_probs.view(batch, width, vocabulary)).flatten(1)  # (B, W·V)
+    width, vocabulary = state.log_probability.size(1), log_probs.size(1)
     if cost is None:
-        best, flat = totals.topk(min(count, width * vocabulary), dim=1)  # (B, ≤ 2K)
+        best, flat = best_continuations(state.log_probability, log_probs, count)  # (B, ≤ 2K)
     else:
+        totals = (state.log_probability[:, :, None] + log_probs.view(-1, width, vocabulary)).flatten(1)  # (B, W·V)
         flat = (totals - cost.repeat(1, width)).topk(min(count, width * vocabulary), dim=1).indices
         best = totals.gather(1, flat)
+    found = Candidates(tokens=flat % vocabulary, origins=flat // vocabulary, log_probability=best)
     missing = (0, count - best.size(1))
-    return Candidates(
-        tokens=functional.pad(flat % vocabulary, missing, value=EOS),
-        origins=functional.pad(flat // vocabulary, missing, value=0),
-        log_probability=functional.pad(best, missing, value=-torch.inf),
-    )
+    if missing[1]:
+        fillers = (EOS, 0, -torch.inf)
+        found = Candidates(*(functional.pad(field, missing, value=v) for field, v in zip(found, fillers, strict=True)))
+    return found
 
 
 def is_done(state: BeamState, options: SearchOptions) -> Tensor:
@@ -202,22 +205,39 @@ def collect(state: BeamState, n_best: int) -> list[tuple[int, list[Hypothesis]]]
     ]
 
 
+def _score(
+    candidates: Candidates, ends: Tensor, length: int, options: SearchOptions, bonus: tuple[Tensor, Tensor] | None
+) -> Tensor:
+    """What each candidate (B, K) scores if it ends now (`ends`) or is cut. All that end in one step have one length,
+    all that are cut off another.
+    """
+    log_probability = candidates.log_probability
+    score = torch.where(ends, log_probability / options.penalty(length), log_probability / options.penalty(length + 1))
+    if bonus is None:
+        return score
+    ending, cut = (each.view(len(ends), -1).gather(1, candidates.origins) for each in bonus)
+    return score + torch.where(ends, ending, cut)
+
+
 def _set_aside(
     before: Ended, sequences: Tensor, log_probability: Tensor, score: Tensor, ends: Tensor, closing: Tensor
 ) -> Ended:
     """The K best of those that ended before and those ending now, best first; of equal ones the earlier first."""
     beam_size, length = before.lengths.size(1), sequences.size(2)
-    score = score.masked_fill(~closing, -torch.inf)
-    lengths = (length - ends.long()).masked_fill(~closing, 0)
     both = Ended(
-        torch.cat([functional.pad(before.tokens, (0, 1), value=PAD), sequences[:, :beam_size]], dim=1),
-        torch.cat([before.lengths, lengths[:, :beam_size]], dim=1),
-        torch.cat([before.log_probability, log_probability[:, :beam_size]], dim=1),
-        torch.cat([before.score, score[:, :beam_size]], dim=1),
-        torch.cat([before.ended, ends[:, :beam_size]], dim=1),
+        torch.cat([functional.pad(before.tokens, (0, length - before.tokens.size(2)), value=PAD), sequences], dim=1),
+        torch.cat([before.lengths, (length - ends.long()).masked_fill(~closing, 0)], dim=1),
+        torch.cat([before.log_probability, log_probability], dim=1),
+        torch.cat([before.score, score.masked_fill(~closing, -torch.inf)], dim=1),
+        torch.cat([before.ended, ends], dim=1),
     )
     best = both.score.argsort(dim=1, descending=True, stable=True)[:, :beam_size]  # (B, K)
     return Ended(_pick(both.tokens, best), *(field.gather(1, best) for field in both[1:]))
+
+
+def _longer(sequences: Tensor, candidates: Candidates) -> Tensor:
+    """The sequences (B, W, t) that candidates (B, N) continue, with their tokens at the end. → (B, N, t + 1)"""
+    return torch.cat([_pick(sequences, candidates.origins), candidates.tokens[:, :, None]], dim=2)
 
 
 def _pick(sequences: Tensor, which: Tensor) -> Tensor:

@@ -52,11 +52,12 @@ def diverse_beam_search(
         over = done.all(dim=1)  # (B,)
         if over.any():
             for state in states:
-                for sentence, hypotheses in collect(state.keep(over), own.n_best):
+                for sentence, hypotheses in collect(state.keep(over.nonzero()[:, 0]), own.n_best):
                     found[sentence] += hypotheses
-            states, rows = [state.keep(~over) for state in states], rows[~over]
-            if not len(rows):
+            going = (~over).nonzero()[:, 0]
+            if not len(going):
                 return [_best(hypotheses, options.n_best) for hypotheses in found]
+            states, rows = [state.keep(going) for state in states], rows[going]
         cache = cache.select(rows.flatten())
         tokens = torch.stack([state.tokens[:, :, -1] for state in states], dim=1).flatten()
 
@@ -76,7 +77,7 @@ def advance_groups(
         cost = options.diversity_strength * taken if group else None
         candidates = extend(state, own, 2 * options.beam_size, cost)
         bonus = (bonuses[0][:, group], bonuses[1][:, group]) if bonuses else None
-        new_state, continued = advance(state, candidates, options, bonus)
+        new_state, continued, _ = advance(state, candidates, options, bonus)
         live = (new_state.log_probability != -torch.inf).to(taken.dtype)  # (B, W)
         taken = taken.scatter_add(1, new_state.tokens[:, :, -1], live)
         new_states.append(new_state)

@@ -9,6 +9,7 @@ from typing import Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from transformer_cli.decoding.best_tokens import best_token
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS
 
@@ -29,7 +30,7 @@ def greedy_search(
     step: Step[CacheT], cache: CacheT, limits: Sequence[int], options: SearchOptions, device: torch.device | str = "cpu"
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for as many sentences as there are `limits` (most tokens, `</s>` aside)."""
-    return walk(step, cache, limits, options, lambda log_probs, rows, position: log_probs.argmax(dim=-1), device)
+    return walk(step, cache, limits, options, lambda log_probs, rows, position: best_token(log_probs), device)
 
 
 def walk(
