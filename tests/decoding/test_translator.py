@@ -1,6 +1,10 @@
 """From text to text: lines stay lines, in order, whatever is in them; long ones are cut; unknown words are copied."""
 
-from collections.abc import Iterator, Sequence
+import random
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,8 +17,10 @@ from transformer_cli import Translator as ExportedTranslator
 from transformer_cli import checkpoint
 from transformer_cli.config import Config
 from transformer_cli.decoding import windows
+from transformer_cli.decoding.engine import SearchBatch
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.translation import Scored, Translation
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
@@ -143,6 +149,143 @@ def test_batches_hold_lines_of_like_length_within_the_budget(make_codecs: MakeCo
     for batch in engine.batches:
         assert len(batch) * (max(map(len, batch)) + 1) <= 64
     assert len(engine.batches) < 6
+
+
+# --- an engine that works ahead -----------------------------------------------------------------------------------
+
+
+class Ahead(Echo):
+    """Takes batches until it holds four before it gives the first one back."""
+
+    def search_batches(
+        self, batches: Iterable[SearchBatch], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        held: deque[SearchBatch] = deque()
+        for batch in batches:
+            held.append(batch)
+            if len(held) == 4:
+                first = held.popleft()
+                yield self.search(first.sources, options, first.keys, first.demands)
+        for batch in held:
+            yield self.search(batch.sources, options, batch.keys, batch.demands)
+
+
+def ahead(make_codecs: MakeCodecs, batch_tokens: int = 8) -> Translator:
+    config = make_config(decoding={"batch_tokens": batch_tokens})
+    return Translator(Ahead(), make_codecs(config), config)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.sampled_from(["", " ", "a b", "one two three", "c", "four five a b c a b c a b c"])), st.integers(1, 6)
+)
+def test_lines_keep_their_order_however_far_an_engine_works_ahead(
+    make_codecs: MakeCodecs, lines: list[str], window: int
+) -> None:
+    for batch_tokens in (4, 30):
+        found = ahead(make_codecs, batch_tokens).translate_lines(lines, window=window)
+        assert [one.text for one in found] == [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize("line", ["a b", "", "a b c one two three four five a b c"])
+def test_lines_without_end_are_read_a_few_windows_ahead(make_codecs: MakeCodecs, line: str) -> None:
+    read = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal read
+        while True:
+            read += 1
+            yield line
+
+    found = ahead(make_codecs).translate_lines(lines(), window=5)
+    for number in range(1, 40):
+        assert next(found).text == line
+        assert read <= number + 25
+
+
+def test_a_stream_is_answered_at_once_though_the_engine_would_work_ahead(make_codecs: MakeCodecs) -> None:
+    read: list[str] = []
+    lines = ["a b", "", "one two three four five a b c a b c", "c"]
+    found = ahead(make_codecs).translate_lines((read.append(line) or line for line in lines), window=1)
+    for number, one in enumerate(found, start=1):
+        assert (one.text, len(read)) == (lines[number - 1], number)
+
+
+def test_what_reading_raises_is_raised(make_codecs: MakeCodecs) -> None:
+    def lines() -> Iterator[str]:
+        yield from ["a b", "c"] * 10
+        raise UserError("line 21 is gone")
+
+    found = ahead(make_codecs).translate_lines(lines(), window=2)
+    got = []
+    with pytest.raises(UserError, match="line 21"):
+        got += [one.text for one in found]
+    assert got == ["a b", "c"] * (len(got) // 2)
+
+
+def test_a_reader_that_stops_early_ends_the_search(make_codecs: MakeCodecs) -> None:
+    closed = []
+
+    class Watched(Ahead):
+        def search_batches(
+            self, batches: Iterable[SearchBatch], options: SearchOptions
+        ) -> Iterator[list[list[Hypothesis]]]:
+            try:
+                yield from super().search_batches(batches, options)
+            finally:
+                closed.append(True)
+
+    translator = ahead(make_codecs)
+    translator.engine = Watched()
+    found = translator.translate_lines(["a b"] * 100, window=10)
+    assert next(found).text == "a b"
+    assert isinstance(found, Generator)
+    found.close()
+    assert closed == [True]
+
+
+# --- several threads ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokenizer", ["sentencepiece", "whitespace"])
+def test_four_threads_find_what_one_finds(make_codecs: MakeCodecs, tokenizer: str) -> None:
+    config = make_config(tokenizer, max_length=6, decoding={"max_length_ratio": 1.0})
+    choose = random.Random(7)
+    words = "a b c one two three four five zz".split()  # noqa: SIM905
+    texts = [[" ".join(choose.choices(words, k=choose.randint(0, 12))) for _ in range(10)] for _ in range(4)]
+    alone = real(make_codecs, config)
+    expected = [alone.translate_batch(lines) for lines in texts]
+    scored = [alone.score(lines, lines) for lines in texts]
+
+    shared = real(make_codecs, config)
+    started = threading.Barrier(4)
+
+    def work(number: int) -> tuple[list[Translation], list[Translation], list[Scored]]:
+        started.wait()
+        return (
+            shared.translate_batch(texts[number]),
+            list(shared.translate_lines(texts[number], window=4, alignments=True)),
+            shared.score(texts[number], texts[number]),
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(4)))
+    for number, (batch, lines, scores) in enumerate(found):
+        assert texts_of(batch) == texts_of(lines) == texts_of(expected[number])
+        for one, other in zip(batch, expected[number], strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-10)
+            assert one.alignment == other.alignment
+        for one_scored, other_scored in zip(scores, scored[number], strict=True):
+            assert one_scored.log_probability == pytest.approx(other_scored.log_probability, abs=1e-10)
+    assert alone.cut_lines > 0
+    assert alone.caught > 0
+    assert (shared.cut_lines, shared.caught, shared.mended) == (
+        2 * alone.cut_lines, 2 * alone.caught, 2 * alone.mended
+    )  # fmt: skip
+
+
+def texts_of(translations: Sequence[Translation]) -> list[str]:
+    return [one.text for one in translations]
 
 
 # --- long lines ---------------------------------------------------------------------------------------------------

@@ -82,11 +82,12 @@ def spellings(text: str, codec: Codec) -> list[tuple[int, ...]]:
 
 def _written(text: str, codec: Codec) -> tuple[int, ...]:
     """How a required text is best written: punctuation that follows a word is glued to it, all else a word."""
-    ways = [ids for ids in spellings(text, codec) if UNK not in ids]
+    own, *glued = spellings(text, codec)
+    follows = unicodedata.category(text.lstrip()[0]) in ("Pe", "Pf", "Po")
+    ways = [ids for ids in ([*glued[:1], own] if follows else [own]) if UNK not in ids]
     if not ways:
         raise _unwritable(text)
-    follows = unicodedata.category(text.lstrip()[0]) in ("Pe", "Pf", "Po")
-    return ways[1 if follows and len(ways) > 1 else 0]
+    return ways[0]
 
 
 def _unwritable(text: str) -> UserError:

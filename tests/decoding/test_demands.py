@@ -1,0 +1,147 @@
+"""What is demanded as text becomes ids that say the same, and the translation obeys, however a word may be spelled."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from tests.decoding.echo import Echo, MakeCodecs, make_config
+from transformer_cli.decoding.demands import TextDemands, demands_of_pieces, spellings
+from transformer_cli.decoding.options import NO_DEMANDS, Demands, Hypothesis, SearchOptions, occurs
+from transformer_cli.decoding.pieces import Piece
+from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import UserError
+from transformer_cli.model.build import build_model
+
+TOKENIZERS = ["whitespace", "spacy", "character", "sentencepiece"]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_every_spelling_writes_the_text(make_codecs: MakeCodecs, tokenizer: str) -> None:
+    codec = make_codecs(make_config(tokenizer)).target
+    before = codec.encode("one")
+    for text in ("two", "three four", "b"):
+        found = spellings(text, codec)
+        assert len(found) == len(set(found)) > 0
+        assert codec.decode(found[0]) == text
+        assert {codec.decode([*before, *ids]).replace(" ", "") for ids in found} == {f"one{text}".replace(" ", "")}
+    assert spellings("", codec) == []
+
+
+@pytest.mark.parametrize("tokenizer", ["spacy", "sentencepiece"])
+def test_words_of_their_own_and_glued_ones_are_told_apart(make_codecs: MakeCodecs, tokenizer: str) -> None:
+    codec = make_codecs(make_config(tokenizer)).target
+    for text, written in (("!", "one!"), ("two", "one two")):
+        (demands,) = demands_of_pieces(TextDemands(required=(text, " ")), [Piece([5], "x")], codec)
+        assert [codec.decode([*codec.encode("one"), *ids]) for ids in demands.required] == [written]
+
+
+def test_each_piece_of_a_line_gets_what_is_its(make_codecs: MakeCodecs) -> None:
+    codec = make_codecs(make_config("whitespace")).target
+    wanted = TextDemands(prefix="a b", required=("two", "five", "c"), forbidden=("one",))
+    pieces = [Piece([4, 5], "a c"), Piece([6, 7], "one five")]
+    first, second = demands_of_pieces(wanted, pieces, codec)
+    ids = {word: tuple(codec.encode(word)) for word in ("one", "two", "five", "c")}
+    assert (first.prefix, second.prefix) == (tuple(codec.encode("a b")), ())
+    assert (first.required, second.required) == ((ids["two"], ids["c"]), (ids["five"],))
+    assert ids["one"] in first.forbidden
+    assert first.forbidden == second.forbidden
+    assert demands_of_pieces(TextDemands(), pieces, codec) == [NO_DEMANDS, NO_DEMANDS]
+    assert demands_of_pieces(wanted, [], codec) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (TextDemands(prefix="a zz"), "'a zz': cannot be demanded"),
+        (TextDemands(required=("zz",)), "'zz': cannot be demanded"),
+        (TextDemands(required=("a b",), forbidden=("b",)), "'b' is forbidden, but demanded too"),
+        (TextDemands(prefix="b a", forbidden=("b",)), "'b' is forbidden, but demanded too"),
+    ],
+)
+def test_what_cannot_be_is_refused(make_codecs: MakeCodecs, wanted: TextDemands, message: str) -> None:
+    codec = make_codecs(make_config("whitespace")).target
+    with pytest.raises(UserError, match=message):
+        demands_of_pieces(wanted, [Piece([5], "x")], codec)
+
+
+def test_a_word_that_the_vocabulary_lacks_is_easily_avoided(make_codecs: MakeCodecs) -> None:
+    codec = make_codecs(make_config("whitespace")).target
+    assert demands_of_pieces(TextDemands(forbidden=("zz", "")), [Piece([5], "x")], codec) == [NO_DEMANDS]
+
+
+def _is_allowed(way: Sequence[int], demands: Demands) -> bool:
+    return not any(occurs(ids, way) for ids in demands.forbidden)
+
+
+class Spelling(Echo):
+    """Writes a word in one of several ways, the first that is not forbidden."""
+
+    def __init__(self, ways: Sequence[Sequence[int]]) -> None:
+        super().__init__()
+        self.ways = ways
+        self.searches = 0
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        keys: Sequence[tuple[int, ...]] | None = None,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[list[Hypothesis]]:
+        self.searches += 1
+        demands = demands or [NO_DEMANDS] * len(sources)
+        return [
+            [Hypothesis(list(next(way for way in self.ways if _is_allowed(way, one))), -1.0, -1.0, True)]
+            for one in demands
+        ]
+
+
+def test_a_forbidden_word_is_found_however_it_is_spelled(make_codecs: MakeCodecs) -> None:
+    config = make_config("sentencepiece")
+    codecs = make_codecs(config)
+    codec = codecs.target
+    letters = [codec.vocabulary[piece] for piece in ("▁", "t", "w", "o")]
+    bytes_ = [codec.vocabulary["▁"], *(codec.vocabulary[f"<0x{byte:02X}>"] for byte in b"two")]
+    ways = [codec.encode("two"), letters, bytes_, codec.encode("three")]
+    assert [codec.decode(way) for way in ways] == ["two", "two", "two", "three"]
+    engine = Spelling(ways)
+    translator = Translator(engine, codecs, config)
+    found = translator.translate_batch(["a", "b"], demands=[TextDemands(forbidden=("two",)), TextDemands()])
+    assert [one.text for one in found] == ["three", "two"]
+    lines = translator.translate_lines(["a"], demands=lambda line: TextDemands(forbidden=("two", line)))
+    assert [one.text for one in lines] == ["three"]
+    assert engine.searches == 6, "one more for each spelling"
+
+
+def test_a_longer_word_that_holds_it_is_left_alone(make_codecs: MakeCodecs) -> None:
+    config = make_config("sentencepiece")
+    codec = make_codecs(config).target
+    engine = Spelling([[*codec.encode("x"), *(codec.vocabulary[f"<0x{byte:02X}>"] for byte in b"two")]])
+    translator = Translator(engine, make_codecs(config), config)
+    assert translator.translate_batch(["a"], demands=[TextDemands(forbidden=("two",))])[0].text == "xtwo"
+    assert engine.searches == 1
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
+def test_a_real_search_obeys(make_codecs: MakeCodecs, tokenizer: str) -> None:
+    torch.manual_seed(5)
+    config = make_config(tokenizer, max_length=6, decoding={"max_length_ratio": 2.0})
+    codecs = make_codecs(config)
+    model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
+    translator = Translator(TorchEngine(model), codecs, config)
+    lines = ["a b c", "one two", "", "five four three two one a b c"]
+    free = translator.translate_batch(lines, alignments=False)
+    words = [one.text.split()[-1] if one.text else "" for one in free]
+    wanted = [
+        TextDemands(prefix="one" if word != "one" else "two", required=("three four",), forbidden=(word,))
+        if word not in ("three", "four") and word.isalpha() and word.isascii()
+        else TextDemands(prefix="one", required=("three four",))
+        for word in words
+    ]
+    found = translator.translate_batch(lines, demands=wanted, alignments=False)
+    for line, one, demanded in zip(lines, found, wanted, strict=True):
+        assert one.text.startswith(demanded.prefix) == bool(line)
+        assert ("three four" in one.text) == bool(line)
+        assert not set(one.text.split()) & set(demanded.forbidden)
