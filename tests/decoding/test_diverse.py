@@ -81,6 +81,17 @@ def test_scores_are_the_models_and_no_text_comes_twice() -> None:
             assert one.score == pytest.approx(total / len(one.ids), abs=1e-12)
 
 
+def test_every_groups_best_comes_before_any_second_best() -> None:
+    toy = Toy(seed=6, sentences=8)
+    several = toy.search(replace(OPTIONS, n_best=3, max_length=7))
+    one_each = toy.search(replace(OPTIONS, beam_size=3, n_best=3, max_length=7))
+    alone = toy.search(SearchOptions(beam_size=2, max_length=7))
+    assert all(len(found) == 3 for found in several)
+    for found, best in zip(several, alone, strict=True):
+        assert best[0].ids in [one.ids for one in found]  # the first group's
+    assert one_each != several
+
+
 def test_batch_and_order_change_nothing_and_a_step_serves_all_groups() -> None:
     limits = [2, 9, 5, 1, 12]
     toy = Toy(seed=8, sentences=len(limits))

@@ -94,7 +94,9 @@ def beam_search(
             candidates = propose(state, log_probs, cache, 2 * options.beam_size)
         width = state.tokens.size(1)
         state, origins, settled = advance(state, candidates, options, None if bonus is None else bonus(cache))
-        rows = origins + torch.arange(0, len(origins) * width, width, device=device)[:, None]  # (B, K)
+        rows = origins  # (B, K)
+        if len(origins) > 1:
+            rows = rows + torch.arange(0, len(origins) * width, width, device=device)[:, None]
         if settled:
             done = is_done(state, options)
             if done.any():

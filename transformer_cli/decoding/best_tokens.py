@@ -36,11 +36,11 @@ def best_continuations(before: Tensor, log_probs: Tensor, count: int) -> tuple[T
     chosen = (before[:, :, None] + maxima.view(batch, width, blocks)).flatten(1).topk(count, dim=1).indices
     origins = chosen // blocks  # (B, count)
     columns = (chosen % blocks * BLOCK)[:, :, None] + torch.arange(BLOCK, device=before.device)  # (B, count, BLOCK)
-    places = (origins * vocabulary)[:, :, None] + columns.clamp(max=vocabulary - 1)
-    totals = (
-        log_probs.view(batch, -1).gather(1, places.flatten(1)).view_as(places) + before.gather(1, origins)[:, :, None]
-    )
-    if vocabulary % BLOCK:  # the last block has fewer tokens: what is beyond is no token
+    inside = columns.clamp(max=vocabulary - 1) if vocabulary % BLOCK else columns
+    places = (origins * vocabulary)[:, :, None] + inside
+    totals = log_probs.view(batch, -1).gather(1, places.flatten(1)).view_as(places)
+    totals = totals + before.gather(1, origins)[:, :, None]
+    if vocabulary % BLOCK:  # the last block has fewer tokens: what is beyond is none
         totals = totals.masked_fill(columns >= vocabulary, -torch.inf)
     values, best = totals.flatten(1).topk(count, dim=1)
     return values, places.flatten(1).gather(1, best)

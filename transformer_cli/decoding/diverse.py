@@ -24,14 +24,14 @@ def diverse_beam_search(
     device: torch.device | str = "cpu",
     bonus: Bonus[CacheT] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` best hypotheses of each sentence over all groups, best first; fewer where groups found the same.
+    """`n_best` hypotheses of each sentence, best first: of all groups their best, then their second best, and so on.
 
-    Arguments are those of `beam_search`, and one group is that, exactly. After the first step rows are sentences ×
-    groups × beams. Sentences of which all groups are done leave the batch.
+    Fewer where groups found the same. Arguments are those of `beam_search`, and one group is that, exactly. After the
+    first step rows are sentences × groups × beams. Sentences of which all groups are done leave the batch.
     """
     groups, size = options.diversity_groups, options.beam_size // options.diversity_groups
     own = replace(options, beam_size=size, n_best=min(options.n_best, size), diversity_groups=1)
-    found: list[list[Hypothesis]] = [[] for _ in limits]
+    found: list[list[list[Hypothesis]]] = [[] for _ in limits]  # by sentence and group
     tokens = torch.full((len(limits),), BOS, device=device)
     states: list[BeamState] = []
     while True:
@@ -53,10 +53,10 @@ def diverse_beam_search(
         if over.any():
             for state in states:
                 for sentence, hypotheses in collect(state.keep(over.nonzero()[:, 0]), own.n_best):
-                    found[sentence] += hypotheses
+                    found[sentence].append(hypotheses)
             going = (~over).nonzero()[:, 0]
             if not len(going):
-                return [_best(hypotheses, options.n_best) for hypotheses in found]
+                return [_best(of_groups, options.n_best) for of_groups in found]
             states, rows = [state.keep(going) for state in states], rows[going]
         cache = cache.select(rows.flatten())
         tokens = torch.stack([state.tokens[:, :, -1] for state in states], dim=1).flatten()
@@ -89,8 +89,10 @@ def _freeze(state: BeamState, done: Tensor) -> BeamState:
     return state._replace(log_probability=state.log_probability.masked_fill(done[:, None], -torch.inf))
 
 
-def _best(hypotheses: Sequence[Hypothesis], n_best: int) -> list[Hypothesis]:
-    """The best ones, each text once."""
-    ranked = sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
-    once = {tuple(hypothesis.ids): hypothesis for hypothesis in reversed(ranked)}
-    return [one for one in ranked if once[tuple(one.ids)] is one][:n_best]
+def _best(groups: Sequence[Sequence[Hypothesis]], n_best: int) -> list[Hypothesis]:
+    """The best of each group before any second best, each text once; then by score."""
+    ranked = [(rank, -one.score, one) for group in groups for rank, one in enumerate(group)]
+    ranked.sort(key=lambda place: place[:2])
+    once = {tuple(one.ids): one for _, _, one in reversed(ranked)}
+    chosen = [one for _, _, one in ranked if once[tuple(one.ids)] is one][:n_best]
+    return sorted(chosen, key=lambda one: -one.score)
