@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -21,9 +21,12 @@ from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.sampling import Key
 from transformer_cli.decoding.search import StepModel, parts, search
 from transformer_cli.decoding.search_cache import SearchCache
+from transformer_cli.decoding.static_buffers import BufferPool
+from transformer_cli.decoding.static_step import StaticCache, StaticSteps
 from transformer_cli.decoding.workers import map_in_order
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import MultiHeadAttention
+from transformer_cli.model.decoder import DecoderOutput
 from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
@@ -54,10 +57,22 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> None:
-        """constant: the model's parameters will never change again, so that steps may keep them as suits them best."""
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device | str = "cpu",
+        *,
+        constant: bool = False,
+        static: bool | None = None,
+    ) -> None:
+        """constant: the model's parameters will never change again, so that steps may keep them as suits them best.
+
+        static: steps in buffers of fixed shapes, which a GPU records and replays (None: of a constant model on one).
+        """
         self.model = model.to(device)
         self.device = torch.device(device)
+        static = constant and self.device.type == "cuda" if static is None else static
+        self._buffers = BufferPool(self.model, self.device) if static else None
         self._decoder = LeanDecoder(self.model, constant)
         self.vocabulary_size = model.generator.projection.out_features
         decoder = model.decoder.modules()
@@ -87,13 +102,31 @@ class TorchEngine:
         """
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
         with evaluating(self.model), torch.inference_mode():
-            return search(self.step_model, sources, options, keys, demands, MAX_CELLS)
+            if self._buffers is None or options.coverage_penalty:  # which wants the attention of every step
+                return search(self.step_model, sources, options, keys, demands, MAX_CELLS)
+            with closing(StaticSteps(self._buffers, self._step, self._generate)) as steps:
+                return search(self._static_model(steps), sources, options, keys, demands, MAX_CELLS)
 
     @property
     def step_model(self) -> StepModel[SearchCache]:
         """The model as a search takes it."""
         return StepModel(
             self._start, self._step, self._attending_step, self.vocabulary_size, self.max_target_length, self.device
+        )
+
+    def _static_model(self, steps: StaticSteps) -> StepModel[StaticCache]:
+        """The model as a search takes it, with steps in buffers."""
+
+        def attending_step(tokens: Tensor, cache: StaticCache) -> tuple[Tensor, Tensor, StaticCache]:
+            raise AssertionError("steps in buffers show no attention")
+
+        return StepModel(
+            lambda sources: StaticCache(self._start(sources)),
+            steps.step,
+            attending_step,
+            self.vocabulary_size,
+            self.max_target_length,
+            self.device,
         )
 
     def search_batches(
@@ -172,9 +205,13 @@ class TorchEngine:
     def _step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
         """The pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
         output = self._decoder.step(tokens, cache.source_mask, cache.decoder)
-        log_probs = self._decoder.log_probabilities(output, cache.source)
+        return self._generate(output, cache.source), replace(cache, decoder=output.cache)
+
+    def _generate(self, output: DecoderOutput, source: Tensor) -> Tensor:
+        """Hidden states (N, 1, D), source ids (M, S) → log-probabilities (N, V)."""
+        log_probs = self._decoder.log_probabilities(output, source)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
-        return log_probs, replace(cache, decoder=output.cache)
+        return log_probs
 
     def _attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
         """The same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
