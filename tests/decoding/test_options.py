@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_cli.config import DecodingConfig
-from transformer_cli.decoding.options import LIMIT_STEP, SearchOptions
+from transformer_cli.decoding.options import LIMIT_STEP, SearchOptions, occurs
 from transformer_cli.errors import UserError
 
 
@@ -28,6 +28,15 @@ from transformer_cli.errors import UserError
         {"top_p": 1.1},
         {"max_length_ratio": 0.0},
         {"max_length_extra": -1},
+        {"min_length": -1},
+        {"max_length": 0},
+        {"min_length": 9, "max_length": 8},
+        {"no_repeat_ngram": -1},
+        {"coverage_penalty": -0.1},
+        {"coverage_penalty": math.inf},
+        {"diversity_groups": 0},
+        {"diversity_groups": 2, "beam_size": 5},
+        {"diversity_strength": -1.0},
     ],
 )
 def test_values_out_of_bounds_are_refused_in_one_line(values: dict[str, Any]) -> None:
@@ -36,6 +45,27 @@ def test_values_out_of_bounds_are_refused_in_one_line(values: dict[str, Any]) ->
     message = str(error.value)
     assert str(next(iter(values.values()))) in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("values", [{"diversity_groups": 5}, {"coverage_penalty": 0.2}])
+@pytest.mark.parametrize("method", ["greedy", "sample"])
+def test_what_only_beam_search_has_is_refused_elsewhere(method: Any, values: dict[str, Any]) -> None:
+    SearchOptions(**values)
+    with pytest.raises(UserError, match="only beam search"):
+        SearchOptions(method=method, **values)
+
+
+@given(st.integers(0, 1000), st.integers(0, 500), st.integers(1, 500))
+def test_lengths_asked_for_bound_the_limit(source: int, least: int, most: int) -> None:
+    assert SearchOptions(max_length=most).length_limit(source) == most
+    assert SearchOptions(min_length=least).length_limit(source) >= least
+    assert SearchOptions(min_length=0).length_limit(source) == SearchOptions().length_limit(source)
+
+
+def test_a_sequence_occurs_where_its_tokens_follow_one_another() -> None:
+    text = [4, 5, 6, 4, 4]
+    assert all(occurs(sequence, text) for sequence in [(), (4,), (5, 6), (4, 4), (4, 5, 6, 4, 4)])
+    assert not any(occurs(sequence, text) for sequence in [(7,), (4, 6), (6, 5), (4, 4, 4), (4, 5, 6, 4, 4, 4)])
 
 
 def test_sampling_may_draw_more_than_the_beam_size() -> None:

@@ -140,6 +140,6 @@ class Hypothesis:
     """One translation that a search found."""
 
     ids: list[int]  # without </s>
-    score: float  # log_probability / penalty(len(ids)); the higher the better
-    log_probability: float  # Σ log p of the ids, and of </s> if ended
+    score: float  # log_probability / penalty(len(ids)), plus the coverage penalty if asked for; the higher the better
+    log_probability: float  # Σ log p of the ids, and of </s> if ended; the model's own, whatever was demanded
     ended: bool  # False: cut off at the length limit
