@@ -206,7 +206,7 @@ def test_a_full_device_is_named(command: str, trial: Any, tfm: Any) -> None:
 def test_a_full_stdout_is_named(trial: Any) -> None:
     with open("/dev/full", "wb") as full:
         result = subprocess.run(
-            [*TFM, "translate", str(trial.run), "ein"], stdout=full, stderr=subprocess.PIPE, text=True
+            [*TFM, "translate", str(trial.run), "ein", "-q"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (result.returncode, result.stderr) == (1, "error: stdout: No space left on device\n")
 

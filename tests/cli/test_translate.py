@@ -95,9 +95,10 @@ def test_arguments_stdin_file_and_gz_give_the_same(
     lines = trial.source.read_text().splitlines()
     packed, output = tmp_path / "source.gz", tmp_path / "output.gz"
     packed.write_bytes(gzip.compress(trial.source.read_bytes()))
-    arguments = tfm("translate", trial.run, *lines)
+    arguments = tfm("translate", trial.run, *lines, "--no-guard")
     assert arguments.code == 0
-    assert arguments.err == ""
+    assert arguments.err == "engine: ctranslate2 (float32)\n"
+    arguments = tfm("translate", trial.run, *lines)
     assert len(set(arguments.out.split("\n"))) > 2  # the translations differ: the order is seen
     assert tfm("translate", trial.run, "\n".join(lines)).out == arguments.out
     assert translate_bytes(tfm, monkeypatch, trial.source.read_bytes(), trial.run).out == arguments.out
@@ -110,12 +111,13 @@ def test_notes_count_what_was_dropped_and_quiet_silences_progress(
     trial: Any, tfm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = b"\xef\xbb\xbfein Hund\r\nzwei\r\ndrei\n"
-    done = translate_bytes(tfm, monkeypatch, text, trial.run)
+    done = translate_bytes(tfm, monkeypatch, text, trial.run, "--no-guard")
     assert (done.code, done.out.count("\n")) == (0, 3)
     assert "warning: 2 lines ended in a carriage return, which was dropped\n" in done.err
     assert "byte-order mark" in done.err
-    assert re.search(r"^translated: 3 lines in [0-9.]+ s", done.err)
-    clean = translate_bytes(tfm, monkeypatch, text.decode("utf-8-sig").replace("\r", "").encode(), trial.run, "--quiet")
+    assert re.search(r"^translated: 3 lines in [0-9.]+ s", done.err, re.MULTILINE)
+    plain = text.decode("utf-8-sig").replace("\r", "").encode()
+    clean = translate_bytes(tfm, monkeypatch, plain, trial.run, "--quiet", "--no-guard")
     assert (clean.out, clean.err) == (done.out, "")
     assert translate_bytes(tfm, monkeypatch, b"", trial.run, "--quiet").out == ""
 
@@ -191,7 +193,7 @@ def test_the_output_file_is_whole_or_not_there(
     with monkeypatch.context() as patch:
         patch.setattr(Translator, "translate_lines", broken)
         done = tfm("translate", trial.run, "-i", trial.source, "-o", output)
-    assert (done.code, done.err) == (1, "error: No space left on device\n")
+    assert (done.code, done.err) == (1, "engine: ctranslate2 (float32)\nerror: No space left on device\n")
     assert output.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [output]
     assert tfm("translate", trial.run, "-i", trial.source, "-o", output).code == 0
@@ -281,7 +283,7 @@ def test_damaged_weights_are_refused(trial: Any, tfm: Any, tmp_path: Path) -> No
 def test_on_a_terminal_each_line_is_answered_at_once(trial: Any) -> None:
     """A true process on a pseudo-terminal: the second line is typed after the first answer came."""
     ours, theirs = pty.openpty()
-    run = [sys.executable, "-m", "transformer_cli", "translate", str(trial.run), "--greedy"]
+    run = [sys.executable, "-m", "transformer_cli", "translate", str(trial.run), "--greedy", "--no-guard"]
     with subprocess.Popen(run, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         os.close(theirs)
         watchdog = threading.Timer(300, process.kill)
@@ -298,7 +300,7 @@ def test_on_a_terminal_each_line_is_answered_at_once(trial: Any) -> None:
     os.close(ours)
     assert first.endswith(b"\n")
     assert rest.count(b"\n") == 1
-    assert notes == "reading lines from the terminal; Ctrl-D ends\n"
+    assert notes == "reading lines from the terminal; Ctrl-D ends\nengine: ctranslate2 (float32)\n"
 
 
 def test_sigint_leaves_with_130_and_no_half_file(trial: Any, tmp_path: Path) -> None:

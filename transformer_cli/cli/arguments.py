@@ -27,6 +27,22 @@ Overrides = Annotated[
 Device = Annotated[
     str, typer.Option("--device", metavar="DEVICE", help="auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.")
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="auto (ctranslate2 on a CPU where it is installed and can do what is asked for), torch or ctranslate2.",
+    ),
+]
+ComputeType = Annotated[
+    str | None,
+    typer.Option(
+        "--compute-type",
+        metavar="TYPE",
+        help="What ctranslate2 computes in: float32, int8, int8_float32, float16, bfloat16, …  [default: float32]",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 Beam = Annotated[
     int | None,

@@ -92,12 +92,12 @@ def evaluate(
             options=options,
             report=progress.reached,
         )
-    for warning in [*test_set.notes, *translator.notes]:
-        note(f"warning: {warning}")
     if output_file is not None:
         with open_results(output_file) as write:
             for translation in evaluation.translations:
                 write(translation)
+    for warning in [*test_set.notes, *translator.notes]:
+        note(f"warning: {warning}")
     if json_output:
         results = {
             "model": str(model),

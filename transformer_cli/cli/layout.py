@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Candidate, Translation
 
+MARK = "[?] "  # before a translation of low confidence
 # What some programs take for line ends; json escapes those below U+0020 by itself.
 _LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
@@ -24,6 +25,13 @@ class Format(StrEnum):
     TSV = "tsv"
 
 
+class Below(StrEnum):
+    """What `--below` may be: what becomes of a translation of low confidence."""
+
+    MARK = "mark"
+    DROP = "drop"
+
+
 @dataclass(frozen=True)
 class Layout:
     """Which columns are printed, and how."""
@@ -32,6 +40,8 @@ class Layout:
     scores: bool = False
     alignments: bool = False
     format: Format = Format.TEXT
+    min_confidence: float | None = None
+    below: Below = Below.MARK
 
     def rows(self, number: int, source: str, translation: "Translation") -> list[str]:
         """The output lines of input line `number` (from 1): always as many, whatever the search found."""
@@ -50,7 +60,8 @@ class Layout:
         if self.n_best > 1:
             yield str(number)
         more = self.n_best > 1 or self.scores or self.alignments
-        yield candidate.text.replace("\t", " ") if more else candidate.text
+        text = self._text(candidate, mark=True)
+        yield text.replace("\t", " ") if more else text
         if self.scores:
             yield f"{candidate.score:.6f}"
         if self.alignments:
@@ -59,7 +70,7 @@ class Layout:
     def _table_row(self, number: int, rank: int, source: str, candidate: "Candidate") -> Iterator[str]:
         yield str(number)
         yield str(rank)
-        yield candidate.text
+        yield self._text(candidate, mark=True)
         yield f"{candidate.score:.6f}"
         yield "" if candidate.confidence is None else f"{candidate.confidence:.4f}"
         yield pharaoh(candidate)
@@ -70,11 +81,34 @@ class Layout:
         content = {
             "line": number,
             "source": source,
-            **_fields(found[0]),
+            **self._fields(found[0]),
             "source_tokens": translation.source_tokens,
-            "n_best": [_fields(candidate) for candidate in found] if self.n_best > 1 else None,
+            "n_best": [self._fields(candidate) for candidate in found] if self.n_best > 1 else None,
         }
         return to_json(content)
+
+    def _fields(self, candidate: "Candidate") -> dict[str, object]:
+        """What a translation is in JSON. A key is always there; null: not asked for, or the model cannot tell."""
+        alignment = candidate.alignment
+        return {
+            "translation": self._text(candidate, mark=False),
+            "score": round(candidate.score, 6),
+            "confidence": _rounded(candidate.confidence),
+            "below": None if self.min_confidence is None else self._is_below(candidate),
+            "utility": _rounded(candidate.utility),
+            "tokens": candidate.tokens,
+            "alignment": None if alignment is None else [[place, token] for token, place in enumerate(alignment)],
+        }
+
+    def _text(self, candidate: "Candidate", *, mark: bool) -> str:
+        if not self._is_below(candidate):
+            return candidate.text
+        return "" if self.below == Below.DROP else MARK + candidate.text if mark else candidate.text
+
+    def _is_below(self, candidate: "Candidate") -> bool:
+        """Whether its confidence is too low; an empty line's is none."""
+        wanted, found = self.min_confidence, candidate.confidence
+        return wanted is not None and found is not None and found < wanted and bool(candidate.text)
 
 
 def pharaoh(candidate: "Candidate") -> str:
@@ -87,16 +121,8 @@ def to_json(content: dict[str, object]) -> str:
     return json.dumps(content, ensure_ascii=False).translate(_LINE_ENDS)
 
 
-def _fields(candidate: "Candidate") -> dict[str, object]:
-    """What a translation is in JSON. A key is always there; null: not asked for, or the model cannot tell."""
-    alignment = candidate.alignment
-    return {
-        "translation": candidate.text,
-        "score": round(candidate.score, 6),
-        "confidence": None if candidate.confidence is None else round(candidate.confidence, 4),
-        "tokens": candidate.tokens,
-        "alignment": None if alignment is None else [[place, token] for token, place in enumerate(alignment)],
-    }
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
 
 
 def _cell(text: str) -> str:

@@ -1,11 +1,29 @@
 """MODEL becomes a `Translator` with what the options change. Called by the commands that translate or score."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from transformer_cli.config import Config
     from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.decoding.translator import Translator
+
+
+def read_options(model: Path, changes: Mapping[str, Any]) -> "tuple[Config, SearchOptions]":
+    """The model's config, and its own way to search with some values changed; no weights are looked at.
+
+    Raises `UserError` where there is no such model, its config is damaged, or options do not go together.
+    """
+    from transformer_cli.config import load_config
+    from transformer_cli.decoding.options import SearchOptions
+    from transformer_cli.publishing import verify
+    from transformer_cli.run_folder import CONFIG, find_model
+
+    folder = find_model(model)
+    verify(folder, [CONFIG])
+    config = load_config(folder / CONFIG)
+    return config, SearchOptions.from_config(config.decoding, **changes)
 
 
 def load_translator(
@@ -14,18 +32,23 @@ def load_translator(
     *,
     batch_tokens: int | None = None,
     keep_unknown: bool = False,
-    changes: dict[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    engine: str = "auto",
+    compute_type: str | None = None,
+    needs: Sequence[str] = (),
+    guard: bool = True,
 ) -> "tuple[Translator, SearchOptions]":
     """The model, and its own way to search with some values changed.
 
-    Raises `UserError` where there is no such model or device, its files are damaged, or options do not go together.
+    needs: what is asked for, beside such values, that only the torch engine has, by name. Raises `UserError` where
+    there is no such model, device or engine, its files are damaged, or options do not go together.
     """
-    from transformer_cli.decoding.options import SearchOptions
+    _, options = read_options(model, changes or {})  # before the seconds that loading torch takes
+    from transformer_cli.decoding.ctranslate2_engine import torch_needs
     from transformer_cli.decoding.translator import Translator
-    from transformer_cli.run_folder import find_model
 
-    find_model(model)  # before the seconds that loading torch takes
-    translator = Translator.load(model, device)
+    needed = [*needs, *torch_needs(options)]
+    translator = Translator.load(model, device, engine=engine, needs=needed, compute_type=compute_type, guard=guard)
     decoding: dict[str, Any] = {}
     if batch_tokens is not None:
         decoding["batch_tokens"] = batch_tokens
@@ -33,4 +56,4 @@ def load_translator(
         decoding["copy_unknown"] = False
     config = translator.config
     translator.config = config.model_copy(update={"decoding": config.decoding.model_copy(update=decoding)})
-    return translator, SearchOptions.from_config(config.decoding, **(changes or {}))
+    return translator, options

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from transformer_cli.cli.layout import Below
+
 Sample = Annotated[bool, typer.Option("--sample", help="Draw each token from the model's distribution.")]
 Temperature = Annotated[
     float | None,
@@ -51,6 +53,7 @@ Diversity = Annotated[
     typer.Option(
         "--diversity",
         min=0.0,
+        max=100.0,
         metavar="D",
         help="Of --diverse-groups: log-probability that repeating another group's token costs.  [default: 0.5]",
     ),
@@ -81,6 +84,7 @@ CoveragePenalty = Annotated[
     typer.Option(
         "--coverage-penalty",
         min=0.0,
+        max=100.0,
         metavar="B",
         help="Weight of the penalty for source tokens that get little attention (Wu et al. 2016).  [default: 0]",
     ),
@@ -102,5 +106,54 @@ Constraints = Annotated[
         "--constraints",
         metavar="FILE",
         help='Constraints of each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
+    ),
+]
+Mbr = Annotated[
+    int | None,
+    typer.Option(
+        "--mbr",
+        min=2,
+        max=1000,
+        metavar="N",
+        help="Minimum Bayes risk: of N candidates (beams, or draws of --sample) those most like all others, by chrF.",
+    ),
+]
+Guard = Annotated[
+    bool,
+    typer.Option("--guard/--no-guard", help="Search again, without repetition, where a translation runs in circles."),
+]
+MinConfidence = Annotated[
+    float | None,
+    typer.Option(
+        "--min-confidence",
+        min=0.0,
+        max=1.0,
+        metavar="X",
+        help="Mark translations whose expected chrF (0 to 1) is below X; tfm calibrate tells the model.",
+    ),
+]
+BelowConfidence = Annotated[
+    Below | None,
+    typer.Option(
+        "--below",
+        metavar="WHAT",
+        help="Of --min-confidence: mark ([?] before it) or drop (an empty line).  [default: mark]",
+    ),
+]
+AlignmentLayer = Annotated[
+    int | None,
+    typer.Option(
+        "--alignment-layer",
+        min=1,
+        metavar="N",
+        help="Decoder layer whose attention --alignments reads, counted from 1.  [default: the last]",
+    ),
+]
+AlignmentHeads = Annotated[
+    str | None,
+    typer.Option(
+        "--alignment-heads",
+        metavar="NUMBERS",
+        help="Its heads, such as 1,3 or 2-4, counted from 1.  [default: all]",
     ),
 ]

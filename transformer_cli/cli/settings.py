@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_cli.cli.constraints import beside, each_lines_demands
 from transformer_cli.cli.layout import Layout
-from transformer_cli.cli.loading import load_translator
+from transformer_cli.cli.loading import load_translator, read_options
+from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.demands import TextDemands
@@ -34,7 +35,13 @@ class Settings:
 
     model: Path
     device: str = "auto"
+    engine: str = "auto"
+    compute_type: str | None = None  # of CTranslate2
     search: Mapping[str, Any] = field(default_factory=dict)  # what is changed in the model's own `SearchOptions`
+    mbr: bool = False
+    guard: bool = True
+    alignment_layer: int | None = None  # from 1; None: the last
+    alignment_heads: tuple[int, ...] | None = None  # from 1; None: all
     batch_tokens: int | None = None
     keep_unknown: bool = False
     layout: Layout = field(default_factory=Layout)
@@ -42,15 +49,19 @@ class Settings:
     constraints: Path | None = None  # a file with what each line's must obey beside that
 
     def check(self) -> None:
-        """Raise `UserError` where there is no such model, or the options do not go with it; nothing is loaded."""
-        from transformer_cli.config import load_config
-        from transformer_cli.decoding.options import SearchOptions
-        from transformer_cli.publishing import verify
-        from transformer_cli.run_folder import CONFIG, find_model
+        """Raise `UserError` where there is no such model, or the options do not go with it; no weights are loaded."""
+        from transformer_cli.decoding.confidence import load_confidence
+        from transformer_cli.run_folder import find_model
 
-        folder = find_model(self.model)
-        verify(folder, [CONFIG])
-        SearchOptions.from_config(load_config(folder / CONFIG).decoding, **self.search)
+        config, _ = read_options(self.model, self.search)
+        for option, numbers, most in (
+            ("--alignment-layer", [self.alignment_layer or 1], config.model.decoder_layers),
+            ("--alignment-heads", self.alignment_heads or [1], config.model.heads),
+        ):
+            if not 1 <= min(numbers) <= max(numbers) <= most:
+                raise UserError(f"{option}: the decoder of {self.model} has {most} of them; give numbers up to that")
+        if self.layout.min_confidence is not None and load_confidence(find_model(self.model)) is None:
+            raise UserError(f"--min-confidence: {self.model} is not calibrated; run tfm calibrate {self.model} first")
 
     @property
     def is_demanding(self) -> bool:
@@ -70,8 +81,16 @@ class Settings:
             device or self.device,
             batch_tokens=self.batch_tokens,
             keep_unknown=self.keep_unknown,
-            changes=dict(self.search),
+            changes=self.search,
+            engine=self.engine,
+            compute_type=self.compute_type,
+            needs=["words that must or must not appear"] if self.is_demanding else [],
+            guard=self.guard,
         )
+        if self.alignment_layer is not None:
+            translator.alignment_layer = self.alignment_layer - 1
+        if self.alignment_heads is not None:
+            translator.alignment_heads = [head - 1 for head in self.alignment_heads]
         return LineTranslator(self, translator, options)
 
     def fingerprint(self) -> str:
@@ -122,6 +141,7 @@ class LineTranslator:
             1 if live else WINDOW,
             (lambda _: demanded.popleft()) if self.settings.is_demanding else None,
             alignments=layout.alignments,
+            mbr=self.settings.mbr,
         )
         for number, translation in enumerate(found, start=first + 1):
             yield layout.rows(number, sources.popleft(), translation)

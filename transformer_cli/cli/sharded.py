@@ -31,15 +31,20 @@ class Prepare:
     settings: Settings
     parts: "Parts"
     recipe: str
+    quiet: bool
 
     def __call__(self, number: int) -> "Callable[[Shard], int]":
         loaded = self.settings.load(device_of(self.settings.device, number))
+        told: list[str] = []
 
         def work(shard: "Shard") -> int:
             """Translate and keep it; how many lines it has."""
             before = loaded.counts
             rows = [row for rows in loaded.rows(shard.lines, first=shard.first) for row in rows]
             self.parts.keep(shard.name(self.recipe), rows, loaded.counts - before)
+            if not (told or number or self.quiet):
+                told.append(loaded.translator.engine_choice)
+                note(told[0])
             return len(shard.lines)
 
         return work
@@ -71,7 +76,7 @@ def translate_in_shards(settings: Settings, lines: TextInput, output: Path, jobs
                 progress.reached(progress.done + len(shard.lines))
 
     with progress:
-        for count in run_jobs(Prepare(settings, parts, recipe), missing(), jobs):
+        for count in run_jobs(Prepare(settings, parts, recipe, quiet or rank > 0), missing(), jobs):
             progress.reached(progress.done + count)
     if rank:
         return []

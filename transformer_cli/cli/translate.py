@@ -9,7 +9,9 @@ import typer
 from transformer_cli.cli.arguments import (
     BatchTokens,
     Beam,
+    ComputeType,
     Device,
+    Engine,
     Greedy,
     LengthPenalty,
     Model,
@@ -21,16 +23,23 @@ from transformer_cli.cli.arguments import (
 )
 from transformer_cli.cli.constraints import check_demands
 from transformer_cli.cli.jobs import rank_and_size
-from transformer_cli.cli.layout import Format, Layout
+from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.output import check_output, is_file, note, open_results
+from transformer_cli.cli.plot import parse_numbers
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.search_arguments import (
+    AlignmentHeads,
+    AlignmentLayer,
+    BelowConfidence,
     Constraints,
     CoveragePenalty,
     DiverseGroups,
     Diversity,
     Forbid,
+    Guard,
     MaxLength,
+    Mbr,
+    MinConfidence,
     MinLength,
     NBest,
     NoRepeatNgram,
@@ -79,11 +88,17 @@ def translate(
     require: Require = None,
     forbid: Forbid = None,
     constraints: Constraints = None,
+    mbr: Mbr = None,
+    guard: Guard = True,
     n_best: NBest = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print each translation's score too.")] = False,
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Print which source token each target token belongs to.")
     ] = False,
+    alignment_layer: AlignmentLayer = None,
+    alignment_heads: AlignmentHeads = None,
+    min_confidence: MinConfidence = None,
+    below: BelowConfidence = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Answer each line at once.  [default on a terminal]")
     ] = False,
@@ -101,6 +116,8 @@ def translate(
     keep_unknown: Annotated[
         bool, typer.Option("--keep-unknown", help="Print <unk>, not the source word that it attends to most.")
     ] = False,
+    engine: Engine = "auto",
+    compute_type: ComputeType = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -135,14 +152,23 @@ def translate(
     check_apart("--greedy", greedy, **of_beam)
     check_apart("--sample", sample, **of_beam)
     check_needs("--diverse-groups", diverse_groups, diversity=diversity)
+    check_apart("--mbr", mbr, greedy=greedy or None)
+    check_needs("--alignments", alignments, alignment_layer=alignment_layer, alignment_heads=alignment_heads)
+    check_needs("--min-confidence", min_confidence is not None, below=below)
+    if mbr is not None and n_best > mbr:
+        raise UserError(f"--n-best {n_best} is more than the {mbr} candidates of --mbr: raise that, or lower this")
     if alignments and n_best > 1 and format_ == Format.TEXT:
         raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
     check_apart("--format json or tsv", format_ != Format.TEXT, scores=scores or None)
     demands = check_demands(prefix, require, forbid, constraints)
     check_places(text, input_file, output_file, stream=stream, jobs=jobs)
+    if mbr is not None and beam is None and not sample:
+        beam = mbr
     settings = Settings(
         model=model,
         device=device,
+        engine=engine,
+        compute_type=compute_type,
         search=search_changes(
             beam=beam,
             greedy=greedy,
@@ -154,12 +180,16 @@ def translate(
             no_repeat_ngram=no_repeat_ngram,
             min_length=min_length,
             max_length=max_length,
-            n_best=n_best,
+            n_best=mbr or n_best,
             **sampling,
         ),
+        mbr=mbr is not None,
+        guard=guard,
+        alignment_layer=alignment_layer,
+        alignment_heads=tuple(parse_numbers(alignment_heads, "--alignment-heads") or ()) or None,
         batch_tokens=batch_tokens,
         keep_unknown=keep_unknown,
-        layout=Layout(n_best, scores, alignments, format_),
+        layout=Layout(n_best, scores, alignments, format_, min_confidence, below or Below.MARK),
         demands=demands,
         constraints=constraints,
     )
@@ -205,6 +235,8 @@ def translate_here(
     progress = Progress("translated", quiet=silent, estimate=lines.estimate)
     with open_results(output, live) as write, progress:
         for done, rows in enumerate(loaded.rows(settings.with_demands(lines), live=live), start=1):
+            if done == 1 and not quiet:  # not before: a fault of the first lines is told alone
+                note(loaded.translator.engine_choice)
             for row in rows:
                 write(row)
             progress.reached(done)

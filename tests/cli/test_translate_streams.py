@@ -1,0 +1,70 @@
+"""Streams: a line is answered while the next is not yet there; readers may leave; memory stays flat."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TFM = [sys.executable, "-m", "transformer_cli"]
+ANSWER_SECONDS = 1.0
+
+
+def test_each_line_of_a_pipe_is_answered_within_a_second(trial: Any) -> None:
+    """As from `tail -f`: the pipe stays open, and the next line comes after the answer to the last."""
+    run = [*TFM, "translate", str(trial.run), "--stream", "--no-guard"]
+    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watchdog = threading.Timer(120, process.kill)
+        watchdog.start()
+        waits = []
+        for number in range(4):
+            process.stdin.write(f"ein hund {number}\n".encode())
+            process.stdin.flush()
+            began = time.monotonic()
+            assert process.stdout.readline().endswith(b"\n")
+            waits.append(time.monotonic() - began)
+        process.stdin.close()
+        assert process.wait() == 0
+        watchdog.cancel()
+    assert sorted(waits[1:])[1] < ANSWER_SECONDS, waits  # the first waits for the model
+
+
+def test_a_reader_that_leaves_ends_it_without_a_word(trial: Any, tmp_path: Path) -> None:
+    """`tfm translate … | head -n 1`"""
+    source = tmp_path / "source"
+    source.write_text("ein hund\n" * 8000)
+    run = [*TFM, "translate", str(trial.run), "-i", str(source), "--greedy", "--quiet"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().endswith(b"\n")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
+def peak_memory(trial: Any, source: Path, *options: str) -> int:
+    """Bytes, the model and Python included."""
+    run = [*TFM, "translate", str(trial.run), "-i", str(source), "-o", "/dev/null", "--greedy", "--quiet", *options]
+    with subprocess.Popen(run, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss * 1024
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(trial: Any, tmp_path: Path) -> None:
+    """200,000 lines, of lengths that differ, need no more than 20,000 do."""
+    choose = [f"{'ein hund sieht ' * (number % 5)}zwei katzen {number}\n" for number in range(20_000)]
+    few, many = tmp_path / "few", tmp_path / "many"
+    few.write_text("".join(choose))
+    many.write_text("".join(choose) * 10)
+    small, large = peak_memory(trial, few), peak_memory(trial, many)
+    assert large < small + 30e6, (small, large)
