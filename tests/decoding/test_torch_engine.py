@@ -1,5 +1,6 @@
 """The engine on a small random model in float64: what must hold whatever the weights are."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,6 +104,16 @@ def test_demands_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: s
             assert not any(occurs(sequence, one.ids) for sequence in demand.forbidden)
             row = engine.score([source], [one.ids])[0]
             assert one.log_probability == pytest.approx(sum(row if one.ended else row[:-1]), abs=1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", SEARCHES)
+@pytest.mark.parametrize("demands", [None, DEMANDS])
+def test_a_gpu_finds_the_same(engine: TorchEngine, method: str, demands: list[Demands] | None) -> None:
+    on_gpu = TorchEngine(make_engine().model, "cuda")
+    beta = 0.3 if SEARCHES[method].method == "beam" else 0.0
+    for options in (SEARCHES[method], replace(SEARCHES[method], coverage_penalty=beta)):
+        same(on_gpu.search(SOURCES, options, demands=demands), engine.search(SOURCES, options, demands=demands))
 
 
 def test_a_position_table_has_room_for_what_is_demanded_or_it_is_refused() -> None:
