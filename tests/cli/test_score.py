@@ -1,5 +1,6 @@
 """`tfm score`: one line a pair; tokens' log-probabilities add up; the end of the sentence counts."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,20 @@ def test_a_line_past_the_learned_positions_is_named(side: str, trial: Any, tfm: 
     assert tfm(*score).code == 0
     files[side].write_text("ein\n" * 4 + "ein " * 26 + "\nein\n")
     assert f"{files[side]}:5: 26 tokens, but this model's learned positions end at 25" in tfm(*score).refused()
+
+
+def test_json_has_the_pair_its_scores_and_its_tokens(trial: Any, tfm: Any) -> None:
+    score = ["score", trial.run, "--source", trial.source, "--target", trial.reference, "--quiet"]
+    table = rows(tfm(*score, "--tokens"))
+    objects = [json.loads(line) for line in tfm(*score, "--format", "json").out.splitlines()]
+    sources, targets = trial.source.read_text().splitlines(), trial.reference.read_text().splitlines()
+    assert [(one["line"], one["source"], one["target"]) for one in objects] == list(
+        zip(range(1, 7), sources, targets, strict=True)
+    )
+    for one, (total, penalised, _, values) in zip(objects, table, strict=True):
+        assert [*one][3:] == ["log_probability", "score", "tokens", "log_probabilities"]
+        assert (one["log_probability"], one["score"]) == (float(total), float(penalised))
+        assert one["log_probabilities"] == [float(value) for value in values.split()]
+        assert one["tokens"][-1] == "</s>"
+        assert len(one["tokens"]) == len(one["log_probabilities"])
+    assert "--tokens and --format json exclude" in tfm(*score, "--tokens", "--format", "json").refused()

@@ -1,12 +1,14 @@
 """`tfm score`: how likely a model finds given translations (forced decoding)."""
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer_cli.cli.arguments import BatchTokens, Device, LengthPenalty, Model, Quiet, search_changes
+from transformer_cli.cli.layout import to_json
 from transformer_cli.cli.loading import load_translator
 from transformer_cli.cli.output import Write, check_output, note, open_results
 from transformer_cli.cli.progress import Progress
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
 WINDOW = 2048  # pairs scored between two reports of progress
 
 
+class Format(StrEnum):
+    """What `--format` may be."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def score(
     model: Model,
     source: Annotated[
@@ -26,6 +35,9 @@ def score(
     ],
     target: Annotated[Path, typer.Option("--target", metavar="FILE", help="Their translations, aligned line by line.")],
     tokens: Annotated[bool, typer.Option("--tokens", help="Print each target token's log-probability too.")] = False,
+    format_: Annotated[
+        Format, typer.Option("--format", metavar="FORMAT", help="text, or json: an object for each pair.")
+    ] = Format.TEXT,
     output_file: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; whole, or not at all.")
     ] = None,
@@ -46,11 +58,15 @@ def score(
     3  with --tokens: the tokens, separated by spaces, </s> last
     4  with --tokens: their log-probabilities, separated by spaces
 
+    Objects of --format json: line, source, target, log_probability, score, tokens, log_probabilities.
+
     \b
     tfm score checkpoints/multi30k_de_en --source test.de --target test.en
     """
     from transformer_cli.evaluation.evaluate import read_test_set
 
+    if tokens and format_ == Format.JSON:
+        raise UserError("--tokens and --format json exclude each other: JSON always has the tokens; leave one out")
     check_output(output_file)
     test_set = read_test_set(source, [target])
     sources, (targets,) = test_set.sources, test_set.references
@@ -58,7 +74,8 @@ def score(
     translator, options = load_translator(model, device, batch_tokens=batch_tokens, changes=changes)
     check_lengths(translator, source, sources, target, targets)
     with open_results(output_file) as write, Progress("scored", total=len(sources), quiet=quiet) as progress:
-        score_lines(translator, sources, targets, write, options, tokens=tokens, report=progress.reached)
+        row = _object if format_ == Format.JSON else _row_with_tokens if tokens else _row
+        score_lines(translator, sources, targets, write, options, row=row, report=progress.reached)
     for warning in test_set.notes:
         note(f"warning: {warning}")
 
@@ -88,23 +105,40 @@ def score_lines(
     write: Write,
     options: "SearchOptions",
     *,
-    tokens: bool = False,
+    row: Callable[[int, str, str, "Scored"], str],
     report: Callable[[int], None] | None = None,
 ) -> None:
-    """Write one line a pair. report: called with the number of pairs done."""
+    """Write one line a pair, as `row` makes it. report: called with the number of pairs done."""
     for start in range(0, len(sources), WINDOW):
         end = min(start + WINDOW, len(sources))
-        for scored in translator.score(sources[start:end], targets[start:end], options):
-            write(_row(scored, tokens))
+        found = translator.score(sources[start:end], targets[start:end], options)
+        for number, scored in enumerate(found, start=start):
+            write(row(number + 1, sources[number], targets[number], scored))
         if report is not None:
             report(end)
 
 
-def _row(scored: "Scored", tokens: bool) -> str:
+def _row(number: int, source: str, target: str, scored: "Scored") -> str:
+    return f"{scored.log_probability:.6f}\t{scored.score:.6f}"
+
+
+def _row_with_tokens(number: int, source: str, target: str, scored: "Scored") -> str:
     from transformer_cli.text.lines import one_line
 
-    columns = [f"{scored.log_probability:.6f}", f"{scored.score:.6f}"]
-    if tokens:
-        columns.append(" ".join("\u2423" if token.isspace() else "".join(token.split()) for token in scored.tokens))
-        columns.append(" ".join(f"{value:.6f}" for value in scored.log_probabilities))
-    return one_line("\t".join(columns))
+    tokens = " ".join("\u2423" if token.isspace() else "".join(token.split()) for token in scored.tokens)
+    values = " ".join(f"{value:.6f}" for value in scored.log_probabilities)
+    return one_line("\t".join([_row(number, source, target, scored), tokens, values]))
+
+
+def _object(number: int, source: str, target: str, scored: "Scored") -> str:
+    return to_json(
+        {
+            "line": number,
+            "source": source,
+            "target": target,
+            "log_probability": round(scored.log_probability, 6),
+            "score": round(scored.score, 6),
+            "tokens": scored.tokens,
+            "log_probabilities": [round(value, 6) for value in scored.log_probabilities],
+        }
+    )

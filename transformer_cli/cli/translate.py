@@ -68,7 +68,7 @@ def translate(
         typer.Option("--output", "-o", metavar="FILE", help="Write here (.gz: compressed); whole, or not at all."),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="text, tsv or json: see below.")
+        Format, typer.Option("--format", metavar="FORMAT", help="text, tsv or json; see above.")
     ] = Format.TEXT,
     beam: Beam = None,
     greedy: Greedy = False,
