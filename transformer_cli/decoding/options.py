@@ -69,7 +69,8 @@ class SearchOptions:
             raise UserError(f"{name}: only beam search has them, not method {self.method}")
         if self.beam_size % self.diversity_groups:
             raise UserError(
-                f"diversity groups {self.diversity_groups}: beam size {self.beam_size} is no multiple of it"
+                f"diversity groups {self.diversity_groups}: beam size {self.beam_size} is no multiple of it; "
+                "give one that is"
             )
 
     @classmethod
