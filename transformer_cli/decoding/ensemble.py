@@ -1,6 +1,6 @@
 """The engine that asks several models at once: each token's probability is the mean of theirs.
 
-`Translator` takes it as it takes `TorchEngine`. The models may differ in everything but their vocabularies.
+`Translator` takes it as it takes `TorchEngine`. The models may differ in all but their vocabularies.
 """
 
 import math
@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from transformer_cli.checkpoint import LoadedModel
-from transformer_cli.decoding.engine import SearchBatch
+from transformer_cli.checkpoint import load_model
+from transformer_cli.decoding.engine import LoadedEngine, SearchBatch
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.sampling import Key
 from transformer_cli.decoding.search import StepModel, search
 from transformer_cli.decoding.search_cache import SearchCache
-from transformer_cli.decoding.torch_engine import MAX_CELLS, TorchEngine, evaluating
+from transformer_cli.decoding.torch_engine import MAX_CELLS, TorchEngine, choose_device, evaluating
 from transformer_cli.decoding.workers import map_in_order
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
@@ -35,11 +35,17 @@ class EnsembleCache:
         return EnsembleCache(tuple(cache.select(rows) for cache in self.caches))
 
 
-def load_ensemble(models: Sequence[LoadedModel], device: torch.device | str) -> "EnsembleEngine":
-    """The engine of some models. Raises `UserError` where their vocabularies differ."""
-    for model in models[1:]:
-        check_vocabularies(models[0].codecs, models[0].folder, model.codecs, model.folder)
-    return EnsembleEngine([TorchEngine(model.model, device, constant=True) for model in models])
+def load_ensemble(folders: Sequence[Path], device: str = "auto") -> LoadedEngine:
+    """The models of some checkpoint folders as one engine, with the first one's text side and config.
+
+    Raises `UserError` where vocabularies differ, or where `load_model` or `choose_device` do.
+    """
+    target = choose_device(device)
+    models = [load_model(folder, target) for folder in folders]
+    for other in models[1:]:
+        check_vocabularies(models[0].codecs, models[0].folder, other.codecs, other.folder)
+    engines = [TorchEngine(loaded.model, target, constant=True) for loaded in models]
+    return LoadedEngine(EnsembleEngine(engines), models[0].codecs, models[0].config)
 
 
 def check_vocabularies(codecs: Codecs, folder: Path, other: Codecs, other_folder: Path) -> None:
