@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.decoding.checkpoints import make_checkpoint
 from tests.decoding.toy import same
+from transformer_cli.checkpoint import load_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.ensemble import EnsembleEngine, check_vocabularies, mean_log_probs
+from transformer_cli.decoding.ensemble import EnsembleEngine, check_vocabularies, load_ensemble, mean_log_probs
 from transformer_cli.decoding.options import Demands, SearchOptions
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import UserError
@@ -92,6 +94,18 @@ def test_the_shortest_position_table_bounds_all() -> None:
 def test_the_mean_is_of_probabilities() -> None:
     logs = [torch.tensor([0.5, 0.25, 0.0]).log(), torch.tensor([0.1, 0.75, 0.0]).log()]
     assert torch.allclose(mean_log_probs(logs).exp(), torch.tensor([0.3, 0.5, 0.0]))
+
+
+def test_an_ensemble_is_loaded_from_folders_and_only_with_one_vocabulary(tmp_path: Path) -> None:
+    folders = [make_checkpoint(tmp_path / "one"), make_checkpoint(tmp_path / "two", seed=2, norm="pre", d_model=12)]
+    loaded = load_ensemble(folders, "cpu")
+    models = [load_model(folder) for folder in folders]
+    assert loaded.config == models[0].config
+    found = loaded.engine.search(SOURCES, SEARCHES["beam"])
+    expected = EnsembleEngine([TorchEngine(each.model) for each in models]).search(SOURCES, SEARCHES["beam"])
+    assert [[one.ids for one in group] for group in found] == [[one.ids for one in group] for group in expected]
+    with pytest.raises(UserError, match=r"three: its source vocabulary is not that of .*one"):
+        load_ensemble([*folders, make_checkpoint(tmp_path / "three", shared=False, tie_embeddings="decoder")], "cpu")
 
 
 class Side:
