@@ -91,6 +91,9 @@ def test_gaps_may_go_between_words_and_before_punctuation() -> None:
         ("<b>a</b> <i>b</i>", "B A", [1, 0], "<i>B</i> <b>A</b>"),
         ("<b>a</b><i>b</i>", "A B", [0, 1], "<b>A</b><i>B</i>"),
         ("x <b><i>a</i></b>.", "A X.", [1, 0], "<b><i>A</i></b> X."),
+        ("<b>a!</b> b", "A! B", [0, 1], "<b>A!</b> B"),
+        ("<b>a</b>! b", "A! B", [0, 1], "<b>A</b>! B"),
+        ("<b>(a)</b>. b", "B (A).", [1, 0], "B <b>(A).</b>"),
         ("<b>a b</b> c", "A C B", [0, 2, 1], "<b>A C B</b>"),
         ("<b>a</b> ({{x}}) b", "A B", [0, 1], "<b>A</b> ({{x}}) B"),
     ],
@@ -102,6 +105,18 @@ def test_gaps_are_put_back(line: str, translation: str, alignment: list[int], ex
     places = gap_places(output, masked.gaps, before, spaces=True)
     edits = [Edit(place, place, gap.text, 0, gap) for place, gap in zip(places, masked.gaps, strict=True)]
     assert written(translation, edits) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "expected"),
+    [("(<b>a</b>) b", [1, 2], "B (<b>A</b>)"), ("<b>(a)</b> b", [0, 3], "B <b>(A)</b>")],
+)
+def test_brackets_stay_on_their_side_of_a_tag(line: str, before: list[int], expected: str) -> None:
+    gaps = leave_out(line, find_spans(line)).gaps
+    output = Output("B (A)", [(0, 1), (2, 3), (3, 4), (4, 5)], [3, 0, 1, 2])
+    places = gap_places(output, gaps, before, spaces=True)
+    edits = [Edit(place, place, gap.text, 0, gap) for place, gap in zip(places, gaps, strict=True)]
+    assert written(output.text, edits) == expected
 
 
 def test_nearer_words_weigh_more() -> None:

@@ -66,7 +66,9 @@ def echo(source: Sequence[int]) -> list[Link]:
     return [(token, place) for place, token in enumerate(source)]
 
 
-def make_config(tokenizer: str = "whitespace", target_language: str = "en", max_length: int = 60) -> Config:
+def make_config(
+    tokenizer: str = "whitespace", target_language: str = "en", max_length: int = 60, symbols: str = ""
+) -> Config:
     files = {"source": "a", "target": "b"}
     return Config.model_validate(
         {
@@ -77,7 +79,7 @@ def make_config(tokenizer: str = "whitespace", target_language: str = "en", max_
                 "valid": files,
                 "max_length": max_length,
             },
-            "vocabulary": {"tokenizer": tokenizer, "size": 300},
+            "vocabulary": {"tokenizer": tokenizer, "size": 300, "symbols": symbols.split()},
             "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 8, "dropout": 0.0},
             "decoding": {"beam_size": 2, "max_length_ratio": 0.5, "max_length_extra": 0},
         }
@@ -239,6 +241,22 @@ def test_tokens_and_alignments_hold_protected_text_as_one_token() -> None:
     assert found.source_tokens == ["A", "{{x}}", "Hund", "<b>", "c", "</b>"]
     assert found.tokens == ["<b>", "c", "</b>", "A", "{{x}}", "hound"]
     assert found.alignment == [3, 4, 5, 0, 1, 2]
+
+
+def test_symbols_that_the_model_was_trained_with_are_left_to_it() -> None:
+    translator, engine = scripted(crossed, symbols="{{x}}")
+    protector = Protector(translator)
+    lines = ["A b {{x}}", "A <b>{{x}}</b>", "A {{y}} b c"]
+    assert [one.text for one in protector.translate_lines(lines)] == ["{{x}} A b", "<b>{{x}}</b> A", "c A {{y}} b"]
+    assert sorted(map(translator.codecs.source.decode, engine.read)) == ["A b c", "A b {{x}}", "A {{x}}"]
+
+
+def test_symbols_that_the_model_loses_are_put_back() -> None:
+    translator, engine = scripted(lambda source: echo(source[:1]), symbols="{{x}}")
+    protector = Protector(translator)
+    assert [one.text for one in protector.translate_lines(["A {{x}}"])] == ["A {{x}}"]
+    assert [translator.codecs.source.decode(ids) for ids in engine.read] == ["A {{x}}", "A"]
+    assert not protector.split_lines
 
 
 def test_languages_without_spaces_may_have_it_between_any_tokens() -> None:

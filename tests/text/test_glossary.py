@@ -38,6 +38,11 @@ def test_terms_are_whole_words_in_their_own_case(line: str, count: int) -> None:
     assert len(found(Glossary({"Hund": "dog"}), line)) == count
 
 
+def test_the_last_word_of_a_term_is_whole_too() -> None:
+    glossary = Glossary({"rote Katze": "ginger cat", "rote": "red"})
+    assert found(glossary, "rote Katzen, rote Katze") == [("rote", "red"), ("rote Katze", "ginger cat")]
+
+
 def test_a_capital_at_the_beginning_of_a_sentence_is_no_difference() -> None:
     glossary = Glossary({"über uns": "about us", "weiter": "go on"})
     assert found(glossary, "Über uns") == [("Über uns", "About us")]

@@ -14,6 +14,8 @@ from transformer_cli.text.protected import CLOSING, Gap
 from transformer_cli.text.vocabulary import SPECIALS, UNK
 
 _PUNCTUATION = re.compile(rf"{CLOSING.pattern}+")
+_OPENING = tuple("([{“„«‘「（")
+_SENTENCE_MARKS = re.compile("[.,;:!?…)”’»、。，；！？]+")
 _SENTENCE_START = re.compile(r"(?:^|[.!?…]\s+)[\"'“„«(\[¿¡]*\Z")
 
 
@@ -92,7 +94,7 @@ def cuts(output: Output, spaces: bool) -> list[tuple[int, int]]:
         begins = start > 0 and (text[start - 1].isspace() or not spaces)
         if start > found[-1][1] and (begins or _PUNCTUATION.fullmatch(text, start, end)):
             found.append((number, start))
-        last = _PUNCTUATION.search(text, start, end)  # some tokenisers leave it on the word
+        last = _SENTENCE_MARKS.search(text, start, end)  # some tokenisers leave them on the word
         if last is not None and last.start() > found[-1][1] and last.end() == end:
             found.append((number + 1, last.start()))
     return [*found, (len(output.places), len(text))] if output.places else found
@@ -126,8 +128,11 @@ def _around(output: Output, allowed: Sequence[tuple[int, int]], gap: Gap, number
         wider += 1
     inside = _words(output, inside) or inside
     if gap.opening:
-        return max(place for tokens, place in allowed if tokens <= inside[0])
-    return min(place for tokens, place in allowed if tokens > inside[-1])
+        place = max(place for tokens, place in allowed if tokens <= inside[0])
+        return place + (gap.left in _OPENING and output.text.startswith(gap.left, place))
+    place = min(place for tokens, place in allowed if tokens > inside[-1])
+    marks = _PUNCTUATION.match(output.text, place) if CLOSING.match(gap.left) else None
+    return place if marks is None else marks.end()
 
 
 def _between(output: Output, allowed: Sequence[tuple[int, int]], gap: Gap, before: int) -> int:

@@ -40,7 +40,7 @@ class _Line:
     text: str
     spans: list[Span]
     masked: Masked  # what the model reads of it; nothing where there is nothing to translate
-    keeps_terms: bool  # whether it reads the glossary's terms too
+    is_first_try: bool  # whether it reads terms and symbols too
 
 
 def translate_protected(
@@ -68,6 +68,7 @@ class Protector:
         self.protected_lines = 0  # so far
         self.split_lines = 0  # of them, that had to be translated in pieces
         language = translator.config.data.target_language
+        self._symbols = frozenset(translator.config.vocabulary.symbols)  # which the model was trained to copy
         self._spaces = language.replace("_", "-").split("-")[0].lower() not in WITHOUT_SPACES
 
     @property
@@ -89,6 +90,7 @@ class Protector:
         demands: Demanded | None = None,
         *,
         alignments: bool = False,
+        mbr: bool = False,
     ) -> Iterator[Translation]:
         """One translation a line, in order; see `Translator.translate_lines`. Each protected text is one token."""
         options = options or SearchOptions.from_config(self.translator.config.decoding)
@@ -97,20 +99,20 @@ class Protector:
 
         def masked() -> Iterator[str]:
             for text in lines:
-                line = self._open(text, keeps_terms=True)
+                line = self._open(text, is_first_try=True)
                 read.append(line)
                 if demands is not None:
                     asked.append(text)
                 yield text if line is None else line.masked.text
 
         wanted = None if demands is None else lambda _: demands(asked.popleft())
-        found = self.translator.translate_lines(masked(), options, window, wanted, alignments=alignments)
+        found = self.translator.translate_lines(masked(), options, window, wanted, alignments=alignments, mbr=mbr)
         while some := list(islice(found, window)):
-            self._restore([read.popleft() for _ in some], some, options, alignments)
+            self._restore([read.popleft() for _ in some], some, options, alignments, mbr)
             yield from some
 
-    def _open(self, text: str, *, keeps_terms: bool) -> _Line | None:
-        """A line without its protected text; None where it has none."""
+    def _open(self, text: str, *, is_first_try: bool) -> _Line | None:
+        """A line without its protected text; None where it has none. At the first try what the model knows stays."""
         line = one_line(text)
         spans = find_spans(line, self.glossary)
         if not spans:
@@ -118,12 +120,21 @@ class Protector:
         masked = leave_out(line, spans)
         if not any(map(str.isalnum, masked.text)):
             masked = Masked("", [])
-        elif keeps_terms:
-            masked = leave_out(line, [span for span in spans if span.kind != "term"])
-        return _Line(line, spans, masked, keeps_terms)
+        elif is_first_try:
+            masked = leave_out(line, [span for span in spans if not self._is_known(span)])
+        return _Line(line, spans, masked, is_first_try)
+
+    def _is_known(self, span: Span) -> bool:
+        """Whether the model may know what to make of it: a glossary's term, or one of its vocabulary's symbols."""
+        return span.kind == "term" or span.text in self._symbols
 
     def _restore(
-        self, lines: Sequence[_Line | None], found: list[Translation], options: SearchOptions, alignments: bool
+        self,
+        lines: Sequence[_Line | None],
+        found: list[Translation],
+        options: SearchOptions,
+        alignments: bool,
+        mbr: bool,
     ) -> None:
         """Put protected text back into translations, in place; translate again what fails."""
         held = {place: line for place, line in enumerate(lines) if line is not None}
@@ -132,12 +143,12 @@ class Protector:
         without = {
             place: line
             for place in failed
-            if any(span.kind == "term" for span in held[place].spans)
-            and (line := self._open(held[place].text, keeps_terms=False)) is not None
+            if any(map(self._is_known, held[place].spans))
+            and (line := self._open(held[place].text, is_first_try=False)) is not None
         }
         if without:
             texts = [line.masked.text for line in without.values()]
-            again = self.translator.translate_batch(texts, options, alignments=alignments)
+            again = self.translator.translate_batch(texts, options, alignments=alignments, mbr=mbr)
             for place, translation in zip(without, again, strict=True):
                 found[place] = translation
             still = self._put_back(without, found, alignments)
@@ -205,7 +216,7 @@ class Protector:
 
     def _terms(self, line: _Line, translation: Translation, output: Output) -> list[Edit] | None:
         """How to write the glossary's terms that the model has read; None where one of them has no place."""
-        if not line.keeps_terms or self.glossary is None:
+        if not line.is_first_try or self.glossary is None:
             return []
         wanted = Counter(span.text for span in line.spans if span.kind == "term")
         missing = {text for text, count in wanted.items() if occurrences(output.text, [text]) < count}
