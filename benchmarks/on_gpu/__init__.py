@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/gpu.py`, and what they share (`work`, `profiling`)."""
