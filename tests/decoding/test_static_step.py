@@ -145,3 +145,12 @@ def test_shapes_hold_what_is_asked_and_are_few(monkeypatch: pytest.MonkeyPatch) 
     assert Shape.holding(9, 5, 33, 17) == Shape(16, 5, 64, 32)
     assert all(shape.holding_sentences(shape.sentences) == shape for shape in shapes)
     assert Shape(64, 5, 32, 16).holding_sentences(20) == Shape(32, 5, 32, 16)
+
+
+@torch.inference_mode()
+def test_buffers_that_are_out_are_nobody_elses(model: Transformer) -> None:
+    pool, shape = BufferPool(model, torch.device("cpu")), Shape(2, 1, 4, 2)
+    first, second = pool.take(shape), pool.take(shape)
+    pool.give(first)
+    assert pool.take(shape) is first
+    assert pool.take(shape) not in (first, second)
