@@ -36,12 +36,12 @@ def main() -> None:
 
     print(f"{len(pairs)} pairs; diagonal: {alignment_error_rate([diagonal(pair) for pair in pairs], pairs):.3f}\n")
     heads = range(config.heads)
-    print("| layer | highest weight, mean | share, mean |", *(f"share, head {head} |" for head in heads))
+    print("| layer | highest weight, mean | share, mean |", *(f"share, head {head + 1} |" for head in heads))
     print("|" + "---|" * (3 + config.heads))
     for layer in range(config.decoder_layers):
         with mock.patch.object(torch_engine, "own_sources", peaks):
             highest = rate(layer)
-        print(f"| {layer} | {highest} | {rate(layer)} |", *(f"{rate(layer, [head])} |" for head in heads))
+        print(f"| {layer + 1} | {highest} | {rate(layer)} |", *(f"{rate(layer, [head])} |" for head in heads))
 
 
 if __name__ == "__main__":

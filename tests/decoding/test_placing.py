@@ -91,6 +91,7 @@ def test_gaps_may_go_between_words_and_before_punctuation() -> None:
         ("<b>a</b> <i>b</i>", "B A", [1, 0], "<i>B</i> <b>A</b>"),
         ("<b>a</b><i>b</i>", "A B", [0, 1], "<b>A</b><i>B</i>"),
         ("x <b><i>a</i></b>.", "A X.", [1, 0], "<b><i>A</i></b> X."),
+        ("a <b>b</b> c d", "A C D", [0, 2, 3], "<b>A C</b> D"),
         ("<b>a!</b> b", "A! B", [0, 1], "<b>A!</b> B"),
         ("<b>a</b>! b", "A! B", [0, 1], "<b>A</b>! B"),
         ("<b>(a)</b>. b", "B (A).", [1, 0], "B <b>(A).</b>"),
