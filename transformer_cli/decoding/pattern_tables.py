@@ -107,13 +107,13 @@ class PatternTables:
 def _links(automatons: Sequence[Patterns], starts: Sequence[int], letters: Sequence[int]) -> Tensor:
     """Where each letter leads from each node of each automaton. → (nodes, 1 + L)"""
     number = {token: place for place, token in enumerate(letters, start=1)}
-    rows, columns, targets = [], [], []
+    tables = []
     for automaton, start in zip(automatons, starts, strict=True):
-        for node, links in enumerate(automaton.links):
-            rows += [start + node] * len(links)
-            columns += [number[token] for token in links]
-            targets += [start + target for target in links.values()]
-    sizes = torch.tensor([len(automaton.nodes) for automaton in automatons])
-    table = torch.tensor(starts).repeat_interleave(sizes)[:, None].repeat(1, 1 + len(letters))
-    table[rows, columns] = torch.tensor(targets, dtype=torch.long)
-    return table
+        table = torch.full((len(automaton.nodes), 1 + len(letters)), start)
+        for node, children in enumerate(automaton.children):
+            if node:
+                table[node] = table[automaton.ends[node]]  # as that one, a shorter end, goes on
+            if children:
+                table[node, [number[token] for token in children]] = start + torch.tensor([*children.values()])
+        tables.append(table)
+    return torch.cat(tables)

@@ -3,7 +3,7 @@
 A node is the longest end of a text with which some sequence begins. `restrictions` makes tables of it for a batch.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 
 from transformer_cli.decoding.options import Demands
@@ -23,10 +23,11 @@ class Patterns:
         sequences = [*self.required, *self.forbidden]
         self.letters = sorted({token for sequence in sequences for token in sequence})
         beginnings = {sequence[:size] for sequence in sequences for size in range(len(sequence) + 1)} | {()}
-        self.nodes: list[Tokens] = sorted(beginnings, key=lambda tokens: (len(tokens), tokens))
-        self.links: list[dict[int, int]] = _links(self.nodes)
+        self.nodes = sorted(beginnings, key=lambda tokens: (len(tokens), tokens))
+        self.children: list[dict[int, int]] = [{} for _ in self.nodes]  # by token
+        self.ends = _link(self.nodes, self.children)  # of each node, the node of its longest proper end
         self.met = [[_ends_with(node, sequence) for sequence in self.required] for node in self.nodes]
-        self.broken = [any(_ends_with(node, sequence) for sequence in self.forbidden) for node in self.nodes]
+        self.broken = [any(node[place:] in self.forbidden for place in range(len(node))) for node in self.nodes]
         # With forbidden sequences about, one token of another kind before each required one keeps them apart.
         self.gap = int(bool(self.forbidden))
         self.saved = [[self._saved(node, sequence) for sequence in self.required] for node in range(len(self.nodes))]
@@ -35,7 +36,9 @@ class Patterns:
         """The nodes that these tokens lead through."""
         path = []
         for token in tokens:
-            node = self.links[node].get(token, 0)
+            while node and token not in self.children[node]:
+                node = self.ends[node]
+            node = self.children[node].get(token, 0)
             path.append(node)
         return path
 
@@ -70,21 +73,16 @@ class Patterns:
         return len(self.prefix) + self.need(path[-1] if path else 0, left) + 1
 
 
-def _links(nodes: Sequence[Tokens]) -> list[dict[int, int]]:
-    """For each node, which node a token leads to; any token that is not named leads to node 0."""
+def _link(nodes: Sequence[Tokens], children: Sequence[dict[int, int]]) -> list[int]:
+    """Fill in the children of nodes, shortest first; return the node of each one's longest proper end."""
     number = {node: place for place, node in enumerate(nodes)}
-    children: list[dict[int, int]] = [{} for _ in nodes]
+    ends = [0] * len(nodes)
     for place, node in enumerate(nodes):
         if node:
             children[number[node[:-1]]][node[-1]] = place
-    links: list[dict[int, int]] = [{} for _ in nodes]
-    links[0] = children[0]
-    waiting = deque((place, 0) for place in children[0].values())  # node, and the node of its longest proper end
-    while waiting:
-        place, end = waiting.popleft()
-        links[place] = {**links[end], **children[place]}
-        waiting.extend((child, links[end].get(token, 0)) for token, child in children[place].items())
-    return links
+            shorter = (node[start:] for start in range(1, len(node) + 1))
+            ends[place] = next(number[end] for end in shorter if end in number)
+    return ends
 
 
 def _ends_with(text: Tokens, sequence: Tokens) -> bool:
