@@ -98,7 +98,7 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split in MULTI30K.values():
         for language in ("de", "en"):
             text = (ROOT / "data" / "sample" / f"{split}.{language}").read_bytes()
-            few = b"".join(text.splitlines(keepends=True)[: 400 if split == "train" else 8])
+            few = b"".join(text.splitlines(keepends=True)[: {"train": 400, "valid": 24, "test": 8}[split]])
             (folder / f"{split}.{language}").write_bytes(few)
     (folder / "multi30k").mkdir()
     for name, split in MULTI30K.items():

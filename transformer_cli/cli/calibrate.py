@@ -45,7 +45,8 @@ def calibrate(
 
     \b
     tfm calibrate checkpoints/multi30k_de_en
-    tfm calibrate checkpoints/multi30k_de_en --source dev.de --reference dev.en
+    tfm calibrate checkpoints/multi30k_de_en --source valid.de \\
+        --reference valid.en
     """
     from transformer_cli.evaluation import calibration
     from transformer_cli.evaluation.evaluate import read_test_set
