@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformer_cli.errors import UserError
+
 if TYPE_CHECKING:
     from transformer_cli.config import Config
     from transformer_cli.decoding.options import SearchOptions
@@ -37,18 +39,24 @@ def load_translator(
     compute_type: str | None = None,
     needs: Sequence[str] = (),
     guard: bool = True,
+    beside: Sequence[Path] = (),
 ) -> "tuple[Translator, SearchOptions]":
     """The model, and its own way to search with some values changed.
 
-    needs: what is asked for, beside such values, that only the torch engine has, by name. Raises `UserError` where
-    there is no such model, device or engine, its files are damaged, or options do not go together.
+    needs: what is asked for, beside such values, that only the torch engine has, by name. beside: models that decide on
+    each token together with this one. Raises `UserError` where there is no such model, device or engine, files are
+    damaged, or options do not go together.
     """
     _, options = read_options(model, changes or {})  # before the seconds that loading torch takes
     from transformer_cli.decoding.ctranslate2_engine import torch_needs
     from transformer_cli.decoding.translator import Translator
 
-    needed = [*needs, *torch_needs(options)]
-    translator = Translator.load(model, device, engine=engine, needs=needed, compute_type=compute_type, guard=guard)
+    if beside:
+        check_engine(engine, compute_type)
+        translator = _load_ensemble([model, *beside], device, guard=guard)
+    else:
+        needed = [*needs, *torch_needs(options)]
+        translator = Translator.load(model, device, engine=engine, needs=needed, compute_type=compute_type, guard=guard)
     decoding: dict[str, Any] = {}
     if batch_tokens is not None:
         decoding["batch_tokens"] = batch_tokens
@@ -57,3 +65,18 @@ def load_translator(
     config = translator.config
     translator.config = config.model_copy(update={"decoding": config.decoding.model_copy(update=decoding)})
     return translator, options
+
+
+def check_engine(engine: str, compute_type: str | None) -> None:
+    """Raise `UserError` where the wish for an engine cannot go with several models."""
+    if engine == "ctranslate2" or compute_type not in (None, "float32"):
+        raise UserError("--with: only the torch engine takes several models; leave out --engine and --compute-type")
+
+
+def _load_ensemble(models: Sequence[Path], device: str, *, guard: bool) -> "Translator":
+    from transformer_cli.decoding.ensemble import load_ensemble
+    from transformer_cli.decoding.translator import Translator
+
+    translator = Translator(*load_ensemble(models, device), guard=guard)
+    translator.engine_choice = f"engine: torch ({len(models)} models)"
+    return translator

@@ -157,3 +157,19 @@ AlignmentHeads = Annotated[
         help="Its heads, such as 1,3 or 2-4, counted from 1.  [default: all]",
     ),
 ]
+With = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="MODEL2",
+        help="Decide on each token together with this model, of the same vocabulary (ensemble). Repeatable.",
+    ),
+]
+Protect = Annotated[
+    bool,
+    typer.Option("--protect/--no-protect", help="Leave URLs, e-mail addresses, placeholders and tags as they are."),
+]
+GlossaryFile = Annotated[
+    Path | None,
+    typer.Option("--glossary", metavar="FILE", help="Terms and what each becomes: a line each, a tab between."),
+]

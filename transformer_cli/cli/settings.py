@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_cli.cli.constraints import beside, each_lines_demands
 from transformer_cli.cli.layout import Layout
-from transformer_cli.cli.loading import load_translator, read_options
+from transformer_cli.cli.loading import check_engine, load_translator, read_options
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.demands import TextDemands
     from transformer_cli.decoding.options import SearchOptions
+    from transformer_cli.decoding.protecting import Protector
     from transformer_cli.decoding.sharding import Line
     from transformer_cli.decoding.translator import Translator
 
-COUNTED = ["cut_lines", "caught", "mended"]  # by a `Translator`, over all that it translates
-# No fields that change a translation; of the model and the constraints the content counts, not the place.
-WITHOUT_EFFECT = {"device", "model", "constraints"}
+COUNTED = ["cut_lines", "caught", "mended", "protected_lines", "split_lines"]  # over all that is translated
+# No fields that change a translation: of models and files the content counts, not the place.
+WITHOUT_EFFECT = {"device", "model", "beside", "constraints", "glossary"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Settings:
     """How to translate."""
 
     model: Path
+    beside: tuple[Path, ...] = ()  # models that decide on each token together with it
     device: str = "auto"
     engine: str = "auto"
     compute_type: str | None = None  # of CTranslate2
@@ -47,13 +49,21 @@ class Settings:
     layout: Layout = field(default_factory=Layout)
     demands: "TextDemands | None" = None  # what every translation must obey; None: nothing at all
     constraints: Path | None = None  # a file with what each line's must obey beside that
+    protect: bool = True
+    glossary: Path | None = None
 
     def check(self) -> None:
         """Raise `UserError` where there is no such model, or the options do not go with it; no weights are loaded."""
         from transformer_cli.decoding.confidence import load_confidence
         from transformer_cli.run_folder import find_model
+        from transformer_cli.text.glossary import Glossary
 
         config, _ = read_options(self.model, self.search)
+        for other in self.beside:
+            find_model(other)
+            check_engine(self.engine, self.compute_type)
+        if self.glossary is not None:
+            Glossary.read(self.glossary)
         for option, numbers, most in (
             ("--alignment-layer", [self.alignment_layer or 1], config.model.decoder_layers),
             ("--alignment-heads", self.alignment_heads or [1], config.model.heads),
@@ -86,6 +96,7 @@ class Settings:
             compute_type=self.compute_type,
             needs=["words that must or must not appear"] if self.is_demanding else [],
             guard=self.guard,
+            beside=self.beside,
         )
         if self.alignment_layer is not None:
             translator.alignment_layer = self.alignment_layer - 1
@@ -99,9 +110,11 @@ class Settings:
         from transformer_cli.publishing import MANIFEST, read_bytes
         from transformer_cli.run_folder import find_model
 
-        manifest = hashlib.sha256(read_bytes(find_model(self.model) / MANIFEST)).hexdigest()
+        files = [find_model(model) / MANIFEST for model in (self.model, *self.beside)]
+        files += [] if self.glossary is None else [self.glossary]
+        hashes = [hashlib.sha256(read_bytes(file)).hexdigest() for file in files]
         fields = {name: value for name, value in dataclasses.asdict(self).items() if name not in WITHOUT_EFFECT}
-        return json.dumps([__version__, manifest, fields], sort_keys=True, default=str)
+        return json.dumps([__version__, hashes, fields], sort_keys=True, default=str)
 
 
 class LineTranslator:
@@ -111,11 +124,13 @@ class LineTranslator:
         self.settings = settings
         self.translator = translator
         self.options = options
+        self.protector = _protector(translator, settings.glossary) if settings.protect else None
 
     @property
     def counts(self) -> Counter[str]:
         """What was counted so far."""
-        return Counter({name: getattr(self.translator, name, 0) for name in COUNTED})
+        counting = [one for one in (self.translator, self.protector) if one is not None]
+        return Counter({name: getattr(one, name) for name in COUNTED for one in counting if hasattr(one, name)})
 
     def rows(self, lines: "Iterable[Line]", *, first: int = 0, live: bool = False) -> Iterator[list[str]]:
         """The output lines of each line, in order.
@@ -135,7 +150,7 @@ class LineTranslator:
                     demanded.append(demands)
                 yield text
 
-        found = self.translator.translate_lines(
+        found = (self.protector or self.translator).translate_lines(
             texts(),
             self.options,
             1 if live else WINDOW,
@@ -145,6 +160,13 @@ class LineTranslator:
         )
         for number, translation in enumerate(found, start=first + 1):
             yield layout.rows(number, sources.popleft(), translation)
+
+
+def _protector(translator: "Translator", glossary: Path | None) -> "Protector":
+    from transformer_cli.decoding.protecting import Protector
+    from transformer_cli.text.glossary import Glossary
+
+    return Protector(translator, None if glossary is None else Glossary.read(glossary))
 
 
 def notes(counts: Counter[str]) -> list[str]:
@@ -157,5 +179,10 @@ def notes(counts: Counter[str]) -> list[str]:
         were = "1 translation" if caught == 1 else f"{caught:,} translations"
         found.append(
             f"{were} ran in circles or had no end: searched for again without repetition, {counts['mended']:,} mended"
+        )
+    if split := counts["split_lines"]:
+        found.append(
+            f"{split:,} of {counts['protected_lines']:,} lines with protected text: its place could not be told;"
+            " the text around it was translated in pieces"
         )
     return found

@@ -36,6 +36,7 @@ from transformer_cli.cli.search_arguments import (
     DiverseGroups,
     Diversity,
     Forbid,
+    GlossaryFile,
     Guard,
     MaxLength,
     Mbr,
@@ -44,12 +45,14 @@ from transformer_cli.cli.search_arguments import (
     NBest,
     NoRepeatNgram,
     Prefix,
+    Protect,
     Require,
     Sample,
     Seed,
     Temperature,
     TopK,
     TopP,
+    With,
 )
 from transformer_cli.cli.settings import Settings, notes
 from transformer_cli.cli.sharded import translate_in_shards
@@ -89,7 +92,10 @@ def translate(
     forbid: Forbid = None,
     constraints: Constraints = None,
     mbr: Mbr = None,
+    with_: With = None,
     guard: Guard = True,
+    protect: Protect = True,
+    glossary: GlossaryFile = None,
     n_best: NBest = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print each translation's score too.")] = False,
     alignments: Annotated[
@@ -155,6 +161,7 @@ def translate(
     check_apart("--mbr", mbr, greedy=greedy or None)
     check_needs("--alignments", alignments, alignment_layer=alignment_layer, alignment_heads=alignment_heads)
     check_needs("--min-confidence", min_confidence is not None, below=below)
+    check_needs("--protect", protect, glossary=glossary)
     if mbr is not None and n_best > mbr:
         raise UserError(f"--n-best {n_best} is more than the {mbr} candidates of --mbr: raise that, or lower this")
     if alignments and n_best > 1 and format_ == Format.TEXT:
@@ -166,6 +173,7 @@ def translate(
         beam = mbr
     settings = Settings(
         model=model,
+        beside=tuple(with_ or ()),
         device=device,
         engine=engine,
         compute_type=compute_type,
@@ -192,6 +200,8 @@ def translate(
         layout=Layout(n_best, scores, alignments, format_, min_confidence, below or Below.MARK),
         demands=demands,
         constraints=constraints,
+        protect=protect,
+        glossary=glossary,
     )
     with open_input(text, input_file) as lines:
         settings.check()
