@@ -89,6 +89,17 @@ def test_required_words_come_where_the_model_likes_them_best() -> None:
         assert toy.search(options, [Demands(required=((9,),))])[0][0].ids == [4, 9, 6]
 
 
+def test_other_searches_say_what_is_lacking_where_they_would_end() -> None:
+    toy = Toy(seed=1, sentences=1, size=SIZE)
+    toy.table[:] = -9.0
+    toy.table[:, 1, :, :, 4] = toy.table[:, 2, :, :, 5] = toy.table[:, 3:, :, :, EOS] = -0.001
+    demand = Demands(required=((9, 9), (7,)))
+    for values in (METHODS["greedy"], METHODS["sample"] | {"top_k": 1}):
+        ids = toy.search(SearchOptions(**values, max_length=30), [demand])[0][0].ids
+        assert ids[:2] == [4, 5]
+        assert sorted(ids[2:]) == [7, 9, 9]
+
+
 def test_beams_are_enough_for_every_bank_and_the_others_keep_theirs() -> None:
     assert beams_for(Patterns(NO_DEMANDS), 5) == 5
     assert beams_for(Patterns(Demands(required=((4, 5), (6, 7)))), 5) == 5
