@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,27 @@ def test_batches_come_back_in_order_and_are_read_a_little_ahead(pair: Callable[.
             assert 1 < read < len(batches), "some are under way, not all"
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_n_gram_comes_twice_and_scores_are_the_models_own(pair: Callable[..., Pair], size: int) -> None:
+    loaded, engine, ours = pair(norm="pre")
+    sources = draw_sources(loaded)
+    for options in (SearchOptions(method="greedy"), SearchOptions(beam_size=4, n_best=3)):
+        free, blocked = engine.search(sources, options), replace(options, no_repeat_ngram=size)
+        assert any(repeats(one.ids, size) for group in free for one in group), "the test wants loops"
+        for source, group in zip(sources, engine.search(sources, blocked), strict=True):
+            assert len(group) == options.n_best
+            assert [one.score for one in group] == sorted((one.score for one in group), reverse=True)
+            rows = ours.score([source] * len(group), [one.ids for one in group])
+            for one, row in zip(group, rows, strict=True):
+                assert not repeats(one.ids, size)
+                assert one.log_probability == pytest.approx(sum(row if one.ended else row[:-1]), abs=1e-3)
+
+
+def repeats(ids: list[int], size: int) -> bool:
+    grams = [tuple(ids[place : place + size]) for place in range(len(ids) - size + 1)]
+    return len(set(grams)) < len(grams)
+
+
 def test_one_sentence_or_many_is_the_same(pair: Callable[..., Pair]) -> None:
     loaded, engine, _ = pair(norm="pre")
     sources = draw_sources(loaded, 12)
@@ -195,7 +217,6 @@ class Noting:
         return []
 
 
-NO_REPEAT = "no-repeat n-gram"
 LEFT_TO_TORCH: dict[str, Callable[[Engine], object]] = {
     "sampling": lambda engine: engine.search([[5]], SearchOptions(method="sample")),
     "diverse": lambda engine: engine.search([[5]], SearchOptions(beam_size=4, diversity_groups=2)),
@@ -210,7 +231,6 @@ LEFT_TO_TORCH: dict[str, Callable[[Engine], object]] = {
     "long score": lambda engine: engine.score([[5]], [[6] * LEAST_POSITIONS]),
     "other heads": lambda engine: engine.align([[5]], [[6]], heads=[0]),
     "other layer": lambda engine: engine.align([[5]], [[6]], 0),
-    NO_REPEAT: lambda engine: engine.search([[5]], SearchOptions(no_repeat_ngram=3)),
 }
 
 
@@ -223,12 +243,8 @@ def test_what_it_cannot_do_alike_goes_to_the_other_engine_or_is_refused(tmp_path
     ask(CTranslate2Engine(tmp_path, loaded.codecs, lambda: other))
     assert len(other.asked) == 1
     strict = CTranslate2Engine(tmp_path, loaded.codecs, lambda: other, strict=True)
-    if case == NO_REPEAT:  # the guard against loops asks for that, whatever the engine
+    with pytest.raises(UserError, match=r"^the ctranslate2 engine cannot do [^\n]*$"):
         ask(strict)
-        assert len(other.asked) == 2
-    else:
-        with pytest.raises(UserError, match=r"^the ctranslate2 engine cannot do [^\n]*$"):
-            ask(strict)
 
 
 def test_batches_that_are_left_to_torch_keep_their_place(pair: Callable[..., Pair], tmp_path: Path) -> None:
@@ -250,7 +266,7 @@ def test_batches_that_are_left_to_torch_keep_their_place(pair: Callable[..., Pai
 
 def test_the_default_search_needs_no_torch() -> None:
     assert torch_needs(SearchOptions()) == torch_needs(SearchOptions(method="greedy", min_length=1)) == []
-    assert torch_needs(SearchOptions(min_length=2, no_repeat_ngram=4)) == ["a least length", "no-repeat n-grams"]
+    assert torch_needs(SearchOptions(min_length=2, coverage_penalty=0.1)) == ["the coverage penalty", "a least length"]
 
 
 # --- lengths ------------------------------------------------------------------------------------------------------

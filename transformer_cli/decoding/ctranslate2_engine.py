@@ -23,7 +23,6 @@ DESCRIPTION = "tfm.json"  # a file beside CTranslate2's own
 CHUNK = 64  # sentences that a worker takes at a time
 MOST_WORKERS = 16
 NO_EARLY_EXIT = 1e-30  # a length penalty that changes no score; with 0, the search would end with the first ending
-BLOCKED_REPETITION = "no-repeat n-grams"  # which the guard against loops asks for too
 
 Ids = Sequence[int]
 
@@ -39,7 +38,7 @@ class Description:
 def torch_needs(options: SearchOptions) -> list[str]:
     """What of these options only the torch engine has, by name.
 
-    CTranslate2 has some of it too, but not alike: where it forbids a token, the others' probabilities grow.
+    CTranslate2 has some of it too, but not alike: where it forbids a token, the others share its probability.
     """
     wishes = {
         "sampling": options.method == "sample",
@@ -47,7 +46,6 @@ def torch_needs(options: SearchOptions) -> list[str]:
         "the exact stopping rule": options.method == "beam" and options.stopping == "exact",
         "the coverage penalty": options.coverage_penalty > 0,
         "a least length": options.min_length > 1,
-        BLOCKED_REPETITION: options.no_repeat_ngram > 0,
     }
     return [name for name, wished in wishes.items() if wished]
 
@@ -77,7 +75,7 @@ class CTranslate2Engine:
         compute_type: str = "float32",
         strict: bool = False,
     ) -> None:
-        """other: gives the engine for what this one cannot do; strict: refuse that instead, but for the guard's needs.
+        """other: gives the engine for what this one cannot do; strict: refuse that instead.
 
         device: cpu, cuda or cuda:N. Raises `UserError` where the folder is no such model, `RuntimeError` or
         `ValueError` where CTranslate2 cannot load it.
@@ -155,7 +153,7 @@ class CTranslate2Engine:
             for chunk in _chunks(list(group), self.workers):
                 sources = [self._source_strings(batch.sources[place]) for place in chunk]
                 begun.append((chunk, limit, self._translate(sources, options, limit)))
-        return len(begun), lambda: self._collect(begun, options, len(limits))
+        return len(begun), lambda: self._collect(begun, options, batch.sources)
 
     def _translate(self, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
         """CTranslate2's results to come, one a source, of at most `limit` tokens."""
@@ -169,19 +167,23 @@ class CTranslate2Engine:
             max_input_length=0,  # else longer ones were cut without a word
             max_decoding_length=limit,
             min_decoding_length=1,
+            no_repeat_ngram_size=options.no_repeat_ngram,
             suppress_sequences=[[SPECIALS[PAD]], [SPECIALS[BOS]]],
             return_scores=True,
         )
         return results
 
     def _collect(
-        self, begun: Sequence[tuple[list[int], int, list[Any]]], options: SearchOptions, count: int
+        self,
+        begun: Sequence[tuple[list[int], int, list[Any]]],
+        options: SearchOptions,
+        sources: Sequence[Ids],
     ) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = [[] for _ in range(count)]
+        found: list[list[Hypothesis]] = [[] for _ in sources]
         for chunk, limit, results in begun:
             for place, pending in zip(chunk, results, strict=True):
                 found[place] = self._hypotheses(pending.result(), options, limit)
-        return found
+        return self._rescored(sources, found, options) if options.no_repeat_ngram else found
 
     def _hypotheses(self, result: Any, options: SearchOptions, limit: int) -> list[Hypothesis]:
         """The `n_best` of what CTranslate2 found for a source, by our own score: |y| leaves </s> out."""
@@ -192,11 +194,29 @@ class CTranslate2Engine:
             log_probability = score * (length + ended) ** options.length_penalty
             scored.append((log_probability / options.penalty(length), log_probability, ended, tokens))
         scored.sort(key=lambda one: -one[0])
-        ids = self._target_ids
+        ids, kept = self._target_ids, len(scored) if options.no_repeat_ngram else options.n_best
         return [
             Hypothesis([ids[token] for token in tokens], score, log_probability, ended)
-            for score, log_probability, ended, tokens in scored[: options.n_best]
+            for score, log_probability, ended, tokens in scored[:kept]
         ]
+
+    def _rescored(
+        self, sources: Sequence[Ids], found: Sequence[list[Hypothesis]], options: SearchOptions
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses by the model's own probabilities: where an n-gram is forbidden, CTranslate2 gives the
+        other tokens what its last token might have had, and so takes a loop that it breaks off for likely."""
+        pairs = [(source, one) for source, group in zip(sources, found, strict=True) for one in group]
+        rows = iter(self.score([source for source, _ in pairs], [one.ids for _, one in pairs]))
+        best = []
+        for group in found:
+            scored = []
+            for one in group:
+                row = next(rows)
+                log_probability = sum(row if one.ended else row[:-1])
+                score = log_probability / options.penalty(len(one.ids))
+                scored.append(Hypothesis(one.ids, score, log_probability, one.ended))
+            best.append(sorted(scored, key=lambda one: -one.score)[: options.n_best])
+        return best
 
     def _limit(self, options: SearchOptions, source_length: int) -> int:
         limit = options.length_limit(source_length)
@@ -218,9 +238,8 @@ class CTranslate2Engine:
 
     def _check_allowed(self, needs: Sequence[str]) -> None:
         """Raise `UserError` where an explicit choice of this engine meets what it cannot do."""
-        refused = [need for need in needs if need != BLOCKED_REPETITION]
-        if self._strict and refused:
-            raise UserError(f"the ctranslate2 engine cannot do {refused[0]}; leave that out, or choose engine torch")
+        if self._strict:
+            raise UserError(f"the ctranslate2 engine cannot do {needs[0]}; leave that out, or choose engine torch")
 
     # --- forced decoding ----------------------------------------------------------------------------------------------
 
