@@ -29,7 +29,7 @@ SOURCES = [[5, 6, 7, 8, 9, 10, 4, 4, 4, 11], [12], [7, 7, 5]]
 TARGETS = [[BOS, 4, 9, 8], [BOS, 5, 6, 7], [BOS, 4, 4, 4]]
 WORDS = {"tokenizer": "whitespace", "shared": False}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "the paper's": {},
+    "the paper's": {"decoder_layers": 1},  # the only one that each run of the tests exports
     "pre-norm, learned, gated": {"norm": "pre", "positions": "learned", "activation": "swiglu"},
     "untied, two vocabularies": {"vocabulary": WORDS, "tie_embeddings": "none", "activation": "geglu"},
     "wide heads, no biases": {"head_dim": 5, "heads": 3, "attention_bias": False, "feed_forward_bias": False},
