@@ -97,7 +97,7 @@ def test_arguments_stdin_file_and_gz_give_the_same(
     packed.write_bytes(gzip.compress(trial.source.read_bytes()))
     arguments = tfm("translate", trial.run, *lines, "--no-guard")
     assert arguments.code == 0
-    assert arguments.err == "engine: ctranslate2 (float32)\n"
+    assert re.fullmatch("engine: ctranslate2 .*\n", arguments.err)
     arguments = tfm("translate", trial.run, *lines)
     assert len(set(arguments.out.split("\n"))) > 2  # the translations differ: the order is seen
     assert tfm("translate", trial.run, "\n".join(lines)).out == arguments.out
@@ -193,7 +193,8 @@ def test_the_output_file_is_whole_or_not_there(
     with monkeypatch.context() as patch:
         patch.setattr(Translator, "translate_lines", broken)
         done = tfm("translate", trial.run, "-i", trial.source, "-o", output)
-    assert (done.code, done.err) == (1, "engine: ctranslate2 (float32)\nerror: No space left on device\n")
+    assert done.code == 1
+    assert done.err.endswith("error: No space left on device\n")
     assert output.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [output]
     assert tfm("translate", trial.run, "-i", trial.source, "-o", output).code == 0
@@ -275,9 +276,9 @@ def test_damaged_weights_are_refused(trial: Any, tfm: Any, tmp_path: Path) -> No
     content = bytearray(weights.read_bytes())
     for change, message in [(content[:-1], "damaged"), (content[:-1] + bytes([content[-1] ^ 1]), "damaged")]:
         weights.write_bytes(change)
-        assert message in tfm("translate", model, "ein hund").refused()
+        assert message in tfm("translate", model, "ein hund", "--engine", "torch").refused()
     weights.unlink()
-    assert "model.safetensors" in tfm("translate", model, "ein hund").refused()
+    assert "model.safetensors" in tfm("translate", model, "ein hund", "--engine", "torch").refused()
 
 
 def test_on_a_terminal_each_line_is_answered_at_once(trial: Any) -> None:
@@ -300,7 +301,7 @@ def test_on_a_terminal_each_line_is_answered_at_once(trial: Any) -> None:
     os.close(ours)
     assert first.endswith(b"\n")
     assert rest.count(b"\n") == 1
-    assert notes == "reading lines from the terminal; Ctrl-D ends\nengine: ctranslate2 (float32)\n"
+    assert re.fullmatch("reading lines from the terminal; Ctrl-D ends\nengine: .*\n", notes)
 
 
 def test_sigint_leaves_with_130_and_no_half_file(trial: Any, tmp_path: Path) -> None:

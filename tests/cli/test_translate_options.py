@@ -32,10 +32,10 @@ def test_the_engine_is_the_one_asked_for_and_is_told(trial: Any, tfm: Any) -> No
     run = ["translate", trial.run, *LINES, "--scores", "--no-guard"]
     torch, fast = tfm(*run, "--engine", "torch"), tfm(*run, "--engine", "ctranslate2")
     assert torch.err == "engine: torch\n"
-    assert fast.err == "engine: ctranslate2 (float32)\n"
+    assert fast.err.startswith("engine: ctranslate2 (float32)")
     assert scores(torch) == pytest.approx(scores(fast), abs=1e-2)  # which leaves <pad> and <s> no probability
     assert tfm(*run, "--engine", "torch", "--quiet").err == ""
-    assert tfm(*run, "--compute-type", "int8").err == "engine: ctranslate2 (int8)\n"
+    assert tfm(*run, "--compute-type", "int8").err.startswith("engine: ctranslate2 (int8)")
     assert tfm(*run, "--sample").err.startswith("engine: torch (sampling)")
 
 
@@ -43,7 +43,7 @@ def test_the_engine_is_the_one_asked_for_and_is_told(trial: Any, tfm: Any) -> No
     "options",
     [
         ["--beam", 4, "--diverse-groups", 2, "--diversity", 5],
-        ["--coverage-penalty", 100],
+        ["--beam", 20, "--coverage-penalty", 100],
         ["--no-repeat-ngram", 1],
         ["--max-length", 2],
         ["--min-length", 20],
