@@ -28,9 +28,7 @@ class OnnxModel:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        options.add_session_config_entry(
-            "session.intra_op.allow_spinning", "0"
-        )  # waiting takes no CPU
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting takes no CPU
         providers = ["CPUExecutionProvider"]
         self._encoder = onnxruntime.InferenceSession(folder / "encoder.onnx", options, providers)
         self._decoder = onnxruntime.InferenceSession(folder / "decoder.onnx", options, providers)
