@@ -45,15 +45,12 @@ def walk(
 
     `choose` picks the next tokens from the log-probabilities of the rows still walking.
     """
-    total = len(limits)
-    limit = torch.tensor(limits, device=device)  # (N,) shrinks with the rows, as do the next three
-    rows = torch.arange(total, device=device)  # where a row stood at the start
-    tokens = torch.full((total,), BOS, device=device)
-    log_probability: Tensor | None = None
-    path = torch.zeros(total, max(limits), dtype=torch.long, device=device)  # (all rows, longest limit)
-    lengths = [0] * total
-    log_probabilities = [0.0] * total
-    ended = [False] * total
+    limit = torch.tensor(limits, device=device)  # (N,) shrinks with the rows, as do the next four
+    rows = torch.arange(len(limits), device=device)  # where a row stood at the start
+    tokens = torch.full((len(limits),), BOS, device=device)
+    path = tokens[:, None][:, :0]  # (N, t)
+    log_probability: Tensor | None = None  # (N,)
+    found: dict[int, Hypothesis] = {}
     for position in range(max(limits)):
         log_probs, cache = step(tokens, cache)  # (N, V)
         if position == 0:
@@ -61,25 +58,26 @@ def walk(
         tokens = choose(log_probs, rows, position)  # (N,)
         gained = log_probs.gather(1, tokens[:, None])[:, 0].to(wide(log_probs.dtype))
         log_probability = gained if log_probability is None else log_probability + gained
-        path[rows, position] = tokens
-        done = (tokens == EOS) | (limit == position + 1)
+        path = torch.cat([path, tokens[:, None]], dim=1)
+        done = tokens == EOS
+        if position + 1 >= min(limits):
+            done = done | (limit == position + 1)
         if not done.any():
             continue
-        for row, token, value in zip(
-            rows[done].tolist(), tokens[done].tolist(), log_probability[done].tolist(), strict=True
+        over = done.nonzero()[:, 0]
+        for row, ids, value in zip(
+            rows[over].tolist(), path[over].tolist(), log_probability[over].tolist(), strict=True
         ):
-            ended[row] = token == EOS
-            lengths[row] = position + (not ended[row])
-            log_probabilities[row] = value
+            ended = ids[-1] == EOS
+            ids = ids[:-1] if ended else ids
+            found[row] = Hypothesis(ids, value / options.penalty(len(ids)), value, ended)
         going = (~done).nonzero()[:, 0]
         if not len(going):
             break
-        rows, limit, tokens, log_probability = rows[going], limit[going], tokens[going], log_probability[going]
+        rows, limit, tokens, path = rows[going], limit[going], tokens[going], path[going]
+        log_probability = log_probability[going]
         cache = cache.select(going)
-    return [
-        Hypothesis(ids[:length], value / options.penalty(length), value, end)
-        for ids, length, value, end in zip(path.tolist(), lengths, log_probabilities, ended, strict=True)
-    ]
+    return [found[row] for row in range(len(limits))]
 
 
 def forbid_empty(log_probs: Tensor) -> Tensor:
