@@ -1,4 +1,4 @@
-"""Training on one GPU, everything in one go: the paper's base model at about 25,000 + 25,000 tokens an update.
+"""One GPU, everything in one go: the paper's base model, training at about 25,000 + 25,000 tokens an update, decoding.
 
     python benchmarks/gpu.py --out DIR              # under 8 minutes on an H200
     python benchmarks/gpu.py --device cpu --small --out DIR   # the same code in under a minute
@@ -6,12 +6,13 @@
 Measures the bf16 matmul peak; which attention kernels run and how fast each would be; tfm's own training step, eager
 and compiled, with lengths padded to multiples of 1 and 8, and torch.nn.Transformer for comparison: tokens a second
 (padding not counted), share of the peak, time of 100,000 updates, graphs compiled, places that wait for the GPU,
-memory, kernels; and how long real loading is waited for. A part that fails is named and the next goes on; DIR/gpu.json
-grows with each.
+memory, kernels; how long real loading is waited for; and decoding with recorded and ordinary steps, in bf16, fp16 and
+fp32, against Hugging Face's `generate`. A part that fails is named and the next goes on; DIR/gpu.json grows with each.
 
-Needs torch, numpy, pyarrow, pydantic, pyyaml, safetensors, sentencepiece and tqdm. A machine without an index gets what
-it lacks as wheels (pydantic, pydantic-core, annotated-types, typing-inspection): `pip download -d wheels NAME==VERSION`
-elsewhere, `pip install --no-index --no-deps --target site wheels/*.whl` there, and PYTHONPATH=site.
+Needs torch, numpy, pyarrow, pydantic, pyyaml, safetensors, sentencepiece and tqdm; transformers, or those rows stay
+empty. A machine without an index gets what it lacks as wheels (pydantic, pydantic-core, annotated-types,
+typing-inspection): `pip download -d wheels NAME==VERSION` elsewhere, `pip install --no-index --no-deps --target site
+wheels/*.whl` there, and PYTHONPATH=site.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 from machine import describe_machine, matmul_peak
 from on_gpu.attention import attention
+from on_gpu.decoding import COMPILED, compiled, decoding
 from on_gpu.loading import loading
 from on_gpu.training import measure, plain, tfm
 from on_gpu.work import Work
@@ -38,7 +40,7 @@ class Benchmark:
     def __init__(self, options: argparse.Namespace) -> None:
         self.began = time.monotonic()
         self.path = Path(options.out) / "gpu.json"
-        self.seconds = options.seconds or (55 if options.small else 440)
+        self.seconds = options.seconds or (40 if options.small else 440)
         self.results: dict[str, Any] = {}
 
     def run(self, name: str, part: Callable[[], Any], needs_seconds: float = 0.0) -> None:
@@ -56,7 +58,7 @@ class Benchmark:
 
 def peak(work: Work) -> dict[str, float]:
     """The best matrix product in bf16."""
-    work.peaks.append(matmul_peak(work.device, torch.bfloat16, repeats=5))
+    work.peaks.append(matmul_peak(work.device, torch.bfloat16, repeats=1 if work.small else 5))
     return {"TFLOP/s in bf16": round(work.peaks[-1] / 1e12, 3)}
 
 
@@ -87,6 +89,11 @@ def summarise(work: Work, results: dict[str, Any]) -> dict[str, Any]:
         "fastest": best,
         **{key: chosen[key] for key in chosen if "share" in key or "hours" in key or key == "target tokens/s"},
         "÷ the fastest torch.nn.Transformer": round(speeds[best] / max(others), 3) if others else "not measured",
+        **{
+            f"decoding, {case}": result["tfm ÷ Hugging Face, fastest of each"]
+            for case, result in results["decoding"].items()
+            if "tfm ÷ Hugging Face, fastest of each" in result
+        },
         "bf16 peak, TFLOP/s": round(max(work.peaks) / 1e12, 2),
     }
 
@@ -95,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try the program itself")
-    parser.add_argument("--seconds", type=float, help="begin nothing that may end later (default 440, small 55)")
+    parser.add_argument("--seconds", type=float, help="begin nothing that may end later (default 440, small 40)")
     parser.add_argument("--out", required=True, help="folder for gpu.json")
     options = parser.parse_args()
     Path(options.out).mkdir(parents=True, exist_ok=True)
@@ -110,12 +117,14 @@ def main() -> None:
     benchmark.run("training: torch.nn.Transformer", lambda: measure(work, lambda: plain(work, "")))
     benchmark.run("attention", lambda: attention(work))
     benchmark.run("loading", lambda: loading(work))
+    benchmark.run("decoding", lambda: decoding(work))
     longest = 10 if options.small else 100  # seconds to compile
     for what, seconds in (("layers", longest), ("model", 2 * longest)):
         name = f"training: tfm, pad_to 8, {what} compiled"
         benchmark.run(name, lambda what=what: measure(work, lambda: tfm(work, 8, what)), seconds)
     name = "training: torch.nn.Transformer, compiled"
     benchmark.run(name, lambda: measure(work, lambda: plain(work, "model")), 2 * longest)
+    benchmark.run(f"decoding: {COMPILED}", lambda: compiled(work), 1.5 * longest)
     benchmark.run("matmul peak again", lambda: peak(work))
     benchmark.run("summary", lambda: summarise(work, benchmark.results))
 
