@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config import Config
+from transformer_cli.decoding import protecting, windows
 from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.protecting import Protector, translate_protected
@@ -294,6 +295,16 @@ def test_a_window_of_one_answers_each_line_before_the_next_is_read() -> None:
     assert next(numbers) == 2
 
 
+def test_very_long_lines_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (windows, protecting):
+        monkeypatch.setattr(module, "WINDOW_CHARACTERS", 10)
+    translator, _ = scripted()
+    numbers = count()
+    lines = ("A {{x}} 00000" for _ in numbers)
+    assert next(Protector(translator).translate_lines(lines, window=1000)).text == "A {{x}} 00000"
+    assert next(numbers) < 5
+
+
 # --- whatever the model says --------------------------------------------------------------------------------------
 
 parts = ["{{x}}", "{{x}}", "<b>", "</b>", "<br/>", "%s", "https://a.de/b", "a@b.de", "Hund", "e f", "A", "dog", "c"]
@@ -316,7 +327,7 @@ def model(request: pytest.FixtureRequest) -> Translator:
     return Translator(TorchEngine(transformer), codecs, config)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lines=lines_with_spans, window=st.integers(1, 4), n_best=st.integers(1, 2))
 def test_everything_is_kept_whatever_the_model_says(
     model: Translator, lines: list[str], window: int, n_best: int

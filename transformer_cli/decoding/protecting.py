@@ -7,7 +7,6 @@ aligned to it is replaced. What comes out is verified; a line that fails is tran
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.decoding.options import SearchOptions
@@ -25,7 +24,7 @@ from transformer_cli.decoding.placing import (
 from transformer_cli.decoding.stretches import SplitLine, join_stretches, split_line
 from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.decoding.translator import WINDOW, Translator
-from transformer_cli.decoding.windows import batches_by_length
+from transformer_cli.decoding.windows import WINDOW_CHARACTERS, batches_by_length
 from transformer_cli.text.glossary import Glossary, occurrences
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.protected import Masked, Span, cut_out, find_spans, is_kept, leave_out
@@ -94,22 +93,34 @@ class Protector:
     ) -> Iterator[Translation]:
         """One translation a line, in order; see `Translator.translate_lines`. Each protected text is one token."""
         options = options or SearchOptions.from_config(self.translator.config.decoding)
-        read: deque[_Line | None] = deque()  # the translator is ahead by these
+        read: deque[tuple[_Line | None, int]] = deque()  # lines, and their characters, that the translator is ahead by
         asked: deque[str] = deque()
 
         def masked() -> Iterator[str]:
             for text in lines:
                 line = self._open(text, is_first_try=True)
-                read.append(line)
+                read.append((line, len(text)))
                 if demands is not None:
                     asked.append(text)
                 yield text if line is None else line.masked.text
 
         wanted = None if demands is None else lambda _: demands(asked.popleft())
-        found = self.translator.translate_lines(masked(), options, window, wanted, alignments=alignments, mbr=mbr)
-        while some := list(islice(found, window)):
-            self._restore([read.popleft() for _ in some], some, options, alignments, mbr)
-            yield from some
+        some: list[Translation] = []
+        held: list[_Line | None] = []
+        characters = 0
+        for translation in self.translator.translate_lines(
+            masked(), options, window, wanted, alignments=alignments, mbr=mbr
+        ):
+            line, length = read.popleft()
+            some.append(translation)
+            held.append(line)
+            characters += length
+            if len(some) >= window or characters >= WINDOW_CHARACTERS:
+                self._restore(held, some, options, alignments, mbr)
+                yield from some
+                some, held, characters = [], [], 0
+        self._restore(held, some, options, alignments, mbr)
+        yield from some
 
     def _open(self, text: str, *, is_first_try: bool) -> _Line | None:
         """A line without its protected text; None where it has none. At the first try what the model knows stays."""
