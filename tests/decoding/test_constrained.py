@@ -89,6 +89,18 @@ def test_required_words_come_where_the_model_likes_them_best() -> None:
         assert toy.search(options, [Demands(required=((9,),))])[0][0].ids == [4, 9, 6]
 
 
+def test_a_sequence_that_begins_badly_lives_on_until_it_is_whole() -> None:
+    """9 is far less likely than three others, 8 after it is almost sure; later both are unlikely."""
+    toy = Toy(seed=1, sentences=1, size=SIZE)
+    toy.table[:] = -9.0
+    toy.table[:, 1, :, :, 4] = toy.table[:, 2, :, :, 5] = toy.table[:, 3, :, :, 6] = toy.table[:, 4:, :, :, EOS] = -0.1
+    for token, value in ((10, -1.0), (11, -1.5), (12, -2.0)):
+        toy.table[:, 2:, :, :, token] = value
+    toy.table[:, 2, 4, :, 9], toy.table[:, 3, 9, :, 8] = -7.0, -0.1
+    options = SearchOptions(beam_size=3, max_length=12, length_penalty=0.0)
+    assert toy.search(options, [Demands(required=((9, 8),))])[0][0].ids == [4, 9, 8]
+
+
 def test_other_searches_say_what_is_lacking_where_they_would_end() -> None:
     toy = Toy(seed=1, sentences=1, size=SIZE)
     toy.table[:] = -9.0

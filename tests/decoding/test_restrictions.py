@@ -187,7 +187,7 @@ words = st.sampled_from(WORDS)
 sequences = st.lists(st.lists(words, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     settings_of_searches,
     st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 6)),
