@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli.jobs import rank_and_size, run_jobs
+from transformer_cli.cli.jobs import run_jobs
+from transformer_cli.cli.torchrun import rank_and_size
 from transformer_cli.errors import UserError
 
 

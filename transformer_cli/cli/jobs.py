@@ -1,4 +1,4 @@
-"""One job in several processes, each with a model of its own; and which part of it is for this process of torchrun's.
+"""One job in several processes, each with a model of its own.
 
 `tfm translate --jobs` calls it. Results come as they are done, in any order.
 """
@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
-
-from transformer_cli.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -85,17 +83,6 @@ def run_jobs(prepare: Callable[[int], Callable[[Item], Result]], items: Iterable
     finally:
         for worker in workers:
             worker.process.terminate()
-
-
-def rank_and_size() -> tuple[int, int]:
-    """Which of torchrun's processes this is, and how many there are; (0, 1) where it was not started so.
-
-    Raises `UserError` where the variables RANK and WORLD_SIZE are no such numbers.
-    """
-    values = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    if not all(value.isdecimal() for value in values) or int(values[0]) >= int(values[1]):
-        raise UserError(f"RANK={values[0]} WORLD_SIZE={values[1]}: are no process of torchrun's; unset both")
-    return int(values[0]), int(values[1])
 
 
 def _first_done(busy: dict[Connection, Worker]) -> Worker:

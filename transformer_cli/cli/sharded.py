@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.cli.jobs import rank_and_size, run_jobs
+from transformer_cli.cli.jobs import run_jobs
 from transformer_cli.cli.output import Write, note, open_results
 from transformer_cli.cli.progress import LOG_SECONDS, Progress
 from transformer_cli.cli.settings import Settings, notes
 from transformer_cli.cli.text_input import TextInput
+from transformer_cli.cli.torchrun import device_of, rank_and_size
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.sharding import Parts, Shard
@@ -85,17 +86,6 @@ def translate_in_shards(settings: Settings, lines: TextInput, output: Path, jobs
         counts = _join(parts, names, write)
     parts.remove()
     return notes(counts)
-
-
-def device_of(device: str, number: int) -> str:
-    """The device of a process: those that may take any GPU take one each, in turn."""
-    number += int(os.environ.get("LOCAL_RANK", "0"))
-    if device not in ("auto", "cuda") or not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))):
-        return device  # without importing torch, which a process on the CPU may not need
-    import torch
-
-    count = torch.cuda.device_count()
-    return f"cuda:{number % count}" if count else device
 
 
 def _share(total: int | None, size: int) -> int | None:

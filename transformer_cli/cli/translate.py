@@ -22,7 +22,6 @@ from transformer_cli.cli.arguments import (
     search_changes,
 )
 from transformer_cli.cli.constraints import check_demands
-from transformer_cli.cli.jobs import rank_and_size
 from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.output import check_output, is_file, note, open_results
 from transformer_cli.cli.plot import parse_numbers
@@ -55,8 +54,8 @@ from transformer_cli.cli.search_arguments import (
     With,
 )
 from transformer_cli.cli.settings import Settings, notes
-from transformer_cli.cli.sharded import translate_in_shards
 from transformer_cli.cli.text_input import TextInput, open_input
+from transformer_cli.cli.torchrun import rank_and_size
 from transformer_cli.errors import UserError
 
 
@@ -206,6 +205,8 @@ def translate(
     with open_input(text, input_file) as lines:
         settings.check()
         if jobs is not None or rank_and_size()[1] > 1:
+            from transformer_cli.cli.sharded import translate_in_shards
+
             assert output_file is not None
             warnings = translate_in_shards(settings, lines, output_file, jobs or 1, quiet=quiet)
         else:
