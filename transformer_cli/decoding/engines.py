@@ -18,6 +18,7 @@ from transformer_cli.run_folder import CONFIG
 from transformer_cli.text.codec import Codecs, vocabulary_files
 
 CHOICES = ("auto", "torch", "ctranslate2")
+TORCH_TYPES = ("float32", "float16", "bfloat16")
 COMPUTE_TYPES = ("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16")
 INSTALL = "pip install 'transformer-cli[fast]'"
 
@@ -32,16 +33,17 @@ def load_engine(
 ) -> tuple[LoadedEngine, str]:
     """The engine for a checkpoint folder, and a sentence that says which one it is and why.
 
-    choice: auto, torch or ctranslate2. compute_type: what CTranslate2 computes in (default: float32). needs: what is
-    asked for that only the torch engine has, by name (`ctranslate2_engine.torch_needs` tells of search options).
+    choice: auto, torch or ctranslate2. compute_type: what it computes in (default: float32; torch on a GPU: bfloat16).
+    needs: what is asked for that only the torch engine has, by name (`ctranslate2_engine.torch_needs` tells of search
+    options).
     Raises `UserError` where wishes exclude each other, where there is no such device, or where files are damaged.
     """
     _check(choice, compute_type, needs)
     if choice == "torch" or needs:
-        why = f" ({needs[0]})" if needs and choice == "auto" else ""
-        return _load_torch(folder, device), f"engine: torch{why}"
+        return _load_torch(folder, device, compute_type, needs[0] if needs and choice == "auto" else None)
     asked = choice == "ctranslate2" or compute_type not in (None, "float32")
-    place = _ctranslate2_device(device, asked)
+    # What both can compute in is torch's on a GPU.
+    place = _ctranslate2_device(device, choice == "ctranslate2" or compute_type not in (None, *TORCH_TYPES))
     reason = "the GPU" if place is None else None if find_spec("ctranslate2") else f"no ctranslate2: {INSTALL}"
     if place is not None and reason is None:
         try:
@@ -50,9 +52,9 @@ def load_engine(
             if asked:
                 raise _explained(error) from error
             reason = f"ctranslate2 failed: {error}"
-    if asked:
+    if asked and place is not None:
         raise UserError(f"engine ctranslate2: is not installed; install it with {INSTALL}, or choose engine torch")
-    return _load_torch(folder, device), f"engine: torch ({reason})"
+    return _load_torch(folder, device, compute_type, reason)
 
 
 def load_text_side(folder: Path) -> tuple[Config, Codecs]:
@@ -69,7 +71,7 @@ def _check(choice: str, compute_type: str | None, needs: Sequence[str]) -> None:
         raise UserError(f"there is no engine {choice!r}; choose {one_of(list(CHOICES))}")
     if compute_type is not None and compute_type not in COMPUTE_TYPES:
         raise UserError(f"there is no compute type {compute_type!r}; choose {one_of(list(COMPUTE_TYPES))}")
-    reduced = compute_type not in (None, "float32")
+    reduced = compute_type not in (None, *TORCH_TYPES)
     if reduced and choice == "torch":
         raise UserError(f"engine torch and compute type {compute_type} exclude each other: only ctranslate2 has it")
     if reduced and needs:
@@ -132,19 +134,29 @@ def _load_ctranslate2(
         raise UserError(f"compute type {compute_type}: not on this {place}; choose {one_of(sorted(supported))}")
     config, codecs = load_text_side(folder)
     model, made = cached_model(folder)
-    other = _once(lambda: _load_torch(folder, device).engine)
+    other = _once(lambda: _load_torch(folder, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine)
     engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, strict=strict)
     kept = f"; made from {folder.name}, kept in {model}" if made else ""
     return LoadedEngine(engine, codecs, config), f"engine: ctranslate2 ({compute_type}){kept}"
 
 
-def _load_torch(folder: Path, device: str) -> LoadedEngine:
+def _load_torch(
+    folder: Path, device: str, compute_type: str | None, reason: str | None = None
+) -> tuple[LoadedEngine, str]:
+    """compute_type: one of `TORCH_TYPES`, or None: the device's own."""
+    import torch
+
     from transformer_cli.checkpoint import load_model
-    from transformer_cli.decoding.torch_engine import TorchEngine, choose_device
+    from transformer_cli.decoding.torch_engine import TorchEngine, choose_device, choose_type
 
     target = choose_device(device)
     loaded = load_model(folder, target)
-    return LoadedEngine(TorchEngine(loaded.model, target, constant=True), loaded.codecs, loaded.config)
+    dtype = choose_type(compute_type, target)
+    model = loaded.model if dtype is None else loaded.model.to(dtype)
+    engine = TorchEngine(model, target, constant=True)
+    reduced = None if dtype in (None, torch.float32) else str(dtype).removeprefix("torch.")
+    why = ", ".join(remark for remark in (reason, reduced) if remark)
+    return LoadedEngine(engine, loaded.codecs, loaded.config), f"engine: torch ({why})" if why else "engine: torch"
 
 
 def _once(load: Callable[[], Engine]) -> Callable[[], Engine]:

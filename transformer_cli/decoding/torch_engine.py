@@ -52,6 +52,19 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def choose_type(name: str | None, device: torch.device) -> torch.dtype | None:
+    """The type called `name` that weights are cast to for searching, and only for it: training casts for itself.
+
+    Sums of log-probabilities are float32 in any case. None: bfloat16 on a GPU that computes in it, else as they are.
+    """
+    if name is not None:
+        return {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}[name]
+    if device.type != "cuda":
+        return None
+    with torch.cuda.device(device):
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
+
+
 class TorchEngine:
     """Searches with a Transformer, in evaluation mode whatever mode it is in."""
 
