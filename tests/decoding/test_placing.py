@@ -93,6 +93,9 @@ def test_gaps_may_go_between_words_and_before_punctuation() -> None:
         ("x <b><i>a</i></b>.", "A X.", [1, 0], "<b><i>A</i></b> X."),
         ("a <b>b</b> c d", "A C D", [0, 2, 3], "<b>A C</b> D"),
         ("<b>a!</b> b", "A! B", [0, 1], "<b>A!</b> B"),
+        ("b <p><i>a.</i></p>", "B A.", [0, 1], "B <p><i>A.</i></p>"),
+        ("b <p><i>a</i></p>.", "B A.", [0, 1], "B <p><i>A</i></p>."),
+        ("b <p><i> a </i></p> c", "B A C", [0, 1, 2], "B <p><i> A </i></p> C"),
         ("<b>a</b>! b", "A! B", [0, 1], "<b>A</b>! B"),
         ("<b>(a)</b>. b", "B (A).", [1, 0], "B <b>(A).</b>"),
         ("<b>a b</b> c", "A C B", [0, 2, 1], "<b>A C B</b>"),
@@ -110,7 +113,13 @@ def test_gaps_are_put_back(line: str, translation: str, alignment: list[int], ex
 
 @pytest.mark.parametrize(
     ("line", "before", "expected"),
-    [("(<b>a</b>) b", [1, 2], "B (<b>A</b>)"), ("<b>(a)</b> b", [0, 3], "B <b>(A)</b>")],
+    [
+        ("(<b>a</b>) b", [1, 2], "B (<b>A</b>)"),
+        ("<b>(a)</b> b", [0, 3], "B <b>(A)</b>"),
+        ("(<p><i>a</i></p>) b", [1, 1, 2, 2], "B (<p><i>A</i></p>)"),
+        ("<p><i>(a)</i></p> b", [0, 0, 3, 3], "B <p><i>(A)</i></p>"),
+        ("(<p>a<i>)</i></p> b", [1, 2, 3, 3], "B (<p>A<i>)</i></p>"),
+    ],
 )
 def test_brackets_stay_on_their_side_of_a_tag(line: str, before: list[int], expected: str) -> None:
     gaps = leave_out(line, find_spans(line)).gaps

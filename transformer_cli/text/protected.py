@@ -86,12 +86,25 @@ def leave_out(line: str, spans: Sequence[Span]) -> Masked:
     groups = _touching(line, spans)
     partners = _partners([[span for span in group if span.kind == "tag"] for _, _, group in groups])
     stretches, texts = cut_out(line, spans)
-    gaps = []
+    gaps: list[Gap] = []
     for number, (text, (_, _, group), pair) in enumerate(zip(texts, groups, partners, strict=True)):
-        left = stretches[number] or (texts[number - 1] if number else "")
+        # Of tags side by side all know what stands before the first: the `!` of `a!</i></b>`.
+        left = stretches[number] or (gaps[-1].left or gaps[-1].text if gaps else "")
         right = stretches[number + 1] or (texts[number + 1] if number + 1 < len(texts) else "")
         gaps.append(_gap(text, group, left, right, pair))
-    return _join(stretches, gaps)
+    return _join(stretches, _agreeing(gaps, stretches))
+
+
+def _agreeing(gaps: Sequence[Gap], stretches: Sequence[str]) -> list[Gap]:
+    """Tags side by side open, or close, only if the one beside the text does."""
+    agreeing = list(gaps)
+    for number in range(1, len(gaps)):
+        if not stretches[number] and not agreeing[number - 1].closing:
+            agreeing[number] = agreeing[number]._replace(closing=False)
+    for number in reversed(range(len(gaps) - 1)):
+        if not stretches[number + 1] and not agreeing[number + 1].opening:
+            agreeing[number] = agreeing[number]._replace(opening=False)
+    return agreeing
 
 
 def _gap(text: str, group: Sequence[Span], left: str, right: str, partners: tuple[int, int] | None) -> Gap:
