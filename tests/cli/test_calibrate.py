@@ -9,7 +9,7 @@ import pytest
 
 from transformer_cli import Translator
 from transformer_cli.decoding.confidence import FILE
-from transformer_cli.publishing import MANIFEST, manifest_names, verify
+from transformer_cli.publishing import MANIFEST, manifest_names, publish, verify
 
 
 @pytest.fixture
@@ -74,11 +74,22 @@ def test_a_damaged_confidence_is_refused(trial: Any, tfm: Any, run: Path) -> Non
     assert f"{FILE}: does not match its manifest" in tfm("translate", run, "ein hund").refused()
 
 
-def test_a_damaged_model_gets_no_new_manifest(trial: Any, tfm: Any, run: Path) -> None:
+@pytest.mark.parametrize("name", ["config.yaml", "training.json"])
+def test_a_damaged_file_gets_no_new_manifest(trial: Any, tfm: Any, run: Path, name: str) -> None:
     folder = run / "step-00000004"
-    (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + "\n")
-    assert "config.yaml" in tfm("calibrate", run, *known(trial)).refused()
+
+    def write(new: Path) -> None:
+        shutil.copytree(folder, new, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        (new / "training.json").write_text("{}")
+
+    publish(folder, write)
+    (folder / name).write_text((folder / name).read_text() + "\n")
+    assert name in tfm("calibrate", run, *known(trial)).refused()
     assert not (folder / FILE).exists()
+    if name == "training.json":
+        (folder / name).unlink()
+        assert tfm("calibrate", run, *known(trial)).code == 0, "whoever only translates may have removed it"
+        assert name not in manifest_names(folder)
 
 
 def test_what_cannot_be_kept_is_refused_before_the_work(

@@ -56,6 +56,7 @@ def calibrate(
         raise UserError("--source and --reference belong together: give both, or neither for the config's data.valid")
     folder = Path(os.path.realpath(find_model(model)))
     check_replaceable(folder)
+    calibration.check_files(folder)
     known = read_test_set(source, reference) if source and reference else None
     if known is not None:
         calibration.check_calibration_set(known)

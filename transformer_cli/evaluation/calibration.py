@@ -83,12 +83,17 @@ def calibration_error(predicted: Sequence[float], observed: Sequence[float], bin
     return sum(gaps) / bins
 
 
+def check_files(folder: Path) -> None:
+    """Raise `UserError` where a file of a checkpoint folder is damaged: a new manifest would vouch for it."""
+    verify(folder, [name for name in manifest_names(folder) if (folder / name).exists()])  # others were not wanted
+
+
 def keep_confidence(folder: Path, confidence: Confidence) -> None:
     """Publish a checkpoint folder anew, with this confidence in it. Raises `UserError` where a file is damaged.
 
     What else is in the folder stays as it is, and takes no room twice on the way.
     """
-    verify(folder, manifest_names(folder))  # the new manifest vouches for every file
+    check_files(folder)
 
     def write(new: Path) -> None:
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
