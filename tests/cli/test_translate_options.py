@@ -12,7 +12,8 @@ LINES = ["ein hund schläft", "", "zwei katze sieht rot"]
 
 def texts(done: Any) -> list[str]:
     assert done.code == 0, done.err
-    return done.out.split("\n")[:-1]
+    lines: list[str] = done.out.split("\n")[:-1]
+    return lines
 
 
 def scores(done: Any) -> list[float]:
