@@ -40,7 +40,8 @@ ComputeType = Annotated[
     typer.Option(
         "--compute-type",
         metavar="TYPE",
-        help="What ctranslate2 computes in: float32, int8, int8_float32, float16, bfloat16, …  [default: float32]",
+        help="What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too.  "
+        "[default: float32; torch on a GPU: bfloat16]",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
