@@ -106,6 +106,15 @@ def test_exact_stopping_does_stop() -> None:
     assert len(toy.rows) < 100
 
 
+def test_exact_stopping_stops_where_nothing_more_ends() -> None:
+    toy = Toy(seed=3, sentences=1)
+    toy.table[:], toy.table[..., 4], toy.table[..., EOS] = -30.0, -2.0, -50.0
+    toy.table[:, 2, ..., EOS] = -3.0  # worse than to go on, until one word more is said
+    options = SearchOptions(beam_size=2, length_penalty=0.0, stopping="exact")
+    assert len(beam_search(toy.step, toy.start(), [500], options)[0][0].ids) == 1
+    assert len(toy.rows) < 6
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 12), min_size=1, max_size=6))
 def test_beam_one_is_greedy(seed: int, limits: list[int]) -> None:
