@@ -12,6 +12,7 @@ from tests.decoding.checkpoints import make_checkpoint
 from tests.decoding.toy import same
 from transformer_cli.checkpoint import load_model
 from transformer_cli.config import ModelConfig
+from transformer_cli.decoding.engine import SearchBatch
 from transformer_cli.decoding.ensemble import EnsembleEngine, check_vocabularies, load_ensemble, mean_log_probs
 from transformer_cli.decoding.options import Demands, SearchOptions
 from transformer_cli.decoding.torch_engine import TorchEngine
@@ -89,6 +90,15 @@ def test_the_shortest_position_table_bounds_all() -> None:
     ensemble = EnsembleEngine(engines)
     assert (ensemble.max_source_length, ensemble.max_target_length) == (11, 11)
     assert all(len(group[0].ids) <= 11 for group in ensemble.search(SOURCES, SEARCHES["greedy"]))
+
+
+def test_batches_in_a_row_are_searched_as_alone() -> None:
+    ensemble = EnsembleEngine([make_engine(1), make_engine(2)])
+    batches = [SearchBatch([source], [(place,)], None) for place, source in enumerate(SOURCES)]
+    for options in (SEARCHES["beam"], SEARCHES["sample"]):
+        expected = ensemble.search(SOURCES, options)
+        for found, group in zip(ensemble.search_batches(batches, options), expected, strict=True):
+            same(found[0], group)
 
 
 def test_the_mean_is_of_probabilities() -> None:
