@@ -50,6 +50,7 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ["--n-best", 2, "--scores"],
         ["--format", "json", "--alignments"],
         ["--format", "tsv", "--n-best", 3],
+        ["--sample", "--seed", 3],
     ],
 )
 def test_shards_joined_are_the_whole(options: list[object], trial: Any, tfm: Any, source: Path, tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ class LineTranslator:
             (lambda _: demanded.popleft()) if self.settings.is_demanding else None,
             alignments=layout.alignments,
             mbr=self.settings.mbr,
+            first=first,
         )
         for number, translation in enumerate(found, start=first + 1):
             yield layout.rows(number, sources.popleft(), translation)

@@ -90,6 +90,7 @@ class Protector:
         *,
         alignments: bool = False,
         mbr: bool = False,
+        first: int = 0,
     ) -> Iterator[Translation]:
         """One translation a line, in order; see `Translator.translate_lines`. Each protected text is one token."""
         options = options or SearchOptions.from_config(self.translator.config.decoding)
@@ -109,7 +110,7 @@ class Protector:
         held: list[_Line | None] = []
         characters = 0
         for translation in self.translator.translate_lines(
-            masked(), options, window, wanted, alignments=alignments, mbr=mbr
+            masked(), options, window, wanted, alignments=alignments, mbr=mbr, first=first
         ):
             line, length = read.popleft()
             some.append(translation)

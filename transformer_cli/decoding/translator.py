@@ -139,13 +139,15 @@ class Translator:
         *,
         alignments: bool = False,
         mbr: bool = False,
+        first: int = 0,
     ) -> Iterator[Translation]:
         """One translation a line, in order, reading `window` lines ahead or more (1: each line is answered at once).
 
-        demands: of the translation of a given line. mbr: as in `translate_batch`.
+        demands: of the translation of a given line. mbr: as in `translate_batch`. first: how many lines came before, in
+        another call, so that sampling draws as it would in one.
         """
         writer = self._writer(options, alignments, mbr)
-        return self._translate(read_windows(lines, window), writer, demands, together=window > 1)
+        return self._translate(read_windows(lines, window), writer, demands, together=window > 1, first=first)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None
@@ -197,9 +199,12 @@ class Translator:
         demands: Callable[[str], TextDemands] | None,
         *,
         together: bool,
+        first: int = 0,
     ) -> Iterator[Translation]:
-        """together: windows may be read (and made ids) while the engine still searches those before."""
-        first = 0  # lines that came before, so that sampling draws anew for each line of a stream
+        """together: windows may be read (and made ids) while the engine still searches those before.
+
+        first: how many lines came before; it grows, so that sampling draws anew for each line of a stream.
+        """
         waiting: deque[Window] = deque()
         ended = False
 
