@@ -89,6 +89,17 @@ def test_exact_stopping_loses_nothing(values: dict[str, Any], n_best: int, seed:
         same(found[sentence], reference_beam(toy, sentence, limit, options, stop=False))
 
 
+@pytest.mark.parametrize("stopping", ["first", "exact"])
+def test_nothing_changes_where_values_are_not_looked_at(stopping: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [3, 9, 5, 1, 12, 12]
+    toy = Toy(seed=21, sentences=len(limits))
+    options = SearchOptions(beam_size=3, n_best=3, stopping=stopping)
+    expected = beam_search(toy.step, toy.start(), limits, options)
+    monkeypatch.setattr("transformer_cli.decoding.beam.is_cheap_to_ask", lambda tensor: False)
+    for found, one in zip(beam_search(toy.step, toy.start(), limits, options), expected, strict=True):
+        same(found, one)
+
+
 def test_exact_stopping_waits_for_a_long_text_that_may_still_win() -> None:
     toy = Toy(seed=0, sentences=1)
     toy.table[:] = -50.0

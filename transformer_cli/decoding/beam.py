@@ -138,12 +138,13 @@ def advance(
     first = Candidates(*(field[:, :beam_size] for field in candidates))
     longer = _longer(state.tokens, first)
     ends = candidates.tokens == EOS  # (B, 2K)
-    if length + 1 < state.shortest and not ends.any():  # as most steps are
+    asking = is_cheap_to_ask(ends)
+    if asking and length + 1 < state.shortest and not ends.any():  # as most steps are
         new_state = state._replace(tokens=longer, log_probability=first.log_probability)
         return new_state, first.origins, options.stopping == "exact"
     # Those ending among the first K are set aside; at the limit the first K are taken as they are.
     closing = (ends[:, :beam_size] | (state.limits == length + 1)[:, None]) & (first.log_probability != -torch.inf)
-    if closing.any():
+    if not asking or closing.any():
         score = _score(first, ends[:, :beam_size], length, options, bonus)
         state = state._replace(
             ended=_set_aside(state.ended, longer, first.log_probability, score, ends[:, :beam_size], closing),
@@ -154,6 +155,11 @@ def advance(
     lives = Candidates(*(field.gather(1, alive) for field in candidates))
     log_probability = lives.log_probability.masked_fill(lives.tokens == EOS, -torch.inf)
     return state._replace(tokens=_longer(state.tokens, lives), log_probability=log_probability), lives.origins, True
+
+
+def is_cheap_to_ask(tensor: Tensor) -> bool:
+    """Whether to look at values may save work. A GPU's must be waited for, while it could do the work meanwhile."""
+    return tensor.device.type == "cpu"
 
 
 def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None = None) -> Candidates:
