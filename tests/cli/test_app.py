@@ -14,7 +14,7 @@ import transformer_cli.config
 from transformer_cli.cli.app import app, main
 from transformer_cli.errors import UserError
 
-COMMANDS = ["demo", "build-vocab", "train", "translate", "evaluate", "score", "average"]
+COMMANDS = ["demo", "build-vocab", "train", "translate", "evaluate", "score", "average", "calibrate", "export"]
 HEAVY = ["torch", "numpy", "pydantic", "rich", "sacrebleu", "spacy", "sentencepiece", "pyarrow", "tqdm", "yaml"]
 
 

@@ -35,7 +35,7 @@ def calibrate(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Let a model tell how good each of its translations is likely to be.
+    """Learn how good a translation by this model is likely to be.
 
     Translates sentences that the model was not trained on, and fits to every other one how its chrF goes with the
     model's score (isotonic regression). From then on each translation has a confidence: the sentence chrF to expect
