@@ -448,7 +448,7 @@ def test_a_saved_model_translates_alike(make_codecs: MakeCodecs, tmp_path: Path)
     assert isinstance(translator.engine, TorchEngine)
     model = translator.engine.model
     folder = run.publish("step-00000001", lambda path: checkpoint.save_model(path, model, config, translator.codecs))
-    loaded = ExportedTranslator.load(folder, device="cpu")
+    loaded = ExportedTranslator.load(folder, device="cpu", engine="torch")
     lines = ["one two", "a b zz"]
     assert loaded.translate(lines) == translator.translate(lines)
 
