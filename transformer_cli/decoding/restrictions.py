@@ -1,9 +1,9 @@
 """What a translation must and must not hold, as a step around the model's step: any search obeys without knowing.
 
 What is not allowed gets the log-probability -inf; all else keeps the model's own. (CTranslate2 masks before its softmax
-and so shares out the rest anew: its restricted scores are higher, and its beams may choose otherwise.) Where restrictions
-together would leave a row no token at all, the later in this list gives way for that step: prefix, forbidden, required,
-no repeated n-gram (but what is required may repeat), minimum length.
+and so shares out the rest anew: restricted scores are higher there, and its beams may choose otherwise.) Where
+restrictions together would leave a row no token at all, the later in this list gives way for that step: prefix,
+forbidden, required, no repeated n-gram (but what is required may repeat), minimum length.
 
 Shapes: N rows, V vocabulary, t tokens so far, L letters and P sequences as in `pattern_tables`.
 """
