@@ -1,4 +1,4 @@
-"""What is left is told from how much of the input was read; what an earlier command did does not count for the speed."""
+"""What is left is told from how much of the input was read; what an earlier command did makes nothing faster."""
 
 import gzip
 import io
