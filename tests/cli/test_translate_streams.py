@@ -17,7 +17,9 @@ ANSWER_SECONDS = 1.0
 def test_each_line_of_a_pipe_is_answered_within_a_second(trial: Any) -> None:
     """As from `tail -f`: the pipe stays open, and the next line comes after the answer to the last."""
     run = [*TFM, "translate", str(trial.run), "--stream", "--no-guard"]
-    with subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(run, stdin=pipe, stdout=pipe, stderr=pipe, env=buffered) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         watchdog = threading.Timer(120, process.kill)
