@@ -3,19 +3,17 @@
 Lines become ids, long lines pieces, pieces batches of like length; what comes back is put in order again. No torch.
 """
 
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from transformer_cli.config import Config
-from transformer_cli.decoding import guard
 from transformer_cli.decoding.confidence import Confidence, load_confidence
 from transformer_cli.decoding.demands import TextDemands
-from transformer_cli.decoding.engine import Engine, SearchBatch, search_batches
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.engine import Engine
+from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.decoding.pipeline import Pipeline, Tally
 from transformer_cli.decoding.translation import Candidate, Scored, Translation
-from transformer_cli.decoding.windows import Window, batches_by_length, read_windows
+from transformer_cli.decoding.windows import batches_by_length, read_windows
 from transformer_cli.decoding.writing import Writer
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
@@ -23,7 +21,6 @@ from transformer_cli.text.codec import Codecs
 __all__ = ["Candidate", "Engine", "Scored", "TextDemands", "Translation", "Translator"]
 
 WINDOW = 2000  # lines read ahead and sorted by length
-MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
 
 
 class Translator:
@@ -52,10 +49,7 @@ class Translator:
         self.guarded = guard
         self.confidence = confidence
         self.engine_choice = f"engine: {engine.name}"  # a sentence for the user
-        self.cut_lines = 0  # lines so far that were too long for one piece
-        self.caught = 0  # translations so far that the guard had searched for again …
-        self.mended = 0  # … and those that were better then
-        self._counting = threading.Lock()
+        self.tally = Tally()
 
     @classmethod
     def load(
@@ -87,16 +81,22 @@ class Translator:
     @property
     def notes(self) -> list[str]:
         """What the user should know of the lines translated so far, a sentence each."""
-        notes = []
-        if self.cut_lines:
-            lines = "1 line was" if self.cut_lines == 1 else f"{self.cut_lines:,} lines were"
-            notes.append(f"{lines} longer than {self.max_length} tokens: cut into pieces, translated and joined")
-        if self.caught:
-            were = "1 translation" if self.caught == 1 else f"{self.caught:,} translations"
-            notes.append(
-                f"{were} ran in circles or had no end: searched for again without repetition, {self.mended:,} mended"
-            )
-        return notes
+        return self.tally.notes(self.max_length)
+
+    @property
+    def cut_lines(self) -> int:
+        """How many lines so far were too long for one piece."""
+        return self.tally.cut_lines
+
+    @property
+    def caught(self) -> int:
+        """How many translations so far the guard had searched for again."""
+        return self.tally.caught
+
+    @property
+    def mended(self) -> int:
+        """How many of those were better then."""
+        return self.tally.mended
 
     @property
     def max_length(self) -> int:
@@ -127,8 +127,8 @@ class Translator:
             assert len(demands) == len(texts), "demands of each text"
             rest = iter(demands)  # lines are asked for in their order
             asked = lambda _: next(rest)  # noqa: E731
-        writer = self._writer(options, alignments, mbr)
-        return list(self._translate(iter([list(texts)]), writer, asked, together=False))
+        pipeline = self._pipeline(options, alignments, mbr)
+        return list(pipeline.translations(iter([list(texts)]), asked, together=False))
 
     def translate_lines(
         self,
@@ -146,8 +146,8 @@ class Translator:
         demands: of the translation of a given line. mbr: as in `translate_batch`. first: how many lines came before, in
         another call, so that sampling draws as it would in one.
         """
-        writer = self._writer(options, alignments, mbr)
-        return self._translate(read_windows(lines, window), writer, demands, together=window > 1, first=first)
+        pipeline = self._pipeline(options, alignments, mbr)
+        return pipeline.translations(read_windows(lines, window), demands, together=window > 1, first=first)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None
@@ -179,8 +179,8 @@ class Translator:
                     "shorten it or leave the pair out"
                 )
 
-    def _writer(self, options: SearchOptions | None, alignments: bool, mbr: bool) -> Writer:
-        return Writer(
+    def _pipeline(self, options: SearchOptions | None, alignments: bool, mbr: bool) -> Pipeline:
+        writer = Writer(
             self.engine,
             self.codecs,
             self.config,
@@ -191,95 +191,4 @@ class Translator:
             mbr,
             self.confidence,
         )
-
-    def _translate(
-        self,
-        windows: Iterator[Sequence[str]],
-        writer: Writer,
-        demands: Callable[[str], TextDemands] | None,
-        *,
-        together: bool,
-        first: int = 0,
-    ) -> Iterator[Translation]:
-        """together: windows may be read (and made ids) while the engine still searches those before.
-
-        first: how many lines came before; it grows, so that sampling draws anew for each line of a stream.
-        """
-        waiting: deque[Window] = deque()
-        ended = False
-
-        def batches() -> Iterator[SearchBatch]:
-            nonlocal first, ended
-            for texts in windows:
-                window = self._open(texts, demands, first)
-                first += len(texts)
-                waiting.append(window)
-                yield from map(window.search_batch, window.batches)
-                if not (together and window.batches):  # without any batch, only the end of the search tells
-                    return
-            ended = True
-
-        while not ended:
-            for found in search_batches(self.engine, batches(), writer.options):
-                self._take(waiting[0], found, writer)
-                while waiting and waiting[0].is_searched:
-                    yield from self._close(waiting.popleft(), writer)
-            while waiting:
-                yield from self._close(waiting.popleft(), writer)
-
-    def _open(self, texts: Sequence[str], demands: Callable[[str], TextDemands] | None, first: int) -> Window:
-        """Make lines pieces and batches."""
-        batch_tokens = self.config.decoding.batch_tokens
-        window = Window(texts, self.codecs, self.max_length, batch_tokens, first=first, demands=demands)
-        with self._counting:
-            self.cut_lines += sum(len(pieces) > 1 for pieces in window.lines)
-        return window
-
-    def _take(self, window: Window, found: Sequence[list[Hypothesis]], writer: Writer) -> None:
-        """Write what was found for the next batch of a window; what the guard catches has to wait."""
-        good: dict[int, list[Hypothesis]] = {}
-        for place, hypotheses in zip(window.next_batch(), found, strict=True):
-            caught = self.guarded and guard.fault(hypotheses[0], window.pieces[place].ids, writer.options)
-            (window.caught if caught else good)[place] = hypotheses
-        window.write(good, writer)
-
-    def _close(self, window: Window, writer: Writer) -> Iterator[Translation]:
-        """The translations of a window's lines, once all batches are back."""
-        if window.caught:
-            self._mend(window, writer)
-        self._obey(window, writer)
-        rest = iter(window.translated)
-        for line in window.lines:
-            yield writer.line(line, [next(rest) for _ in line])
-
-    def _mend(self, window: Window, writer: Writer) -> None:
-        """Search again for what the guard caught, with repetition blocked, and take what is better."""
-        better = {}
-        options = guard.search_again(writer.options)
-        if options is not None:
-            for place, hypotheses in self._search_again(window, list(window.caught), options):
-                source, before = window.pieces[place].ids, window.caught[place][0]
-                now = guard.fault(hypotheses[0], source, writer.options)
-                if now < guard.fault(before, source, writer.options):
-                    better[place] = hypotheses
-        with self._counting:
-            self.caught += len(window.caught)
-            self.mended += len(better)
-        window.write({**window.caught, **better}, writer)
-
-    def _obey(self, window: Window, writer: Writer) -> None:
-        """Search again where forbidden words were written with other tokens than those that were foreseen."""
-        for _ in range(MOST_SPELLINGS):
-            disobedient = window.forbid_spellings(self.codecs.target)
-            if not disobedient:
-                break
-            window.write(dict(self._search_again(window, disobedient, writer.options)), writer)
-
-    def _search_again(
-        self, window: Window, places: Sequence[int], options: SearchOptions
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """What is found for some pieces of a window in another search."""
-        batches = window.batches_of(places)
-        searched = search_batches(self.engine, map(window.search_batch, batches), options)
-        for batch, found in zip(batches, searched, strict=True):
-            yield from zip(batch, found, strict=True)
+        return Pipeline(writer, self.max_length, self.guarded, self.tally)
