@@ -80,3 +80,10 @@ def test_json_has_the_pair_its_scores_and_its_tokens(trial: Any, tfm: Any) -> No
         assert one["tokens"][-1] == "</s>"
         assert len(one["tokens"]) == len(one["log_probabilities"])
     assert "--tokens and --format json exclude" in tfm(*score, "--tokens", "--format", "json").refused()
+
+
+def test_either_engine_gives_the_same(trial: Any, tfm: Any) -> None:
+    score = ["score", trial.run, "--source", trial.source, "--target", trial.reference, "--quiet"]
+    found = [[float(row[0]) for row in rows(tfm(*score, "--engine", name))] for name in ("torch", "ctranslate2")]
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
+    assert "there is no engine" in tfm(*score, "--engine", "marian").refused()

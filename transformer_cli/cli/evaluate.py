@@ -9,7 +9,9 @@ import typer
 from transformer_cli.cli.arguments import (
     BatchTokens,
     Beam,
+    ComputeType,
     Device,
+    Engine,
     Greedy,
     LengthPenalty,
     Model,
@@ -53,6 +55,8 @@ def evaluate(
     greedy: Greedy = False,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
+    engine: Engine = "auto",
+    compute_type: ComputeType = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -80,6 +84,8 @@ def evaluate(
         model,
         device,
         batch_tokens=batch_tokens,
+        engine=engine,
+        compute_type=compute_type,
         changes=search_changes(beam=beam, greedy=greedy, length_penalty=length_penalty),
     )
     test_set = test_set or evaluation_of.configured_test_set(translator.config)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import BatchTokens, Device, LengthPenalty, Model, Quiet, search_changes
+from transformer_cli.cli.arguments import (
+    BatchTokens,
+    ComputeType,
+    Device,
+    Engine,
+    LengthPenalty,
+    Model,
+    Quiet,
+    search_changes,
+)
 from transformer_cli.cli.layout import to_json
 from transformer_cli.cli.loading import load_translator
 from transformer_cli.cli.output import Write, check_output, note, open_results
@@ -43,6 +52,8 @@ def score(
     ] = None,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
+    engine: Engine = "auto",
+    compute_type: ComputeType = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -71,7 +82,9 @@ def score(
     test_set = read_test_set(source, [target])
     sources, (targets,) = test_set.sources, test_set.references
     changes = search_changes(beam=None, greedy=False, length_penalty=length_penalty)
-    translator, options = load_translator(model, device, batch_tokens=batch_tokens, changes=changes)
+    translator, options = load_translator(
+        model, device, batch_tokens=batch_tokens, changes=changes, engine=engine, compute_type=compute_type
+    )
     check_lengths(translator, source, sources, target, targets)
     with open_results(output_file) as write, Progress("scored", total=len(sources), quiet=quiet) as progress:
         row = _object if format_ == Format.JSON else _row_with_tokens if tokens else _row
