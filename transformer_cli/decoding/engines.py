@@ -51,7 +51,7 @@ def load_engine(
         except (UserError, ImportError, OSError, RuntimeError, ValueError) as error:
             if asked:
                 raise _explained(error) from error
-            reason = f"ctranslate2 failed: {error}"
+            reason = f"ctranslate2 failed: {_told(error)}"
     if asked and place is not None:
         raise UserError(f"engine ctranslate2: is not installed; install it with {INSTALL}, or choose engine torch")
     return _load_torch(folder, device, compute_type, reason)
@@ -173,6 +173,13 @@ def _once(load: Callable[[], Engine]) -> Callable[[], Engine]:
     return get
 
 
+def _told(error: Exception) -> str:
+    """What an error says, without the number of an `OSError`."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())[:200]
+
+
 def _explained(error: Exception) -> Exception:
     """What the user is told where CTranslate2 was asked for and cannot be had."""
     if isinstance(error, UserError):
@@ -183,4 +190,4 @@ def _explained(error: Exception) -> Exception:
             f"{where}cannot write the ctranslate2 model: {error.strerror or error}; set TFM_CACHE to a folder with "
             "room, or choose engine torch"
         )
-    return UserError(f"engine ctranslate2: {' '.join(str(error).split())[:150]}; choose engine torch")
+    return UserError(f"engine ctranslate2: {_told(error)}; choose engine torch")
