@@ -206,7 +206,7 @@ def test_every_block_of_a_page_runs(
     for program in blocks(page, "python"):
         capfd.readouterr()
         exec(compile(program, page.name, "exec"), names)
-        assert capfd.readouterr().out.count("\n") == program.count("print(")
+        assert capfd.readouterr().out.count("\n") >= program.count("print(")
     check_calls(place / "calls.txt")
     if page.name in CHECKS:
         CHECKS[page.name](place, said)
