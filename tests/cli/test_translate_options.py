@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +176,18 @@ def test_contradictions_are_refused(
     output = tmp_path / "output"
     assert message in tfm("translate", trial.run, "ein hund", "-o", output, *given).refused()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctranslate2_needs_no_torch_and_no_process_pool(trial: Any, tfm: Any) -> None:
+    """A cold start: what takes long to import is not imported, once the model is in the cache."""
+    expected = tfm("translate", trial.run, *LINES, "--quiet", "--no-guard").out
+    program = f"""
+import sys
+sys.modules["torch"] = None  # importing it raises ImportError
+from transformer_cli.cli.app import main
+code = main({["translate", str(trial.run), *LINES, "--quiet", "--no-guard"]!r})
+print(*sorted({{"multiprocessing", "sacrebleu", "pyarrow", "tqdm", "spacy"}} & set(sys.modules)), file=sys.stderr)
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "\n")
