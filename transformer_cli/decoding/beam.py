@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from transformer_cli.decoding.best_tokens import best_continuations
-from transformer_cli.decoding.greedy import CacheT, Step, forbid_empty, wide
+from transformer_cli.decoding.greedy import CacheT, Step, between_looks, forbid_empty, wide
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
@@ -82,6 +82,7 @@ def beam_search(
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
     tokens = torch.full((len(limits),), BOS, device=device)
+    look_every = between_looks(torch.device(device))
     state: BeamState | None = None
     while True:
         log_probs, cache = step(tokens, cache)  # (B·W, V)
@@ -98,8 +99,10 @@ def beam_search(
         if len(origins) > 1:
             rows = rows + torch.arange(0, len(origins) * width, width, device=device)[:, None]
         if settled:
-            done = is_done(state, options)
-            if done.any():
+            done, length = is_done(state, options), state.tokens.size(2)
+            if length % look_every and length < max(limits):
+                state = freeze(state, done)
+            elif done.any():
                 for sentence, hypotheses in collect(state.keep(done.nonzero()[:, 0]), options.n_best):
                     found[sentence] = hypotheses
                 going = (~done).nonzero()[:, 0]
@@ -189,12 +192,17 @@ def is_done(state: BeamState, options: SearchOptions) -> Tensor:
     log-probability only falls, and (α ≥ 0) divided by the penalty of the longest text allowed it falls least.
     """
     best = state.log_probability.amax(dim=1)
-    done = (state.limits == state.tokens.size(2)) | (best == -torch.inf)
+    done = (state.limits <= state.tokens.size(2)) | (best == -torch.inf)
     if options.stopping == "first":
         return done | (state.ended_count >= options.beam_size)
     penalties = [options.penalty(limit) for limit in state.limits.tolist()]
     bound = best / torch.tensor(penalties, dtype=best.dtype, device=best.device)
     return done | (state.ended.score[:, options.n_best - 1] >= bound)
+
+
+def freeze(state: BeamState, done: Tensor) -> BeamState:
+    """The same without a live beam where `done` (B,): these wait."""
+    return state._replace(log_probability=state.log_probability.masked_fill(done[:, None], -torch.inf))
 
 
 def collect(state: BeamState, n_best: int) -> list[tuple[int, list[Hypothesis]]]:

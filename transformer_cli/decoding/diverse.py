@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.beam import BeamState, Bonus, advance, collect, extend, is_done, start
+from transformer_cli.decoding.beam import BeamState, Bonus, advance, collect, extend, freeze, is_done, start
 from transformer_cli.decoding.greedy import CacheT, Step, forbid_empty
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.text.vocabulary import BOS
@@ -48,7 +48,7 @@ def diverse_beam_search(
         rows = starts[:, :, None] + origins
         done = torch.stack([is_done(state, own) for state in states], dim=1)  # (B, G)
         # A group that is done waits, without a live beam, for the others of its sentence.
-        states = [_freeze(state, done[:, group]) for group, state in enumerate(states)]
+        states = [freeze(state, done[:, group]) for group, state in enumerate(states)]
         over = done.all(dim=1)  # (B,)
         if over.any():
             for state in states:
@@ -83,10 +83,6 @@ def advance_groups(
         new_states.append(new_state)
         origins.append(continued)
     return new_states, torch.stack(origins, dim=1)
-
-
-def _freeze(state: BeamState, done: Tensor) -> BeamState:
-    return state._replace(log_probability=state.log_probability.masked_fill(done[:, None], -torch.inf))
 
 
 def _best(groups: Sequence[Sequence[Hypothesis]], n_best: int) -> list[Hypothesis]:

@@ -22,6 +22,8 @@ class Cache(Protocol):
 
 
 CacheT = TypeVar("CacheT", bound=Cache)
+LOOK_EVERY = 8  # steps on a GPU; rows that are done walk on till then
+
 Step = Callable[[Tensor, CacheT], tuple[Tensor, CacheT]]  # tokens (N,), cache → log-probabilities (N, V), cache
 Choose = Callable[[Tensor, Tensor, int], Tensor]  # log-probabilities (N, V), rows (N,), position → tokens (N,)
 
@@ -45,39 +47,47 @@ def walk(
 
     `choose` picks the next tokens from the log-probabilities of the rows still walking.
     """
+    look_every = between_looks(torch.device(device))
     limit = torch.tensor(limits, device=device)  # (N,) shrinks with the rows, as do the next four
     rows = torch.arange(len(limits), device=device)  # where a row stood at the start
     tokens = torch.full((len(limits),), BOS, device=device)
     path = tokens[:, None][:, :0]  # (N, t)
-    log_probability: Tensor | None = None  # (N,)
+    gains: Tensor | None = None  # (N, t) log-probabilities of the tokens
     found: dict[int, Hypothesis] = {}
     for position in range(max(limits)):
         log_probs, cache = step(tokens, cache)  # (N, V)
         if position == 0:
             log_probs = forbid_empty(log_probs)
         tokens = choose(log_probs, rows, position)  # (N,)
-        gained = log_probs.gather(1, tokens[:, None])[:, 0].to(wide(log_probs.dtype))
-        log_probability = gained if log_probability is None else log_probability + gained
+        gained = log_probs.gather(1, tokens[:, None]).to(wide(log_probs.dtype))
+        gains = gained if gains is None else torch.cat([gains, gained], dim=1)
         path = torch.cat([path, tokens[:, None]], dim=1)
-        done = tokens == EOS
+        if (position + 1) % look_every and position + 1 < max(limits):
+            continue
+        done = tokens == EOS if look_every == 1 else (path == EOS).any(dim=1)
         if position + 1 >= min(limits):
-            done = done | (limit == position + 1)
+            done = done | (limit <= position + 1)
         if not done.any():
             continue
         over = done.nonzero()[:, 0]
-        for row, ids, value in zip(
-            rows[over].tolist(), path[over].tolist(), log_probability[over].tolist(), strict=True
-        ):
-            ended = ids[-1] == EOS
-            ids = ids[:-1] if ended else ids
+        for row, ids, values in zip(rows[over].tolist(), path[over].tolist(), gains[over].tolist(), strict=True):
+            ids = ids[: limits[row]]
+            ended = EOS in ids
+            ids = ids[: ids.index(EOS)] if ended else ids
+            value = sum(values[: len(ids) + ended])
             found[row] = Hypothesis(ids, value / options.penalty(len(ids)), value, ended)
         going = (~done).nonzero()[:, 0]
         if not len(going):
             break
         rows, limit, tokens, path = rows[going], limit[going], tokens[going], path[going]
-        log_probability = log_probability[going]
+        gains = gains[going]
         cache = cache.select(going)
     return [found[row] for row in range(len(limits))]
+
+
+def between_looks(device: torch.device) -> int:
+    """Every how many steps to see who is done: to look at a GPU's values is to wait for it."""
+    return LOOK_EVERY if device.type == "cuda" else 1
 
 
 def forbid_empty(log_probs: Tensor) -> Tensor:
