@@ -47,7 +47,7 @@ def test_bash_completes_after_installing(shell: dict[str, str]) -> None:
     run(["bash", "-c", "tfm --install-completion"], shell)
     assert Path(shell["HOME"], ".bashrc").read_text().split() == before.split()  # not a second time
     lines = (
-        "complete_line tfm tra\ncomplete_line tfm translate --be\ncomplete_line tfm translate m no-option-but-a-file"
+        "complete_line tfm tra\ncomplete_line tfm translate --bea\ncomplete_line tfm translate m no-option-but-a-file"
     )
     registered, commands, options, files = run(["bash", "-c", COMPLETE.format(lines=lines)], shell).splitlines()
     assert registered == "complete -o default -F _tfm_completion tfm"  # default: names of files where we have nothing
