@@ -192,6 +192,32 @@ def test_one_sentence_or_many_is_the_same(pair: Callable[..., Pair]) -> None:
         alike(engine.search([source], SearchOptions(beam_size=3, n_best=2)), [expected])
 
 
+def test_sentences_that_come_alone_get_all_threads_from_the_second_one_on(
+    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, _, _ = pair(norm="pre")
+    write_model(tmp_path, loaded)
+    made: list[tuple[int, int]] = []
+    plain = ctranslate2.Translator
+
+    def translator(*arguments: Any, **options: Any) -> Any:
+        made.append((options["inter_threads"], options["intra_threads"]))
+        return plain(*arguments, **options)
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr(ctranslate2, "Translator", translator)
+    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
+    options = SearchOptions(beam_size=3)
+    sources = draw_sources(loaded, 5)
+    together = engine.search(sources, options)
+    first = engine.search(sources[:1], options)
+    assert made == [(3, 1)], "for a single sentence no second model is loaded"
+    others = [engine.search([source], options) for source in sources[1:]]
+    assert made == [(3, 1), (1, 3)]
+    for one, expected in zip([first, *others], together, strict=True):
+        alike(one, [expected])
+
+
 # --- what is left to torch ----------------------------------------------------------------------------------------
 
 

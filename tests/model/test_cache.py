@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transformer_cli.model.cache import DecoderCache
+from transformer_cli.model.cache import DecoderCache, KeysValues
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 
@@ -135,3 +135,25 @@ def test_select_keeps_a_fresh_cache_fresh(build: Build) -> None:
     assert cache.decoded == (None, None, None)
     assert cache.length == 0
     assert all(layer.both.size(0) == 2 for layer in cache.memory)
+
+
+@pytest.mark.parametrize("pick", [1, 3, 50])
+def test_growing_is_appending_without_copying_each_time(pick: int) -> None:
+    torch.manual_seed(0)
+    grown = plain = KeysValues(torch.randn(3, 2, 1, 8), heads=2)
+    seen, rooms = [], set()
+    for number in range(1, 40):
+        new = KeysValues(torch.randn(3, 2, 1, 8), heads=2)
+        grown, plain = grown.grow(new), plain.append(new)
+        seen.append((grown, plain))
+        if grown.room is not None:
+            rooms.add(grown.room.data_ptr())
+        if number % pick == 0:
+            rows = torch.randint(3, (3,))
+            grown, plain = grown.select(rows), plain.select(rows)
+    for ours, expected in seen:  # the earlier ones too: nobody's positions were written over
+        assert torch.equal(ours.both, expected.both)
+        for one, other in zip(ours.split(), expected.split(), strict=True):
+            assert torch.equal(one, other)
+    if pick == 50:
+        assert len(rooms) <= 6, "one a doubling"

@@ -5,6 +5,7 @@ the same translations, and leaves to that one, which is loaded when it is first 
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,13 +52,29 @@ def torch_needs(options: SearchOptions) -> list[str]:
 
 
 def worker_count() -> int:
-    """How many sentences (or chunks of them) are searched at once, on a thread each: OMP_NUM_THREADS, else the cores.
-
-    More threads for one sentence make it slower, not faster: the products of one step are too small to share.
-    """
+    """How many chunks of sentences are searched at once, on a thread each: OMP_NUM_THREADS, else the cores."""
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(int(given) if given.isdigit() else cores, MOST_WORKERS))
+
+
+class _Alone:
+    """Which translator takes a sentence that comes alone: from the second one on, one with all threads for each.
+
+    It is nearly twice as fast then, but the model is loaded once more for it: not worth it for a single sentence.
+    """
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load, self._lock = load, threading.Lock()
+        self._came = False
+        self._translator: Any = None
+
+    def __call__(self, otherwise: Any) -> Any:
+        with self._lock:
+            if self._came and self._translator is None:
+                self._translator = self._load()
+            self._came = True
+            return otherwise if self._translator is None else self._translator
 
 
 class CTranslate2Engine:
@@ -85,15 +102,20 @@ class CTranslate2Engine:
         self.description = read_json(folder / DESCRIPTION, Description)
         self.workers = worker_count() if device == "cpu" else 1
         kind, _, index = device.partition(":")
-        self._translator: Any = ctranslate2.Translator(
-            str(folder),
-            kind,
-            device_index=int(index or 0),
-            compute_type=compute_type,
-            inter_threads=self.workers,
-            intra_threads=1,
-            max_queued_batches=-1,  # `search_batches` bounds what is under way
-        )
+
+        def load(inter_threads: int, intra_threads: int) -> Any:
+            return ctranslate2.Translator(
+                str(folder),
+                kind,
+                device_index=int(index or 0),
+                compute_type=compute_type,
+                inter_threads=inter_threads,
+                intra_threads=intra_threads,
+                max_queued_batches=-1,  # `search_batches` bounds what is under way
+            )
+
+        self._translator: Any = load(self.workers, 1)
+        self._alone = _Alone(lambda: load(1, self.workers) if self.workers > 1 else self._translator)
         self._source_tokens, self._target_tokens = (
             codec.vocabulary.get_itos() for codec in (codecs.source, codecs.target)
         )
@@ -131,7 +153,8 @@ class CTranslate2Engine:
         waiting: deque[Callable[[], list[list[Hypothesis]]]] = deque()
         under_way: deque[int] = deque()  # chunks
         for batch in batches:
-            chunks, collect = self._submit(batch, options)
+            translator = self._translator if under_way or len(batch.sources) > 1 else self._alone(self._translator)
+            chunks, collect = self._submit(batch, options, translator)
             waiting.append(collect)
             under_way.append(chunks)
             while sum(under_way) - under_way[0] >= 2 * self.workers:  # enough is left when the first is done
@@ -140,7 +163,9 @@ class CTranslate2Engine:
         while waiting:
             yield waiting.popleft()()
 
-    def _submit(self, batch: SearchBatch, options: SearchOptions) -> tuple[int, Callable[[], list[list[Hypothesis]]]]:
+    def _submit(
+        self, batch: SearchBatch, options: SearchOptions, translator: Any
+    ) -> tuple[int, Callable[[], list[list[Hypothesis]]]]:
         """Begin to search a batch: in how many chunks, and what waits for the hypotheses and gives them."""
         needs = [*torch_needs(options), *self._needs_of(batch, options)]
         if needs:
@@ -152,26 +177,8 @@ class CTranslate2Engine:
         for limit, group in groupby(places, key=lambda place: limits[place]):  # lengths limits are never mixed
             for chunk in _chunks(list(group), self.workers):
                 sources = [self._source_strings(batch.sources[place]) for place in chunk]
-                begun.append((chunk, limit, self._translate(sources, options, limit)))
+                begun.append((chunk, limit, _translate(translator, sources, options, limit)))
         return len(begun), lambda: self._collect(begun, options, batch.sources)
-
-    def _translate(self, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
-        """CTranslate2's results to come, one a source, of at most `limit` tokens."""
-        beam = options.beam_size if options.method == "beam" else 1
-        results: list[Any] = self._translator.translate_batch(
-            sources,
-            asynchronous=True,
-            beam_size=beam,
-            num_hypotheses=beam,  # all that ended, for it orders them by lengths that count </s>
-            length_penalty=options.length_penalty or NO_EARLY_EXIT,
-            max_input_length=0,  # else longer ones were cut without a word
-            max_decoding_length=limit,
-            min_decoding_length=1,
-            no_repeat_ngram_size=options.no_repeat_ngram,
-            suppress_sequences=[[SPECIALS[PAD]], [SPECIALS[BOS]]],
-            return_scores=True,
-        )
-        return results
 
     def _collect(
         self,
@@ -308,3 +315,22 @@ def _chunks(places: list[int], workers: int) -> Iterator[list[int]]:
     """Cut so that every worker has something to do, and none more than CHUNK at a time."""
     size = max(1, min(CHUNK, -(-len(places) // workers)))
     return (places[start : start + size] for start in range(0, len(places), size))
+
+
+def _translate(translator: Any, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
+    """CTranslate2's results to come, one a source, of at most `limit` tokens."""
+    beam = options.beam_size if options.method == "beam" else 1
+    results: list[Any] = translator.translate_batch(
+        sources,
+        asynchronous=True,
+        beam_size=beam,
+        num_hypotheses=beam,  # all that ended, for it orders them by lengths that count </s>
+        length_penalty=options.length_penalty or NO_EARLY_EXIT,
+        max_input_length=0,  # else longer ones were cut without a word
+        max_decoding_length=limit,
+        min_decoding_length=1,
+        no_repeat_ngram_size=options.no_repeat_ngram,
+        suppress_sequences=[[SPECIALS[PAD]], [SPECIALS[BOS]]],
+        return_scores=True,
+    )
+    return results

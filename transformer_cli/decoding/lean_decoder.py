@@ -83,10 +83,8 @@ class LeanDecoder:
 
 def _append(before: KeysValues | None, attention: Attention, seen: Tensor) -> KeysValues:
     """What was decoded before, then the keys and values of the states (N, D) seen now."""
-    both = attention.key_value(seen).view(len(seen), 2, 1, -1)  # (N, 2, 1, H·d)
-    if before is not None:
-        both = torch.cat([before.both, both], dim=2)
-    return KeysValues(both, attention.heads)
+    new = KeysValues(attention.key_value(seen).view(len(seen), 2, 1, -1), attention.heads)  # (N, 2, 1, H·d)
+    return new if before is None else before.grow(new)
 
 
 def _attend(attention: Attention, seen: Tensor, keys_values: KeysValues, mask: Tensor | None) -> Tensor:

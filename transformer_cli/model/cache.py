@@ -15,6 +15,7 @@ class KeysValues(NamedTuple):
 
     both: Tensor  # (B, 2, S, H·head_dim): keys, values
     heads: int
+    room: Tensor | None = None  # (B, 2, ≥ S, H·head_dim), whose first S positions they are: see `grow`
 
     def split(self) -> tuple[Tensor, Tensor]:
         """Keys and values by head, each (B, H, S, head_dim)."""
@@ -26,6 +27,22 @@ class KeysValues(NamedTuple):
     def append(self, new: "KeysValues") -> "KeysValues":
         """These positions, then the new ones, along the length."""
         return KeysValues(torch.cat([self.both, new.both], dim=2), self.heads)
+
+    def grow(self, new: "KeysValues") -> "KeysValues":
+        """`append` that takes room for more, when it comes for a second time, and fills that without copying.
+
+        So n positions cost n copies, not n²/2. These keys and values stay as they are, but must not grow once more.
+        """
+        length, end = self.both.size(2), self.both.size(2) + new.both.size(2)
+        if self.room is None:  # rows were picked just now, and may be after every step: room for more would be lost
+            both = torch.cat([self.both, new.both], dim=2)
+            return KeysValues(both, self.heads, both)
+        room = self.room
+        if end > room.size(2):
+            room = room.new_empty(room.size(0), 2, 2 * end, room.size(3))
+            room[:, :, :length] = self.both
+        room[:, :, length:end] = new.both
+        return KeysValues(room[:, :, :end], self.heads, room)
 
     def select(self, rows: Tensor) -> "KeysValues":
         """The given batch rows, in the given order; `rows` (N,) may repeat."""
