@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 
 from transformer_cli import Translator
-from transformer_cli.decoding import torch_engine
+from transformer_cli.decoding.engines import torch_engine
 from transformer_cli.evaluation.alignments import alignment_error_rate, diagonal, model_links, read_aligned_pairs
 
 PAIRS = Path(__file__).with_name("hand_aligned.de-en.tsv")

@@ -28,8 +28,8 @@ from page import describe_run, report
 
 from transformer_cli import Translator
 from transformer_cli.config import ModelConfig
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.export.ctranslate2 import export_ctranslate2
 from transformer_cli.export.huggingface import export_huggingface

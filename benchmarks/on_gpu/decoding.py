@@ -15,8 +15,8 @@ from machine import synchronise
 
 from on_gpu.profiling import find_waits, profile_kernels
 from on_gpu.work import Work
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.model.build import build_model
 
 BEAMS = 5

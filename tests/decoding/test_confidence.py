@@ -93,7 +93,10 @@ def test_a_curve_is_learned_from_noise() -> None:
 
 
 def kept(folder: Path, content: str) -> Path:
-    return publish(folder, lambda new: (new / FILE).write_text(content) and None)
+    def write(new: Path) -> None:
+        (new / FILE).write_text(content)
+
+    return publish(folder, write)
 
 
 def test_what_is_kept_is_found_again(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import torch
 
 from tests.decoding.echo import Echo, MakeCodecs, make_config
 from transformer_cli.decoding.demands import TextDemands, demands_of_pieces, spellings
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import NO_DEMANDS, Demands, Hypothesis, SearchOptions, occurs
 from transformer_cli.decoding.pieces import Piece
-from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from transformer_cli.config import Config
 from transformer_cli.decoding import protecting, windows
 from transformer_cli.decoding.demands import TextDemands
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.protecting import Protector, translate_protected
-from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.model.build import build_model
 from transformer_cli.text.build import build_codecs

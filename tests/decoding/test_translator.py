@@ -17,9 +17,9 @@ from transformer_cli import Translator as ExportedTranslator
 from transformer_cli import checkpoint
 from transformer_cli.config import Config
 from transformer_cli.decoding import windows
-from transformer_cli.decoding.engine import SearchBatch
+from transformer_cli.decoding.engines.protocol import SearchBatch
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
-from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translation import Scored, Translation
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
@@ -206,7 +206,13 @@ def test_lines_without_end_are_read_a_few_windows_ahead(make_codecs: MakeCodecs,
 def test_a_stream_is_answered_at_once_though_the_engine_would_work_ahead(make_codecs: MakeCodecs) -> None:
     read: list[str] = []
     lines = ["a b", "", "one two three four five a b c a b c", "c"]
-    found = ahead(make_codecs).translate_lines((read.append(line) or line for line in lines), window=1)
+
+    def noted() -> Iterator[str]:
+        for line in lines:
+            read.append(line)
+            yield line
+
+    found = ahead(make_codecs).translate_lines(noted(), window=1)
     for number, one in enumerate(found, start=1):
         assert (one.text, len(read)) == (lines[number - 1], number)
 

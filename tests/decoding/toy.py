@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
-from transformer_cli.decoding.search import StepModel, search
+from transformer_cli.decoding.search.dispatch import StepModel, search
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
 
 VOCABULARY = 7

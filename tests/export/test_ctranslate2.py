@@ -10,7 +10,7 @@ from tests.export.conftest import left_in
 from transformer_cli.checkpoint import load_model
 from transformer_cli.cli.app import main
 from transformer_cli.config import load_config
-from transformer_cli.decoding import ctranslate2_model
+from transformer_cli.decoding.engines import ctranslate2_model
 from transformer_cli.errors import UserError
 from transformer_cli.export import verify as verifying
 from transformer_cli.export.ctranslate2 import export_ctranslate2
@@ -96,7 +96,7 @@ def test_other_translations_alone_are_a_difference_too(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though every score of ours is found again."""
-    from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
+    from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine
 
     found = CTranslate2Engine.search
 

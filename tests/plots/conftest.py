@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.model.build import build_model
 from transformer_cli.plots.attention import Attention

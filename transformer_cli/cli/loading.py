@@ -48,7 +48,7 @@ def load_translator(
     damaged, or options do not go together.
     """
     _, options = read_options(model, changes or {})  # before the seconds that loading torch takes
-    from transformer_cli.decoding.ctranslate2_engine import torch_needs
+    from transformer_cli.decoding.engines.ctranslate2_engine import torch_needs
     from transformer_cli.decoding.translator import Translator
 
     if beside:
@@ -74,7 +74,7 @@ def check_engine(engine: str, compute_type: str | None) -> None:
 
 
 def _load_ensemble(models: Sequence[Path], device: str, *, guard: bool) -> "Translator":
-    from transformer_cli.decoding.ensemble import load_ensemble
+    from transformer_cli.decoding.engines.ensemble import load_ensemble
     from transformer_cli.decoding.translator import Translator
 
     translator = Translator(*load_ensemble(models, device), guard=guard)

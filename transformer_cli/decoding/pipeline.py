@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from transformer_cli.decoding import guard
 from transformer_cli.decoding.demands import TextDemands
-from transformer_cli.decoding.engine import SearchBatch, search_batches
+from transformer_cli.decoding.engines.protocol import SearchBatch, search_batches
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.decoding.translation import Translation
 from transformer_cli.decoding.windows import Window

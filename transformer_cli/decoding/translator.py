@@ -9,7 +9,7 @@ from pathlib import Path
 from transformer_cli.config import Config
 from transformer_cli.decoding.confidence import Confidence, load_confidence
 from transformer_cli.decoding.demands import TextDemands
-from transformer_cli.decoding.engine import Engine
+from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.pipeline import Pipeline, Tally
 from transformer_cli.decoding.translation import Candidate, Scored, Translation
@@ -71,7 +71,7 @@ class Translator:
         from transformer_cli.run_folder import find_model
 
         folder = find_model(path)  # first: a mistyped MODEL need not wait for torch
-        from transformer_cli.decoding.engines import load_engine
+        from transformer_cli.decoding.engines.loading import load_engine
 
         loaded, choice = load_engine(folder, device, engine, compute_type=compute_type, needs=needs)
         translator = cls(*loaded, guard=guard, confidence=load_confidence(folder))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from transformer_cli.decoding.demands import TextDemands, broken, demands_of_pieces
-from transformer_cli.decoding.engine import SearchBatch
+from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.options import Demands, Hypothesis, occurs
 from transformer_cli.decoding.pieces import cut
 from transformer_cli.decoding.translation import Candidate

@@ -9,7 +9,7 @@ from itertools import islice
 
 from transformer_cli.config import Config
 from transformer_cli.decoding.confidence import Confidence
-from transformer_cli.decoding.engine import Engine
+from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.decoding.pieces import Piece, join
 from transformer_cli.decoding.translation import Candidate, Translation

@@ -30,7 +30,7 @@ def export_ctranslate2(
     """
     if find_spec("ctranslate2") is None:
         raise UserError("--format ctranslate2: needs ctranslate2; install it with pip install 'transformer-cli[fast]'")
-    from transformer_cli.decoding.ctranslate2_model import build_spec, write_model
+    from transformer_cli.decoding.engines.ctranslate2_model import build_spec, write_model
     from transformer_cli.export.verify import verification_sentences, verify_ctranslate2
 
     loaded = load_model(folder)

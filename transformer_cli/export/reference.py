@@ -14,8 +14,8 @@ from torch import Tensor
 
 from transformer_cli.checkpoint import LoadedModel
 from transformer_cli.data.batch import Batch
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import UserError
 from transformer_cli.export.verify import ExportDiffers as ExportDiffers
 from transformer_cli.model.transformer import Transformer

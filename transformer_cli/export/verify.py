@@ -15,7 +15,7 @@ from transformer_cli.text.lines import read_lines
 
 if TYPE_CHECKING:
     from transformer_cli.checkpoint import LoadedModel
-    from transformer_cli.decoding.engine import Engine
+    from transformer_cli.decoding.engines.protocol import Engine
     from transformer_cli.decoding.options import Hypothesis, SearchOptions
 
 SENTENCES = 1000  # the most that are translated
@@ -62,8 +62,8 @@ def verify_ctranslate2(folder: Path, loaded: "LoadedModel", sentences: Sequence[
     """
     from ctranslate2 import get_supported_compute_types
 
-    from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
-    from transformer_cli.decoding.torch_engine import TorchEngine
+    from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine
+    from transformer_cli.decoding.engines.torch_engine import TorchEngine
 
     ours = TorchEngine(loaded.model)
     wanted = quantization or "float32"

@@ -13,7 +13,7 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.torch_engine import TorchEngine
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.plots.grid import Panel, draw_grid

@@ -15,7 +15,7 @@ from torch.distributed import is_torchelastic_launched
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import START, UpdateBatches, largest_batch
-from transformer_cli.decoding.torch_engine import choose_device
+from transformer_cli.decoding.engines.torch_engine import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.presets import resolve_preset

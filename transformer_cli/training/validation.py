@@ -13,8 +13,8 @@ import torch
 from transformer_cli.config import Config
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.loader import plan_corpus, read_batch
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.text.codec import Codecs

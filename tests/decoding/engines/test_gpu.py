@@ -1,0 +1,202 @@
+"""What only a GPU can show of decoding: recorded steps, low precision, no waiting. Marked `gpu`."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from transformer_cli.config import ModelConfig, TrainingConfig
+from transformer_cli.data.batch import Batch
+from transformer_cli.data.loader import Position, UpdateBatches
+from transformer_cli.decoding.engines import static_buffers
+from transformer_cli.decoding.engines.static_buffers import BufferPool, Buffers, Shape
+from transformer_cli.decoding.engines.static_step import StaticCache, StaticSteps
+from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_type
+from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.model.build import build_model
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.text.vocabulary import BOS
+from transformer_cli.training.loop import build_optimizer, train_steps
+from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.precision import Precision
+
+pytestmark = pytest.mark.gpu
+
+SEARCHES = {
+    "greedy": SearchOptions(method="greedy"),
+    "beam": SearchOptions(beam_size=4, n_best=2),
+    "diverse": SearchOptions(beam_size=6, n_best=2, diversity_groups=3),
+    "fresh": SearchOptions(beam_size=3, no_repeat_ngram=2, min_length=4),
+    "sample": SearchOptions(method="sample", n_best=2, top_k=5),
+}
+VOCABULARY = 24
+
+
+def draw(count: int, seed: int) -> list[list[int]]:
+    """Sentences of 1 to 20 tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 21, (count,), generator=generator).tolist()
+    return [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+
+
+SOURCES = draw(50, seed=2)
+
+
+@pytest.fixture(autouse=True)
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that sentences outgrow it."""
+    monkeypatch.setattr(static_buffers, "ROOM", 8)
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    """One that has learned to copy, on the GPU, in float32."""
+    torch.manual_seed(1)
+    shape = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=128, heads=4, d_ff=256, dropout=0.0)
+    objective = TranslationObjective(build_model(shape, VOCABULARY, VOCABULARY).cuda(), 0.1)
+    config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=1e-3)
+
+    def batches() -> Iterator[UpdateBatches]:
+        for number in range(600):
+            sentences = draw(64, seed=100 + number)
+            yield UpdateBatches(Position(0, number + 1), [Batch.from_ids([(one, one) for one in sentences])])
+
+    place = Precision("bf16", torch.device("cuda"))
+    for _ in train_steps(objective, build_optimizer(objective, config), place, config, batches()):
+        pass
+    return objective.model.eval()
+
+
+def copy_of(model: Transformer, dtype: torch.dtype) -> Transformer:
+    torch.manual_seed(1)
+    shape = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=128, heads=4, d_ff=256, dropout=0.0)
+    other = build_model(shape, VOCABULARY, VOCABULARY).cuda().eval()
+    other.load_state_dict(model.state_dict())
+    return other.to(dtype)
+
+
+def ids(found: list[list[Hypothesis]]) -> list[list[int]]:
+    return [group[0].ids for group in found]
+
+
+def share_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> float:
+    pairs = list(zip(ids(found), ids(expected), strict=True))
+    return sum(one == other for one, other in pairs) / len(pairs)
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+def test_recorded_steps_find_what_ordinary_ones_find(model: Transformer, method: str) -> None:
+    exact = copy_of(model, torch.float64)
+    plain, recorded = TorchEngine(exact, "cuda"), TorchEngine(exact, "cuda", constant=True)
+    for sources in (SOURCES, SOURCES[::-1], SOURCES[:3]):
+        found, expected = (engine.search(sources, SEARCHES[method]) for engine in (recorded, plain))
+        assert ids(found) == ids(expected)
+        for group, other in zip(found, expected, strict=True):
+            assert [one.score for one in group] == pytest.approx([one.score for one in other], abs=1e-10)
+    assert recorded._buffers is not None
+    kept = recorded._buffers.kept
+    assert kept
+    assert all(buffers.graph is not None for buffers in kept)
+    before = len(kept)
+    recorded.search(SOURCES, SEARCHES[method])
+    assert len(kept) == before, "shapes that were recorded serve again"
+
+
+def buffers_of(model: Transformer, beams: int) -> Buffers:
+    with torch.inference_mode():
+        buffers = BufferPool(model, torch.device("cuda")).take(Shape(8, beams, 32, 16))
+        for tensor in (buffers.decoded, buffers.memory):
+            tensor.normal_()
+        buffers.tokens.fill_(BOS)
+        buffers.position.fill_(3)
+    return buffers
+
+
+@pytest.mark.parametrize("beams", [1, 5])
+@torch.inference_mode()
+def test_a_replay_is_the_step(model: Transformer, beams: int) -> None:
+    buffers = buffers_of(model, beams)
+    state = [buffers.decoded.clone(), buffers.past.clone()]
+    results = []
+    for step in (buffers.step, buffers._step):
+        buffers.decoded.copy_(state[0])
+        buffers.past.copy_(state[1])
+        buffers.position.fill_(3)
+        step()
+        results.append([tensor.clone() for tensor in (buffers.hidden, buffers.decoded, buffers.past, buffers.position)])
+    assert buffers.graph is not None
+    for replayed, eager in zip(*results, strict=True):
+        torch.testing.assert_close(replayed, eager)
+    assert results[0][0].abs().sum() > 0
+    assert results[0][3].item() == 4
+
+
+@torch.inference_mode()
+def test_nothing_waits_for_the_gpu_inside_a_step(model: Transformer) -> None:
+    engine = TorchEngine(model, "cuda", constant=True)
+    assert engine._buffers is not None
+    steps = StaticSteps(engine._buffers, engine._step, engine._generate)
+    cache = StaticCache(engine._start(SOURCES[:8]))
+    tokens = torch.full((8,), BOS, device="cuda")
+    _, cache = steps.step(tokens, cache)
+    cache = cache.select(torch.arange(8, device="cuda").repeat_interleave(4))
+    tokens, rows = tokens.repeat_interleave(4), torch.arange(32, device="cuda").view(8, 4).flip(1).flatten()
+    _, cache = steps.step(tokens, cache)  # what happens once only
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(6):  # as many as there is room for
+            log_probs, cache = steps.step(tokens, cache.select(rows))
+            tokens = log_probs.argmax(dim=1)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        steps.close()
+    assert log_probs.isfinite().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_low_precision_says_mostly_the_same(model: Transformer, method: str, dtype: torch.dtype) -> None:
+    exact = TorchEngine(copy_of(model, torch.float32), "cuda", constant=True).search(SOURCES, SEARCHES[method])
+    assert sum(one == other for one, other in zip(ids(exact), SOURCES, strict=True)) > 40, "it has learned to copy"
+    found = TorchEngine(copy_of(model, dtype), "cuda", constant=True).search(SOURCES, SEARCHES[method])
+    assert share_equal(found, exact) >= 0.9
+
+
+def test_searches_at_once_do_not_disturb_each_other(model: Transformer) -> None:
+    """Two threads: one records while the other replays."""
+    engine = TorchEngine(copy_of(model, torch.float64), "cuda", constant=True)
+    batches = [SOURCES[:20], SOURCES[20:]]
+    expected = [TorchEngine(engine.model, "cuda").search(batch, SEARCHES["beam"]) for batch in batches]
+    found: dict[int, list[list[Hypothesis]]] = {}
+
+    def work(number: int) -> None:
+        found[number] = engine.search(batches[number], SEARCHES["beam"])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, one in enumerate(expected):
+        assert ids(found[number]) == ids(one)
+
+
+def test_memory_does_not_grow_with_the_number_of_searches(model: Transformer) -> None:
+    engine = TorchEngine(model, "cuda", constant=True)
+    for _ in range(2):
+        engine.search(SOURCES, SEARCHES["beam"])
+    before = torch.cuda.memory_allocated()
+    for _ in range(5):
+        engine.search(SOURCES, SEARCHES["beam"])
+    assert torch.cuda.memory_allocated() <= before
+
+
+def test_what_is_trained_is_neither_cast_nor_recorded(model: Transformer) -> None:
+    """Validation searches with the live model: by ordinary steps, in the weights' own type."""
+    engine = TorchEngine(model, "cuda")
+    engine.search(SOURCES, SEARCHES["greedy"])
+    assert engine._buffers is None
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert choose_type("float32", torch.device("cuda")) == torch.float32
+    assert choose_type(None, torch.device("cuda")) in (torch.bfloat16, None)

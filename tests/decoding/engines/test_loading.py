@@ -1,0 +1,291 @@
+"""Which engine is taken and why; the cache of CTranslate2 models; no torch where none is needed."""
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.decoding.checkpoints import make_checkpoint
+from transformer_cli.cli.app import main
+from transformer_cli.decoding.engines import ctranslate2_cache
+from transformer_cli.decoding.engines import loading as engines
+from transformer_cli.decoding.engines.ctranslate2_cache import KEPT, cache_folder, cached_model
+from transformer_cli.decoding.engines.loading import load_engine, load_text_side
+from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.errors import UserError
+
+pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint") / "model", generator_bias=True)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no GPU."""
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(engines, "_cuda_devices", lambda: 0)
+    monkeypatch.setattr(engines, "_has_gpu", lambda: False)
+    return tmp_path / "cache" / "ctranslate2"
+
+
+def models(cache: Path) -> list[str]:
+    """What lies in the cache, but for the lock."""
+    return sorted(path.name for path in cache.iterdir() if path.name != ".lock") if cache.exists() else []
+
+
+# --- the choice ---------------------------------------------------------------------------------------------------
+
+
+def test_auto_takes_ctranslate2_in_float32_and_says_so(checkpoint: Path, cache: Path) -> None:
+    loaded, why = load_engine(checkpoint)
+    assert loaded.engine.name == "ctranslate2"
+    assert why == f"engine: ctranslate2 (float32); made from model, kept in {cache / models(cache)[0]}"
+    assert load_engine(checkpoint, "cpu")[1] == "engine: ctranslate2 (float32)"
+    ours, why = load_engine(checkpoint, choice="torch")
+    assert (ours.engine.name, why) == ("torch", "engine: torch")
+    assert ours.codecs.fingerprint == loaded.codecs.fingerprint
+    assert ours.config == loaded.config
+    greedy = SearchOptions(method="greedy")
+    found = [one.engine.search([[5, 6, 7]], greedy)[0][0].ids for one in (loaded, ours)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({"needs": ["sampling"]}, r"engine: torch \(sampling\)"),
+        ({"missing": True}, r"engine: torch \(no ctranslate2: pip install 'transformer-cli\[fast\]'\)"),
+        ({"gpu": 1}, "the GPU"),
+    ],
+)
+def test_auto_takes_torch_where_ctranslate2_cannot(
+    checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, wishes: dict[str, Any], message: str
+) -> None:
+    if wishes.get("missing"):
+        monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "_cuda_devices", lambda: wishes.get("gpu", 0))
+    loaded, why = load_engine(checkpoint, needs=wishes.get("needs", ()))
+    assert loaded.engine.name == "torch"
+    assert re.search(message, why)
+    assert models(cache) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"choice": "marian"}, "there is no engine 'marian'; choose auto, torch or ctranslate2"),
+        ({"compute_type": "int3"}, "there is no compute type 'int3'"),
+        ({"choice": "ctranslate2", "needs": ["sampling"]}, "engine ctranslate2 and sampling exclude each other"),
+        ({"choice": "torch", "compute_type": "int8"}, "engine torch and compute type int8 exclude each other"),
+        ({"compute_type": "int8", "needs": ["sampling"]}, "compute type int8 and sampling exclude each other"),
+        ({"choice": "ctranslate2", "device": "mps"}, "device 'mps': ctranslate2 runs on cpu and cuda only"),
+        ({"choice": "ctranslate2", "device": "cuda"}, "device 'cuda': ctranslate2 sees no such device"),
+        ({"compute_type": "float16", "device": "cpu"}, "compute type float16: not on this cpu; choose float32, int8"),
+        ({"device": "abacus"}, "device 'abacus'"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_before_anything_is_written(
+    checkpoint: Path, cache: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        load_engine(checkpoint, **arguments)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert models(cache) == []
+
+
+def test_an_explicit_wish_is_refused_where_ctranslate2_is_missing(
+    checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    for wishes in ({"choice": "ctranslate2"}, {"compute_type": "int8"}):
+        with pytest.raises(UserError, match=r"is not installed; install it with pip install 'transformer-cli\[fast\]'"):
+            load_engine(checkpoint, **wishes)
+
+
+def test_int8_is_taken_when_asked_for_and_shares_the_cached_model(checkpoint: Path, cache: Path) -> None:
+    for compute_type in ("float32", "int8"):
+        loaded, why = load_engine(checkpoint, compute_type=compute_type)
+        assert why.startswith(f"engine: ctranslate2 ({compute_type})")
+        assert loaded.engine.search([[5, 6]], SearchOptions(beam_size=3))[0][0].ids
+    assert len(models(cache)) == 1
+
+
+def test_torch_takes_over_what_ctranslate2_cannot_do_and_an_explicit_choice_refuses_it(
+    checkpoint: Path, cache: Path
+) -> None:
+    sample = SearchOptions(method="sample", n_best=2, seed=3)
+    found = load_engine(checkpoint)[0].engine.search([[5, 6]], sample, [(0,)])
+    assert found == load_engine(checkpoint, choice="torch")[0].engine.search([[5, 6]], sample, [(0,)])
+    with pytest.raises(UserError, match="the ctranslate2 engine cannot do sampling"):
+        load_engine(checkpoint, choice="ctranslate2")[0].engine.search([[5, 6]], sample)
+
+
+# --- the cache ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["model.bin", "tfm.json", "manifest.json", "gone", "file"])
+def test_a_damaged_cache_is_noticed_and_made_again(checkpoint: Path, cache: Path, damage: str) -> None:
+    place, made = cached_model(checkpoint)
+    assert made
+    whole = (place / "model.bin").read_bytes()
+    if damage == "gone":
+        (place / "model.bin").unlink()
+    elif damage == "file":
+        shutil.rmtree(place)
+        place.write_text("no folder")
+    else:
+        content = bytearray((place / damage).read_bytes())
+        content[len(content) // 2] ^= 1
+        (place / damage).write_bytes(content)
+    assert cached_model(checkpoint) == (place, True)
+    assert (place / "model.bin").read_bytes() == whole
+    assert cached_model(checkpoint) == (place, False)
+    assert models(cache) == [place.name]
+
+
+def test_other_weights_or_another_program_make_another_model(
+    checkpoint: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached_model(checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "moved")
+    assert not cached_model(tmp_path / "moved")[1], "a copy is the same model"
+    cached_model(make_checkpoint(tmp_path / "other", seed=2))
+    cached_model(make_checkpoint(tmp_path / "third", heads=2))
+    monkeypatch.setattr("ctranslate2.__version__", "0.1")
+    cached_model(checkpoint)
+    monkeypatch.setattr(ctranslate2_cache, "FORMAT", 99)
+    cached_model(checkpoint)
+    assert len(models(cache)) == 5
+
+
+def test_the_models_used_longest_ago_go_first_and_so_do_abandoned_ones(checkpoint: Path, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    now = time.time()
+    for number in range(KEPT):
+        (cache / f"{number:032x}").mkdir()
+        os.utime(cache / f"{number:032x}", (now - 1000 + number,) * 2)
+    for name, age in ((".tmp-x-00000000", 2 * 86_400), (".tmp-y-00000000", 60)):
+        (cache / name).mkdir()
+        os.utime(cache / name, (now - age,) * 2)
+    place, _ = cached_model(checkpoint)
+    assert models(cache) == sorted([".tmp-y-00000000", *(f"{number:032x}" for number in range(1, KEPT)), place.name])
+
+
+def test_two_at_once_make_one_model(checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Path, bool]] = []
+    threads = [threading.Thread(target=lambda: made.append(cached_model(checkpoint))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({place for place, _ in made}) == 1
+    assert sorted(new for _, new in made) == [False, False, False, True]
+
+
+def test_a_full_disk_leaves_torch_and_nothing_behind(
+    checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, *_: object) -> None:
+        (folder / "model.bin").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("transformer_cli.decoding.engines.ctranslate2_model.write_model", full)
+    loaded, why = load_engine(checkpoint)
+    assert loaded.engine.name == "torch"
+    assert "No space left on device" in why
+    with pytest.raises(UserError, match=r"No space left on device; set TFM_CACHE to a folder with room"):
+        load_engine(checkpoint, choice="ctranslate2")
+    assert models(cache) == []
+
+
+def test_a_cache_that_cannot_be_made_leaves_torch(
+    checkpoint: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "file" / "below"))
+    loaded, why = load_engine(checkpoint)
+    assert (loaded.engine.name, why.startswith("engine: torch (ctranslate2 failed: ")) == ("torch", True)
+
+
+def test_the_cache_lies_where_the_user_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache_folder() == Path(os.environ["TFM_CACHE"]) / "ctranslate2"
+    monkeypatch.delenv("TFM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache_folder() == Path("/caches/tfm/ctranslate2")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache_folder() == Path("/home/me/.cache/tfm/ctranslate2")
+
+
+def test_a_checkpoint_is_never_written_to(checkpoint: Path, cache: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in [checkpoint, *checkpoint.rglob("*")]}
+    load_engine(checkpoint)
+    assert {path: path.stat().st_mtime_ns for path in [checkpoint, *checkpoint.rglob("*")]} == before
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "vocab/shared.json"])
+def test_damaged_text_files_are_refused_by_either_engine(
+    checkpoint: Path, cache: Path, tmp_path: Path, name: str
+) -> None:
+    load_text_side(checkpoint)
+    copy = tmp_path / "copy"
+    shutil.copytree(checkpoint, copy)
+    cached_model(copy)
+    with open(copy / name, "a") as file:
+        file.write("\n")
+    for choice in engines.CHOICES:
+        with pytest.raises(UserError, match=f"{name}: does not match its manifest"):
+            load_engine(copy, choice=choice)
+
+
+# --- no torch -----------------------------------------------------------------------------------------------------
+
+
+def test_translating_scoring_and_aligning_through_ctranslate2_import_no_torch(checkpoint: Path, cache: Path) -> None:
+    cached_model(checkpoint)
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"  # importing it raises ImportError
+        "from transformer_cli import Translator\n"
+        "from transformer_cli.decoding.options import SearchOptions\n"
+        f"translator = Translator.load({str(checkpoint)!r}, 'cpu', guard=False)\n"
+        "found = translator.translate_batch(['ba be'], SearchOptions(beam_size=3, n_best=2), alignments=True)[0]\n"
+        "assert found.hypotheses[1].tokens and found.alignment is not None\n"
+        "assert translator.score(['ba'], ['be'])[0].log_probability < 0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_translates_without_torch(checkpoint: Path, cache: Path) -> None:
+    cached_model(checkpoint)
+    code = (
+        "import sys\n"
+        "from transformer_cli.cli.app import main\n"
+        f"code = main(['translate', {str(checkpoint)!r}, 'ba be', '--greedy', '--device', 'cpu', '--no-guard'])\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'numpy', 'transformers', 'pyarrow'}))\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == [""], "one translation, and none of those modules"
+
+
+def test_the_same_line_whatever_the_engine(checkpoint: Path, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = []
+    for choice in engines.CHOICES:
+        assert main(["translate", str(checkpoint), "ba be de", "--greedy", "--engine", choice, "--quiet"]) == 0
+        lines.append(capfd.readouterr().out)
+    assert len(set(lines)) == 1

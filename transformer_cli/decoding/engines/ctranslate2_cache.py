@@ -1,0 +1,100 @@
+"""CTranslate2's form of a checkpoint, made once and kept in the user's cache. `engines` calls it; no torch to find it.
+
+It lies in `$TFM_CACHE`, else `$XDG_CACHE_HOME/tfm`, else `~/.cache/tfm`, as `ctranslate2/KEY`: never beside the
+checkpoint, whose files are hashed and may be read-only. It may be deleted at any time.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from transformer_cli.errors import UserError
+from transformer_cli.publishing import TEMPORARY, delete, manifest_hashes, manifest_names, publish, remove, verify
+from transformer_cli.run_folder import CONFIG, WEIGHTS
+
+FORMAT = 1  # raised whenever the same checkpoint would be written in another way
+KEPT = 10  # models; those used longest ago go first
+ABANDONED = 86_400  # seconds after which what a killed process left is removed
+
+
+def cached_model(folder: Path) -> tuple[Path, bool]:
+    """The CTranslate2 folder of a checkpoint folder, whole and verified, and whether it had to be made.
+
+    Several processes may ask at once. Raises `UserError` where the checkpoint is damaged, or cannot become such a
+    model; `OSError` where the cache cannot be written.
+    """
+    place = cache_folder() / _key(folder)
+    if _is_whole(place):
+        return place, False
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(place.parent / ".lock"):
+        if _is_whole(place):  # another process made it meanwhile
+            return place, False
+        from transformer_cli.checkpoint import load_model
+        from transformer_cli.decoding.engines.ctranslate2_model import write_model
+
+        loaded = load_model(folder)
+        publish(place, lambda temporary: write_model(temporary, loaded))
+        _prune(place.parent)
+    return place, True
+
+
+def cache_folder() -> Path:
+    """Where such models are kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        return Path(os.environ.get("TFM_CACHE") or f"{cache}/tfm").expanduser() / "ctranslate2"
+    except RuntimeError:
+        raise OSError("there is no home folder for the cache; set TFM_CACHE") from None
+
+
+def _key(folder: Path) -> str:
+    """A hash of all that the model depends on: weights, config and vocabulary, by the checkpoint's own manifest."""
+    import ctranslate2
+
+    hashes = manifest_hashes(folder)
+    own = {name: value for name, value in hashes.items() if name in (CONFIG, WEIGHTS) or name.startswith("vocab/")}
+    if WEIGHTS not in own:
+        raise UserError(f"{folder}: its manifest does not name {WEIGHTS}; copy the folder again")
+    parts = [FORMAT, ctranslate2.__version__, sorted(own.items())]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _is_whole(place: Path) -> bool:
+    """Whether a model is there and undamaged; if so, it counts as used now."""
+    try:
+        verify(place, manifest_names(place))
+    except UserError:
+        return False
+    with contextlib.suppress(OSError):
+        os.utime(place)
+    return True
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Hold the cache while a model is made, so that one process does the work and the others wait for it."""
+    with open(path, "a", encoding="utf-8") as file:
+        with contextlib.suppress(ImportError, OSError):  # without locks two may do the same work, and nothing worse
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _prune(root: Path) -> None:
+    """Remove the models used longest ago, and what killed processes left half-written. Call it with the lock held."""
+    ages: list[tuple[float, Path]] = []
+    for entry in root.iterdir():
+        with contextlib.suppress(OSError):
+            modified = entry.stat().st_mtime
+            if not entry.name.startswith("."):
+                ages.append((modified, entry))
+            elif entry.name.startswith(TEMPORARY) and time.time() - modified > ABANDONED:
+                delete(entry)
+    for _, entry in sorted(ages, reverse=True)[KEPT:]:
+        remove(entry)

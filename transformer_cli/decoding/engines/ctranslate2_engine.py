@@ -1,0 +1,336 @@
+"""The engine that runs a CTranslate2 model, the fastest there is on a CPU. No torch, and CTranslate2 only when used.
+
+`engines` makes it, from a folder that `ctranslate2_model` wrote. It searches by the same rule as `TorchEngine`, finds
+the same translations, and leaves to that one, which is loaded when it is first needed, what it cannot do alike.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
+from transformer_cli.decoding.options import NO_DEMANDS, Demands, Hypothesis, SearchOptions
+from transformer_cli.errors import UserError
+from transformer_cli.publishing import read_json
+from transformer_cli.text.codec import Codecs
+from transformer_cli.text.vocabulary import BOS, PAD, SPECIALS
+
+DESCRIPTION = "tfm.json"  # a file beside CTranslate2's own
+CHUNK = 64  # sentences that a worker takes at a time
+MOST_WORKERS = 16
+NO_EARLY_EXIT = 1e-30  # a length penalty that changes no score; with 0, the search would end with the first ending
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the engine must know of a model that CTranslate2's own files do not say."""
+
+    positions: int  # rows of the position tables: the longest source with </s>, and the longest target with <s>
+    learned_positions: bool  # whether the model itself ends there
+
+
+def torch_needs(options: SearchOptions) -> list[str]:
+    """What of these options only the torch engine has, by name.
+
+    CTranslate2 has some of it too, but not alike: where it forbids a token, the others share its probability.
+    """
+    wishes = {
+        "sampling": options.method == "sample",
+        "diverse beam search": options.diversity_groups > 1,
+        "the exact stopping rule": options.method == "beam" and options.stopping == "exact",
+        "the coverage penalty": options.coverage_penalty > 0,
+        "a least length": options.min_length > 1,
+    }
+    return [name for name, wished in wishes.items() if wished]
+
+
+def worker_count() -> int:
+    """How many chunks of sentences are searched at once, on a thread each: OMP_NUM_THREADS, else the cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(int(given) if given.isdigit() else cores, MOST_WORKERS))
+
+
+class _Alone:
+    """Which translator takes a sentence that comes alone: from the second one on, one with all threads for each.
+
+    It is nearly twice as fast then, but the model is loaded once more for it: not worth it for a single sentence.
+    """
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load, self._lock = load, threading.Lock()
+        self._came = False
+        self._translator: Any = None
+
+    def __call__(self, otherwise: Any) -> Any:
+        with self._lock:
+            if self._came and self._translator is None:
+                self._translator = self._load()
+            self._came = True
+            return otherwise if self._translator is None else self._translator
+
+
+class CTranslate2Engine:
+    """Searches with a CTranslate2 model; see `Engine`."""
+
+    name = "ctranslate2"
+
+    def __init__(
+        self,
+        folder: Path,
+        codecs: Codecs,
+        other: Callable[[], Engine],
+        *,
+        device: str = "cpu",
+        compute_type: str = "float32",
+        strict: bool = False,
+    ) -> None:
+        """other: gives the engine for what this one cannot do; strict: refuse that instead.
+
+        device: cpu, cuda or cuda:N. Raises `UserError` where the folder is no such model, `RuntimeError` or
+        `ValueError` where CTranslate2 cannot load it.
+        """
+        import ctranslate2
+
+        self.description = read_json(folder / DESCRIPTION, Description)
+        self.workers = worker_count() if device == "cpu" else 1
+        kind, _, index = device.partition(":")
+
+        def load(inter_threads: int, intra_threads: int) -> Any:
+            return ctranslate2.Translator(
+                str(folder),
+                kind,
+                device_index=int(index or 0),
+                compute_type=compute_type,
+                inter_threads=inter_threads,
+                intra_threads=intra_threads,
+                max_queued_batches=-1,  # `search_batches` bounds what is under way
+            )
+
+        self._translator: Any = load(self.workers, 1)
+        self._alone = _Alone(lambda: load(1, self.workers) if self.workers > 1 else self._translator)
+        self._source_tokens, self._target_tokens = (
+            codec.vocabulary.get_itos() for codec in (codecs.source, codecs.target)
+        )
+        self._target_ids = codecs.target.vocabulary.get_stoi()
+        self._other, self._strict = other, strict
+
+    @property
+    def max_source_length(self) -> int | None:
+        """The most source tokens, `</s>` not counted; None: any number."""
+        return self.description.positions - 1 if self.description.learned_positions else None
+
+    @property
+    def max_target_length(self) -> int | None:
+        """The most target tokens, `</s>` not counted; None: any number."""
+        return self.max_source_length
+
+    # --- search -------------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        sources: Sequence[Ids],
+        options: SearchOptions,
+        keys: Sequence[tuple[int, ...]] | None = None,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses of each source, best first. `keys` are for sampling alone."""
+        keys = [(place,) for place in range(len(sources))] if keys is None else keys
+        batch = SearchBatch([list(source) for source in sources], list(keys), list(demands) if demands else None)
+        return next(self.search_batches([batch], options))
+
+    def search_batches(
+        self, batches: Iterable[SearchBatch], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """`search` for each batch, in order. While workers search some, the caller prepares the next ones."""
+        waiting: deque[Callable[[], list[list[Hypothesis]]]] = deque()
+        under_way: deque[int] = deque()  # chunks
+        for batch in batches:
+            translator = self._translator if under_way or len(batch.sources) > 1 else self._alone(self._translator)
+            chunks, collect = self._submit(batch, options, translator)
+            waiting.append(collect)
+            under_way.append(chunks)
+            while sum(under_way) - under_way[0] >= 2 * self.workers:  # enough is left when the first is done
+                under_way.popleft()
+                yield waiting.popleft()()
+        while waiting:
+            yield waiting.popleft()()
+
+    def _submit(
+        self, batch: SearchBatch, options: SearchOptions, translator: Any
+    ) -> tuple[int, Callable[[], list[list[Hypothesis]]]]:
+        """Begin to search a batch: in how many chunks, and what waits for the hypotheses and gives them."""
+        needs = [*torch_needs(options), *self._needs_of(batch, options)]
+        if needs:
+            self._check_allowed(needs)
+            return 0, lambda: self._other().search(batch.sources, options, batch.keys, batch.demands)
+        limits = [self._limit(options, len(source)) for source in batch.sources]
+        places = sorted(range(len(limits)), key=lambda place: limits[place])
+        begun = []
+        for limit, group in groupby(places, key=lambda place: limits[place]):  # lengths limits are never mixed
+            for chunk in _chunks(list(group), self.workers):
+                sources = [self._source_strings(batch.sources[place]) for place in chunk]
+                begun.append((chunk, limit, _translate(translator, sources, options, limit)))
+        return len(begun), lambda: self._collect(begun, options, batch.sources)
+
+    def _collect(
+        self,
+        begun: Sequence[tuple[list[int], int, list[Any]]],
+        options: SearchOptions,
+        sources: Sequence[Ids],
+    ) -> list[list[Hypothesis]]:
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for chunk, limit, results in begun:
+            for place, pending in zip(chunk, results, strict=True):
+                found[place] = self._hypotheses(pending.result(), options, limit)
+        return self._rescored(sources, found, options) if options.no_repeat_ngram else found
+
+    def _hypotheses(self, result: Any, options: SearchOptions, limit: int) -> list[Hypothesis]:
+        """The `n_best` of what CTranslate2 found for a source, by our own score: |y| leaves </s> out."""
+        scored = []
+        for tokens, score in zip(result.hypotheses, result.scores, strict=True):
+            length = len(tokens)
+            ended = length < limit  # at the limit it was cut: one that ended there would be a token shorter
+            log_probability = score * (length + ended) ** options.length_penalty
+            scored.append((log_probability / options.penalty(length), log_probability, ended, tokens))
+        scored.sort(key=lambda one: -one[0])
+        ids, kept = self._target_ids, len(scored) if options.no_repeat_ngram else options.n_best
+        return [
+            Hypothesis([ids[token] for token in tokens], score, log_probability, ended)
+            for score, log_probability, ended, tokens in scored[:kept]
+        ]
+
+    def _rescored(
+        self, sources: Sequence[Ids], found: Sequence[list[Hypothesis]], options: SearchOptions
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses by the model's own probabilities: where an n-gram is forbidden, CTranslate2 gives the
+        other tokens what its last token might have had, and so takes a loop that it breaks off for likely."""
+        pairs = [(source, one) for source, group in zip(sources, found, strict=True) for one in group]
+        rows = iter(self.score([source for source, _ in pairs], [one.ids for _, one in pairs]))
+        best = []
+        for group in found:
+            scored = []
+            for one in group:
+                row = next(rows)
+                log_probability = sum(row if one.ended else row[:-1])
+                score = log_probability / options.penalty(len(one.ids))
+                scored.append(Hypothesis(one.ids, score, log_probability, one.ended))
+            best.append(sorted(scored, key=lambda one: -one.score)[: options.n_best])
+        return best
+
+    def _limit(self, options: SearchOptions, source_length: int) -> int:
+        limit = options.length_limit(source_length)
+        return limit if self.max_target_length is None else max(1, min(limit, self.max_target_length))
+
+    def _needs_of(self, batch: SearchBatch, options: SearchOptions) -> list[str]:
+        """What of a batch only the torch engine can do."""
+        rows = self.description.positions
+        longest = max(map(len, batch.sources), default=0)
+        lengths = longest + 1, self._limit(options, longest)
+        wishes = {
+            "words that must or must not appear": any(one != NO_DEMANDS for one in batch.demands or ()),
+            f"texts of {max(lengths):,} tokens (here {rows:,} are the most)": max(lengths) > rows,
+            "a beam of half the vocabulary": options.method == "beam"
+            and 2 * options.beam_size + len(SPECIALS) > len(self._target_tokens),
+            "an empty source": not all(map(len, batch.sources)),
+        }
+        return [name for name, wished in wishes.items() if wished]
+
+    def _check_allowed(self, needs: Sequence[str]) -> None:
+        """Raise `UserError` where an explicit choice of this engine meets what it cannot do."""
+        if self._strict:
+            raise UserError(f"the ctranslate2 engine cannot do {needs[0]}; leave that out, or choose engine torch")
+
+    # --- forced decoding ----------------------------------------------------------------------------------------------
+
+    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
+        longest = max(map(len, (*sources, *targets)), default=0) + 1
+        if longest > self.description.positions:
+            self._check_allowed([f"texts of {longest:,} tokens (here {self.description.positions:,} are the most)"])
+            return self._other().score(sources, targets)
+        begun = []
+        for chunk in _chunks(list(range(len(sources))), self.workers):
+            begun += self._translator.score_batch(
+                [self._source_strings(sources[place]) for place in chunk],
+                [self._target_strings(targets[place]) for place in chunk],
+                max_input_length=0,
+                asynchronous=True,
+            )
+        return [list(pending.result().log_probs) for pending in begun]
+
+    def align(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        layer: int = -1,
+        heads: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        """For each target token, the place of its source token by the cross-attention (see `own_sources`).
+
+        The mean over the heads of the last layer is what CTranslate2 gives; other layers and heads are torch's.
+        """
+        from transformer_cli.decoding.engines.alignment import own_sources  # not at the top: numpy takes a while
+
+        longest = max(map(len, (*sources, *targets)), default=0) + 1
+        if layer != -1 or heads is not None or longest > self.description.positions or not all(map(len, sources)):
+            self._check_allowed(["alignments from other layers or heads than the last layer's"])
+            return self._other().align(sources, targets, layer, heads)
+        places = sorted(
+            (place for place, target in enumerate(targets) if target), key=lambda place: len(targets[place])
+        )
+        begun: list[tuple[int, Any]] = []
+        for chunk in _chunks(places, self.workers):
+            results = self._translator.translate_batch(
+                [self._source_strings(sources[place]) for place in chunk],
+                [self._target_strings(targets[place]) for place in chunk],
+                asynchronous=True,
+                beam_size=1,
+                max_input_length=0,
+                max_decoding_length=len(targets[chunk[-1]]),  # shorter ones go on after their own tokens
+                min_decoding_length=1,
+                return_attention=True,
+            )
+            begun += zip(chunk, results, strict=True)
+        alignments: list[list[int]] = [[] for _ in targets]
+        for place, pending in begun:
+            alignments[place] = own_sources(pending.result().attention[0][: len(targets[place])])
+        return alignments
+
+    def _source_strings(self, ids: Ids) -> list[str]:
+        return [self._source_tokens[token] for token in ids]  # CTranslate2 adds </s>
+
+    def _target_strings(self, ids: Ids) -> list[str]:
+        return [self._target_tokens[token] for token in ids]
+
+
+def _chunks(places: list[int], workers: int) -> Iterator[list[int]]:
+    """Cut so that every worker has something to do, and none more than CHUNK at a time."""
+    size = max(1, min(CHUNK, -(-len(places) // workers)))
+    return (places[start : start + size] for start in range(0, len(places), size))
+
+
+def _translate(translator: Any, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
+    """CTranslate2's results to come, one a source, of at most `limit` tokens."""
+    beam = options.beam_size if options.method == "beam" else 1
+    results: list[Any] = translator.translate_batch(
+        sources,
+        asynchronous=True,
+        beam_size=beam,
+        num_hypotheses=beam,  # all that ended, for it orders them by lengths that count </s>
+        length_penalty=options.length_penalty or NO_EARLY_EXIT,
+        max_input_length=0,  # else longer ones were cut without a word
+        max_decoding_length=limit,
+        min_decoding_length=1,
+        no_repeat_ngram_size=options.no_repeat_ngram,
+        suppress_sequences=[[SPECIALS[PAD]], [SPECIALS[BOS]]],
+        return_scores=True,
+    )
+    return results

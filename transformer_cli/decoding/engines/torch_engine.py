@@ -1,0 +1,248 @@
+"""The engine that runs our own Transformer: search, forced scores and alignments of one batch of token ids.
+
+`Translator` calls it. Source and target ids come and go without specials; the engine adds them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from transformer_cli.data.batch import Batch
+from transformer_cli.decoding.engines.alignment import own_sources
+from transformer_cli.decoding.engines.lean_decoder import LeanDecoder
+from transformer_cli.decoding.engines.protocol import SearchBatch
+from transformer_cli.decoding.engines.search_cache import SearchCache
+from transformer_cli.decoding.engines.static_buffers import BufferPool
+from transformer_cli.decoding.engines.static_step import StaticCache, StaticSteps
+from transformer_cli.decoding.engines.workers import map_in_order
+from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.search.dispatch import StepModel, parts, search
+from transformer_cli.decoding.search.greedy import wide
+from transformer_cli.decoding.search.sampling import Key
+from transformer_cli.errors import UserError
+from transformer_cli.model.attention import MultiHeadAttention
+from transformer_cli.model.decoder import DecoderOutput
+from transformer_cli.model.layers import DecoderLayer
+from transformer_cli.model.masks import padding_mask
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.text.vocabulary import BOS, EOS, PAD
+
+MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; `auto` is the first there is of cuda, mps, cpu. `UserError` where it is missing."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device {name!r}: unknown; give auto, cpu, cuda or mps") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UserError(f"device {name!r}: not supported; give auto, cpu, cuda or mps")
+    count = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}[device.type]
+    if (device.index or 0) >= count:
+        what = "has no such device" if count == 0 else f"has only {count} of them"
+        raise UserError(f"device {name!r}: this machine {what}; use --device auto or cpu")
+    return device
+
+
+def choose_type(name: str | None, device: torch.device) -> torch.dtype | None:
+    """The type called `name` that weights are cast to for searching, and only for it: training casts for itself.
+
+    Sums of log-probabilities are float32 in any case. None: bfloat16 on a GPU that computes in it, else as they are.
+    """
+    if name is not None:
+        return {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}[name]
+    if device.type != "cuda":
+        return None
+    with torch.cuda.device(device):
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
+
+
+class TorchEngine:
+    """Searches with a Transformer, in evaluation mode whatever mode it is in."""
+
+    name = "torch"
+
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device | str = "cpu",
+        *,
+        constant: bool = False,
+        static: bool | None = None,
+    ) -> None:
+        """constant: the model's parameters will never change again, so that steps may keep them as suits them best.
+
+        static: steps in buffers of fixed shapes, which a GPU records and replays (None: of a constant model on one).
+        """
+        self.model = model.to(device)
+        self.device = torch.device(device)
+        static = constant and self.device.type == "cuda" if static is None else static
+        self._buffers = BufferPool(self.model, self.device) if static else None
+        self._decoder = LeanDecoder(self.model, constant)
+        self.vocabulary_size = model.generator.projection.out_features
+        decoder = model.decoder.modules()
+        self.attention_heads = sum(module.heads for module in decoder if isinstance(module, MultiHeadAttention))
+
+    @property
+    def max_source_length(self) -> int | None:
+        """The most source tokens, `</s>` not counted; None: any number."""
+        return None if self.model.max_source_length is None else self.model.max_source_length - 1
+
+    @property
+    def max_target_length(self) -> int | None:
+        """The most target tokens, `</s>` not counted; None: any number."""
+        return None if self.model.max_target_length is None else self.model.max_target_length - 1
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        keys: Sequence[Key] | None = None,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses of each source, best first.
+
+        `keys` seed each source's draws in sampling (default: its place here); `demands` say what its translation must
+        obey (default: nothing).
+        """
+        keys = [(place,) for place in range(len(sources))] if keys is None else keys
+        with evaluating(self.model), torch.inference_mode():
+            if self._buffers is None or options.coverage_penalty:  # which wants the attention of every step
+                return search(self.step_model, sources, options, keys, demands, MAX_CELLS)
+            with closing(StaticSteps(self._buffers, self._step, self._generate)) as steps:
+                return search(self._static_model(steps), sources, options, keys, demands, MAX_CELLS)
+
+    @property
+    def step_model(self) -> StepModel[SearchCache]:
+        """The model as a search takes it."""
+        return StepModel(
+            self._start, self._step, self._attending_step, self.vocabulary_size, self.max_target_length, self.device
+        )
+
+    def _static_model(self, steps: StaticSteps) -> StepModel[StaticCache]:
+        """The model as a search takes it, with steps in buffers."""
+
+        def attending_step(tokens: Tensor, cache: StaticCache) -> tuple[Tensor, Tensor, StaticCache]:
+            raise AssertionError("steps in buffers show no attention")
+
+        return StepModel(
+            lambda sources: StaticCache(self._start(sources)),
+            steps.step,
+            attending_step,
+            self.vocabulary_size,
+            self.max_target_length,
+            self.device,
+        )
+
+    def search_batches(
+        self, batches: Iterable[SearchBatch], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """`search` for each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
+        workers = torch.get_num_threads() if self.device.type == "cpu" else 1
+        with evaluating(self.model):
+            yield from map_in_order(
+                lambda batch: self.search(batch.sources, options, batch.keys, batch.demands), batches, workers
+            )
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
+        scores: list[list[float]] = []
+        longest = 1 + max(map(len, targets), default=0)
+        for part in parts(len(sources), longest * self.vocabulary_size, MAX_CELLS):
+            batch = Batch.from_ids(list(zip(sources[part], targets[part], strict=True))).to(self.device)
+            with evaluating(self.model), torch.inference_mode():
+                output = self.model(batch.source, batch.source_mask, batch.target_input)
+                log_probs = self.model.generator(output, batch.source)  # (B, T, V)
+                chosen = log_probs.gather(2, batch.target_output[:, :, None])[:, :, 0]  # (B, T)
+            scores += [row[: len(target) + 1] for row, target in zip(chosen.tolist(), targets[part], strict=True)]
+        return scores
+
+    def align(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        layer: int = -1,
+        heads: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        """For each target token, the place of its source token by the cross-attention (see `own_sources`).
+
+        The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
+        empty source. Raises `UserError` where there is no such layer or head.
+        """
+        self._check_attention(layer, heads)
+        alignments: list[list[int]] = []
+        longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
+        for part in parts(len(sources), longest * self.attention_heads, MAX_CELLS):
+            # The last token is predicted from those before it: it need not go in.
+            batch = Batch.from_ids(
+                [(source, target[:-1]) for source, target in zip(sources[part], targets[part], strict=True)]
+            ).to(self.device)
+            with evaluating(self.model), torch.inference_mode():
+                memory = self.model.encode(batch.source, batch.source_mask)
+                output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
+                chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
+                weights = chosen.mean(dim=1).to(wide(chosen.dtype)).cpu().numpy()  # (B, T, S)
+            alignments += [
+                own_sources(table[: len(target), : len(source)])
+                for table, source, target in zip(weights, sources[part], targets[part], strict=True)
+            ]
+        return alignments
+
+    def _check_attention(self, layer: int, heads: Sequence[int] | None) -> None:
+        """Raise `UserError` where the decoder has no such layer, or the layer no such head."""
+        layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
+        if not -len(layers) <= layer < len(layers):
+            raise UserError(f"alignment layer {layer}: the decoder has {len(layers)} layers; count them from 0")
+        count = layers[layer].cross_attention.heads
+        for head in () if heads is None else heads:
+            if not 0 <= head < count:
+                raise UserError(f"alignment head {head}: the layer has {count} heads; count them from 0")
+        assert heads is None or len(heads) > 0, "no heads to take the mean over"
+
+    def _start(self, sources: Sequence[Sequence[int]]) -> SearchCache:
+        """Encode a batch; one row a sentence."""
+        rows = [torch.tensor([*source, EOS]) for source in sources]
+        source = pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)  # (B, S)
+        source_mask = padding_mask(source)
+        decoder = self.model.start_cache(self.model.encode(source, source_mask))
+        return SearchCache.start(decoder, source, source_mask)
+
+    def _step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
+        """The pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
+        output = self._decoder.step(tokens, cache.source_mask, cache.decoder)
+        return self._generate(output, cache.source), replace(cache, decoder=output.cache)
+
+    def _generate(self, output: DecoderOutput, source: Tensor) -> Tensor:
+        """Hidden states (N, 1, D), source ids (M, S) → log-probabilities (N, V)."""
+        log_probs = self._decoder.log_probabilities(output, source)
+        log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
+        return log_probs
+
+    def _attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
+        """The same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
+        output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
+        log_probs = self.model.generator(output, cache.source)[:, -1]  # (N, V)
+        log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf
+        attention = output.cross_attention[-1][:, :, -1].mean(dim=1)
+        return log_probs, attention.to(wide(attention.dtype)), replace(cache, decoder=output.cache)
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """No dropout inside; after it, the mode as before."""
+    training = model.training
+    if training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if training:
+            model.train()
