@@ -181,6 +181,9 @@ def test_the_recipes_run_with_a_process_of_its_own_for_each_command(trained: Pat
     check_shell(place, [run_script(script, place, programs) for script in scripts(ROOT / "docs" / "shell.md")])
 
 
+@pytest.mark.filterwarnings(
+    "ignore:Recommended. pip install sacremoses"
+)  # of no use to tfm's models: transformers' own
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_of_a_page_runs(
     page: Path,

@@ -1,7 +1,7 @@
 """A line in pieces: what is protected stays where it is, and the pieces make one sentence."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer_cli.decoding.stretches import join_stretches, split_line
@@ -11,6 +11,7 @@ parts = st.sampled_from(["{{x}}", "<b>", "</b>", "%s", "https://a.de/b", " ", " 
 
 
 @given(st.lists(parts, max_size=12).map("".join))
+@example("Wort%shttps://a.de/b")
 def test_pieces_that_are_copied_give_the_line_back(line: str) -> None:
     split = split_line(line, find_spans(line))
     assert len(split.stretches) == len(split.fixed) + 1

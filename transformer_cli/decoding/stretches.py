@@ -59,8 +59,10 @@ def _stretch(text: str) -> Stretch:
 def _fitted(stretch: Stretch, translation: str, *, first: bool) -> str:
     """The translation of a part as part of a line: models begin with a capital, end in a full stop, and may make up
     what looks protected."""
+    own = {span.text for span in find_spans(stretch.text)}  # beside its neighbours it was none: "%s" in "%shttps://"
     for span in reversed(find_spans(translation)):
-        translation = translation[: span.start] + translation[span.end :]
+        if span.text not in own:
+            translation = translation[: span.start] + translation[span.end :]
     translation = " ".join(translation.split())
     if not first and stretch.text[0].islower():
         translation = uncapitalised(translation)
