@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from transformer_cli.config import Config
 from transformer_cli.decoding import protecting, windows
+from transformer_cli.decoding.confidence import Confidence
 from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
@@ -36,6 +37,7 @@ class Scripted:
     def __init__(self, write: Write) -> None:
         self.write = write
         self.read: list[list[int]] = []
+        self.demanded: list[Demands] = []
 
     def search(
         self,
@@ -45,6 +47,7 @@ class Scripted:
         demands: Sequence[Demands] | None = None,
     ) -> list[list[Hypothesis]]:
         self.read += map(list, sources)
+        self.demanded += demands or []
         return [
             [Hypothesis([token for token, _ in self.write(source)], -1.0, -1.0, True)] * options.n_best
             for source in sources
@@ -271,6 +274,40 @@ def test_a_line_too_long_for_one_piece_keeps_its_text() -> None:
     (found,) = protector.translate_lines(["A b c d e {{x}} f A b c d e."])
     assert found.text == "A b c d e {{x}} f A b c d e."
     assert protector.split_lines == 1
+
+
+def test_alignments_change_no_text_of_a_line_too_long_for_one_piece() -> None:
+    protector = Protector(scripted(max_length=4)[0])
+    lines = ["A b c d e <b>f A b c</b> d e."]
+    (one,), (other,) = (list(protector.translate_lines(lines, alignments=wanted)) for wanted in (False, True))
+    assert other.text == one.text
+    assert protector.split_lines == 2
+    assert other.alignment is not None
+
+
+def test_what_is_translated_again_obeys_too() -> None:
+    def made_up(source: Sequence[int]) -> list[Link]:  # but for what is searched for again
+        return [(CODECS["{}"].target.lookup(["{{made}}"])[0], 0)] if len(source) > 2 else echo(source)
+
+    translator, engine = scripted(made_up)
+    protector = Protector(translator)
+    demands = TextDemands("A", ("b", "d"), ("x",))
+    (found,) = protector.translate_lines(["A b {{x}} c d"], demands=lambda line: demands)
+    assert (found.text, protector.split_lines) == ("A b {{x}} c d", 1)
+    prefix, b, d, x = ([tuple(ids)] for ids in map(translator.codecs.target.encode, "Abdx"))
+    assert [(one.prefix, list(one.required)) for one in engine.demanded] == [
+        (*prefix, b + d), (*prefix, b), ((), d)
+    ]  # fmt: skip
+    assert all(set(x) <= set(one.forbidden) for one in engine.demanded)
+
+
+def test_a_line_in_pieces_is_as_sure_as_its_pieces() -> None:
+    translator, _ = scripted(max_length=4)
+    translator.confidence = Confidence([-1.0, 0.0], [0.0, 1.0], 10, 10, 0.0)
+    pieces, alone = Protector(translator).translate_lines(["A b c d e {{x}} f A b c d e.", "{{x}} {{y}}"])
+    assert pieces.confidence is not None
+    assert 0 < pieces.confidence < 1
+    assert alone.confidence == 1.0
 
 
 def test_demands_are_asked_of_the_lines_as_they_are() -> None:

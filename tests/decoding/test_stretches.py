@@ -32,3 +32,10 @@ def test_pieces_that_are_copied_give_the_line_back(line: str) -> None:
 )
 def test_pieces_make_one_sentence(line: str, translations: list[str], expected: str) -> None:
     assert join_stretches(split_line(line, find_spans(line)), translations) == expected
+
+
+def test_what_is_demanded_stays_as_it_is() -> None:
+    split = split_line("a {{x}} b {{y}} c", find_spans("a {{x}} b {{y}} c"))
+    translations = ["A", "Berlin", "C etc."]
+    assert join_stretches(split, translations) == "A {{x}} berlin {{y}} c etc"
+    assert join_stretches(split, translations, ["Berlin", "etc."]) == "A {{x}} Berlin {{y}} c etc."

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from transformer_cli.decoding.demands import TextDemands
+from transformer_cli.decoding.demands import NOTHING, TextDemands
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.pieces import WITHOUT_SPACES
 from transformer_cli.decoding.placing import (
@@ -40,6 +40,7 @@ class _Line:
     spans: list[Span]
     masked: Masked  # what the model reads of it; nothing where there is nothing to translate
     is_first_try: bool  # whether it reads terms and symbols too
+    demands: TextDemands  # of its translation
 
 
 def translate_protected(
@@ -95,17 +96,18 @@ class Protector:
         """One translation a line, in order; see `Translator.translate_lines`. Each protected text is one token."""
         options = options or SearchOptions.from_config(self.translator.config.decoding)
         read: deque[tuple[_Line | None, int]] = deque()  # lines, and their characters, that the translator is ahead by
-        asked: deque[str] = deque()
+        asked: deque[TextDemands] = deque()
 
         def masked() -> Iterator[str]:
             for text in lines:
-                line = self._open(text, is_first_try=True)
+                demanded = NOTHING if demands is None else demands(text)
+                line = self._open(text, demanded, is_first_try=True)
                 read.append((line, len(text)))
                 if demands is not None:
-                    asked.append(text)
+                    asked.append(demanded)
                 yield text if line is None else line.masked.text
 
-        wanted = None if demands is None else lambda _: demands(asked.popleft())
+        wanted = None if demands is None else lambda _: asked.popleft()
         some: list[Translation] = []
         held: list[_Line | None] = []
         characters = 0
@@ -123,7 +125,7 @@ class Protector:
         self._restore(held, some, options, alignments, mbr)
         yield from some
 
-    def _open(self, text: str, *, is_first_try: bool) -> _Line | None:
+    def _open(self, text: str, demands: TextDemands, *, is_first_try: bool) -> _Line | None:
         """A line without its protected text; None where it has none. At the first try what the model knows stays."""
         line = one_line(text)
         spans = find_spans(line, self.glossary)
@@ -134,7 +136,7 @@ class Protector:
             masked = Masked("", [])
         elif is_first_try:
             masked = leave_out(line, [span for span in spans if not self._is_known(span)])
-        return _Line(line, spans, masked, is_first_try)
+        return _Line(line, spans, masked, is_first_try, demands)
 
     def _is_known(self, span: Span) -> bool:
         """Whether the model may know what to make of it: a glossary's term, or one of its vocabulary's symbols."""
@@ -156,11 +158,12 @@ class Protector:
             place: line
             for place in failed
             if any(map(self._is_known, held[place].spans))
-            and (line := self._open(held[place].text, is_first_try=False)) is not None
+            and (line := self._open(held[place].text, held[place].demands, is_first_try=False)) is not None
         }
         if without:
             texts = [line.masked.text for line in without.values()]
-            again = self.translator.translate_batch(texts, options, alignments=alignments, mbr=mbr)
+            demands = [line.demands for line in without.values()]
+            again = self.translator.translate_batch(texts, options, demands, alignments=alignments, mbr=mbr)
             for place, translation in zip(without, again, strict=True):
                 found[place] = translation
             still = self._put_back(without, found, alignments)
@@ -179,7 +182,7 @@ class Protector:
             translation = found[place]
             own = [next(rows) for _ in translation.hypotheses]
             if not line.masked.text:
-                found[place] = _untranslated(line, alignments)
+                found[place] = self._untranslated(line, alignments, confidence=1.0)
                 continue
             if not any(own):
                 failed.append(place)
@@ -252,7 +255,7 @@ class Protector:
         """The alignment of each hypothesis of each translation; None where the source is too long for one piece."""
         translator, codecs = self.translator, self.translator.codecs
         every = [(one.source_tokens, candidate) for one in translations for candidate in one.hypotheses]
-        found = [candidate.alignment for _, candidate in every]
+        found = [candidate.alignment if len(source) <= translator.max_length else None for source, candidate in every]
         most = translator.engine.max_target_length
         wanted = [
             place
@@ -276,44 +279,70 @@ class Protector:
         split = [split_line(line.text, line.spans) for line in lines]
         one_each = replace(options, n_best=1)
         texts = [text for one in split for text in one.spoken]
-        parts = iter(self.translator.translate_batch(texts, one_each, alignments=alignments))
+        demands = [
+            of_part for line, one in zip(lines, split, strict=True) for of_part in _shared_out(line.demands, one)
+        ]
+        parts = iter(self.translator.translate_batch(texts, one_each, demands, alignments=alignments))
         return [
-            _joined(line, one, [next(parts) for _ in one.spoken], options, alignments)
+            self._joined(line, one, [next(parts) for _ in one.spoken], options, alignments)
             for line, one in zip(lines, split, strict=True)
         ]
 
+    def _untranslated(self, line: _Line, alignments: bool, confidence: float) -> Translation:
+        """A line in which nothing is translated but terms by the glossary; `confidence` where the model has one."""
+        stretches, fixed = cut_out(line.text, line.spans)
+        text = stretches[0] + "".join(own + rest for own, rest in zip(fixed, stretches[1:], strict=True))
+        links = list(range(len(fixed))) if alignments else None
+        sure = None if self.translator.confidence is None else confidence
+        return Translation(list(fixed), [Candidate(text, 0.0, 0.0, list(fixed), links, True, confidence=sure)])
 
-def _untranslated(line: _Line, alignments: bool) -> Translation:
-    """A line in which nothing is translated but terms by the glossary."""
-    stretches, fixed = cut_out(line.text, line.spans)
-    text = stretches[0] + "".join(own + rest for own, rest in zip(fixed, stretches[1:], strict=True))
-    links = list(range(len(fixed))) if alignments else None
-    return Translation(list(fixed), [Candidate(text, 0.0, 0.0, list(fixed), links, True)])
+    def _joined(
+        self, line: _Line, split: SplitLine, parts: Sequence[Translation], options: SearchOptions, alignments: bool
+    ) -> Translation:
+        """A line from the translations of its stretches."""
+        demanded = [wanted for wanted in (line.demands.prefix, *line.demands.required) if wanted.strip()]
+        text = join_stretches(split, [part.text for part in parts], demanded)
+        if not is_kept(text, line.spans):  # whatever it was: what is protected matters more
+            return self._untranslated(line, alignments, confidence=0.0)
+        source_tokens: list[str] = []
+        tokens: list[str] = []
+        links: list[int] = []
+        rest = iter(parts)
+        for stretch, fixed in zip(split.stretches, [*split.fixed, None], strict=True):
+            if stretch.text:
+                part = next(rest)
+                links += [len(source_tokens) + place for place in part.alignment or ()]
+                source_tokens += part.source_tokens
+                tokens += part.tokens
+            if fixed is not None:
+                links.append(len(source_tokens))
+                source_tokens.append(fixed)
+                tokens.append(fixed)
+        log_probability = sum(part.hypotheses[0].log_probability for part in parts)
+        score = log_probability / options.penalty(len(tokens))
+        calibrated = self.translator.confidence
+        ended = all(part.hypotheses[0].ended for part in parts)
+        own = " ".join(part.text for part in parts)
+        best = Candidate(
+            text,
+            score,
+            log_probability,
+            tokens,
+            links if alignments else None,
+            ended,
+            confidence=None if calibrated is None else calibrated.expect(own, log_probability),
+        )
+        return Translation(source_tokens, [best])
 
 
-def _joined(
-    line: _Line, split: SplitLine, parts: Sequence[Translation], options: SearchOptions, alignments: bool
-) -> Translation:
-    """A line from the translations of its stretches."""
-    text = join_stretches(split, [part.text for part in parts])
-    if not is_kept(text, line.spans):  # whatever it was: what is protected matters more
-        return _untranslated(line, alignments)
-    source_tokens: list[str] = []
-    tokens: list[str] = []
-    links: list[int] = []
-    rest = iter(parts)
-    for stretch, fixed in zip(split.stretches, [*split.fixed, None], strict=True):
-        if stretch.text:
-            part = next(rest)
-            links += [len(source_tokens) + place for place in part.alignment or ()]
-            source_tokens += part.source_tokens
-            tokens += part.tokens
-        if fixed is not None:
-            links.append(len(source_tokens))
-            source_tokens.append(fixed)
-            tokens.append(fixed)
-    log_probability = sum(part.hypotheses[0].log_probability for part in parts)
-    score = log_probability / options.penalty(len(tokens))
-    ended = all(part.hypotheses[0].ended for part in parts)
-    best = Candidate(text, score, log_probability, tokens, links if alignments else None, ended)
-    return Translation(source_tokens, [best])
+def _shared_out(demands: TextDemands, line: SplitLine) -> list[TextDemands]:
+    """What each stretch that is translated must obey: none has forbidden words, the first begins with the prefix, and
+    what is required goes to the first that holds it as it is, else to the first of all.
+    """
+    parts = [replace(demands, prefix="", required=()) for _ in line.spoken]
+    if parts:
+        parts[0] = replace(parts[0], prefix=demands.prefix)
+    for text in demands.required if parts else ():
+        place = next((place for place, spoken in enumerate(line.spoken) if text in spoken), 0)
+        parts[place] = replace(parts[place], required=(*parts[place].required, text))
+    return parts

@@ -39,12 +39,12 @@ def split_line(line: str, spans: Sequence[Span]) -> SplitLine:
     return SplitLine([_stretch(text) for text in stretches], fixed)
 
 
-def join_stretches(line: SplitLine, translations: Sequence[str]) -> str:
-    """The line with each spoken stretch replaced by its translation."""
+def join_stretches(line: SplitLine, translations: Sequence[str], demanded: Sequence[str] = ()) -> str:
+    """The line with each spoken stretch replaced by its translation; what is `demanded` of those stays as it is."""
     rest = iter(translations)
     text = ""
     for stretch, fixed in zip(line.stretches, [*line.fixed, ""], strict=True):
-        translation = _fitted(stretch, next(rest), first=not text) if stretch.text else ""
+        translation = _fitted(stretch, next(rest), tuple(demanded), first=not text) if stretch.text else ""
         text += stretch.lead + translation + stretch.trail + fixed
     return text
 
@@ -56,7 +56,7 @@ def _stretch(text: str) -> Stretch:
     return Stretch(lead[0], text.rstrip(), text[len(text.rstrip()) :])
 
 
-def _fitted(stretch: Stretch, translation: str, *, first: bool) -> str:
+def _fitted(stretch: Stretch, translation: str, demanded: tuple[str, ...], *, first: bool) -> str:
     """The translation of a part as part of a line: models begin with a capital, end in a full stop, and may make up
     what looks protected."""
     own = {span.text for span in find_spans(stretch.text)}  # beside its neighbours it was none: "%s" in "%shttps://"
@@ -64,8 +64,8 @@ def _fitted(stretch: Stretch, translation: str, *, first: bool) -> str:
         if span.text not in own:
             translation = translation[: span.start] + translation[span.end :]
     translation = " ".join(translation.split())
-    if not first and stretch.text[0].islower():
+    if not first and stretch.text[0].islower() and not translation.startswith(demanded):
         translation = uncapitalised(translation)
-    if not re.search(r"[.!?…]\W*\Z", stretch.text):
+    if not re.search(r"[.!?…]\W*\Z", stretch.text) and not translation.endswith(demanded):
         translation = translation.rstrip(".!?…")
     return translation
