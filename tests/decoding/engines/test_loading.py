@@ -67,6 +67,11 @@ def test_auto_takes_ctranslate2_in_float32_and_says_so(checkpoint: Path, cache: 
         ({"needs": ["sampling"]}, r"engine: torch \(sampling\)"),
         ({"missing": True}, r"engine: torch \(no ctranslate2: pip install 'transformer-cli\[fast\]'\)"),
         ({"gpu": 1}, "the GPU"),
+        (
+            {"compute_type": "bfloat16", "types": {"float32"}},
+            r"torch \(ctranslate2 has no bfloat16 on this cpu, bfloat16\)",
+        ),
+        ({"compute_type": "bfloat16", "missing": True}, r"torch \(no ctranslate2: .*, bfloat16\)"),
     ],
 )
 def test_auto_takes_torch_where_ctranslate2_cannot(
@@ -75,7 +80,9 @@ def test_auto_takes_torch_where_ctranslate2_cannot(
     if wishes.get("missing"):
         monkeypatch.setattr(engines, "find_spec", lambda name: None)
     monkeypatch.setattr(engines, "_cuda_devices", lambda: wishes.get("gpu", 0))
-    loaded, why = load_engine(checkpoint, needs=wishes.get("needs", ()))
+    if "types" in wishes:
+        monkeypatch.setattr(engines, "_compute_types", lambda place: wishes["types"])
+    loaded, why = load_engine(checkpoint, needs=wishes.get("needs", ()), compute_type=wishes.get("compute_type"))
     assert loaded.engine.name == "torch"
     assert re.search(message, why)
     assert models(cache) == []
@@ -91,7 +98,10 @@ def test_auto_takes_torch_where_ctranslate2_cannot(
         ({"compute_type": "int8", "needs": ["sampling"]}, "compute type int8 and sampling exclude each other"),
         ({"choice": "ctranslate2", "device": "mps"}, "device 'mps': ctranslate2 runs on cpu and cuda only"),
         ({"choice": "ctranslate2", "device": "cuda"}, "device 'cuda': ctranslate2 sees no such device"),
-        ({"compute_type": "float16", "device": "cpu"}, "compute type float16: not on this cpu; choose float32, int8"),
+        (
+            {"choice": "ctranslate2", "compute_type": "float16", "device": "cpu"},
+            "compute type float16: not on this cpu; choose float32, int8",
+        ),
         ({"device": "abacus"}, "device 'abacus'"),
     ],
 )

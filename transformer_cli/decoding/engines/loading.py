@@ -41,13 +41,14 @@ def load_engine(
     _check(choice, compute_type, needs)
     if choice == "torch" or needs:
         return _load_torch(folder, device, compute_type, needs[0] if needs and choice == "auto" else None)
-    asked = choice == "ctranslate2" or compute_type not in (None, "float32")
-    # What both can compute in is torch's on a GPU.
-    place = _ctranslate2_device(device, choice == "ctranslate2" or compute_type not in (None, *TORCH_TYPES))
+    asked = choice == "ctranslate2" or compute_type not in (None, *TORCH_TYPES)
+    place = _ctranslate2_device(device, asked)  # what both can compute in is torch's on a GPU
     reason = "the GPU" if place is None else None if find_spec("ctranslate2") else f"no ctranslate2: {INSTALL}"
     if place is not None and reason is None:
         try:
-            return _load_ctranslate2(folder, device, place, compute_type or "float32", strict=asked)
+            if asked or compute_type in (None, *_compute_types(place)):
+                return _load_ctranslate2(folder, device, place, compute_type or "float32", strict=asked)
+            reason = f"ctranslate2 has no {compute_type} on this {place}"
         except (UserError, ImportError, OSError, RuntimeError, ValueError) as error:
             if asked:
                 raise _explained(error) from error
@@ -114,6 +115,13 @@ def _cuda_devices() -> int:
     return int(ctranslate2.get_cuda_device_count())
 
 
+def _compute_types(place: str) -> set[str]:
+    """What CTranslate2 can compute in on its device."""
+    import ctranslate2
+
+    return set(ctranslate2.get_supported_compute_types(place.partition(":")[0]))
+
+
 def _has_gpu() -> bool:
     """Whether there may be a GPU for torch that CTranslate2, as it was built, does not see."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
@@ -124,12 +132,10 @@ def _load_ctranslate2(
     folder: Path, device: str, place: str, compute_type: str, *, strict: bool
 ) -> tuple[LoadedEngine, str]:
     """place: CTranslate2's device; device: of the torch engine that takes over what CTranslate2 cannot do."""
-    import ctranslate2
-
     from transformer_cli.decoding.engines.ctranslate2_cache import cached_model
     from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine
 
-    supported = ctranslate2.get_supported_compute_types(place.partition(":")[0])
+    supported = _compute_types(place)
     if compute_type not in supported:
         raise UserError(f"compute type {compute_type}: not on this {place}; choose {one_of(sorted(supported))}")
     config, codecs = load_text_side(folder)
