@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.cli import torchrun
+from transformer_cli.cli.settings import Settings
 from transformer_cli.decoding import sharding
 from transformer_cli.decoding.translator import Translator
 
@@ -227,3 +229,22 @@ def test_json_of_parts_is_json(trial: Any, tfm: Any, source: Path, tmp_path: Pat
     output = tmp_path / "output"
     assert tfm("translate", trial.run, "-i", source, "-o", output, "--jobs", 1, "--format", "json").code == 0
     assert [json.loads(row)["line"] for row in output.read_text().splitlines()] == list(range(1, 24))
+
+
+def test_an_engine_that_is_refused_leaves_no_trace(trial: Any, tfm: Any, tmp_path: Path) -> None:
+    run = ["translate", trial.run, "ein", "-o", tmp_path / "output", "--jobs", 1]
+    assert "no engine 'marian'" in tfm(*run, "--engine", "marian").refused()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_made_on_another_kind_of_device_are_not_taken(trial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def recipe(device: str) -> str:
+        return Settings(trial.run, device=device).fingerprint()
+
+    monkeypatch.setattr(torchrun, "_has_gpu", lambda: False)
+    without = recipe("auto")
+    assert recipe("cpu") != recipe("cuda") == recipe("cuda:1")
+    monkeypatch.setattr(torchrun, "_has_gpu", lambda: True)
+    assert without != recipe("auto") == recipe("cuda")
+    monkeypatch.setenv("WORLD_SIZE", "2")  # all processes agree, on whatever machines they are
+    assert recipe("auto") == without

@@ -305,9 +305,9 @@ def test_long_lines_are_cut_at_sentence_ends_and_joined(make_codecs: MakeCodecs)
     expected = [translator.codecs.source.encode(text) for text in ["a b", *pieces, "c"]]
     found = [source for batch in engine.batches for source in batch]
     assert sorted(found) == sorted(expected)
-    assert translator.notes == ["1 line was longer than 5 tokens: cut into pieces, translated and joined"]
+    assert translator.notes == ["1 line was longer than the model takes: cut into pieces, translated and joined"]
     translator.translate([line])
-    assert translator.notes == ["2 lines were longer than 5 tokens: cut into pieces, translated and joined"]
+    assert translator.notes == ["2 lines were longer than the model takes: cut into pieces, translated and joined"]
 
 
 def test_a_sentence_that_is_too_long_is_cut_at_tokens(make_codecs: MakeCodecs) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_cli.cli.constraints import beside, each_lines_demands
 from transformer_cli.cli.layout import Layout
 from transformer_cli.cli.loading import check_engine, load_translator, read_options
+from transformer_cli.cli.torchrun import kind_of
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from transformer_cli.decoding.sharding import Line
     from transformer_cli.decoding.translator import Translator
 
-COUNTED = ["cut_lines", "caught", "mended", "protected_lines", "split_lines"]  # over all that is translated
-# No fields that change a translation: of models and files the content counts, not the place.
+# No fields that change a translation by themselves: of models and files the content counts, of the device its kind.
 WITHOUT_EFFECT = {"device", "model", "beside", "constraints", "glossary"}
 
 
@@ -59,9 +59,10 @@ class Settings:
         from transformer_cli.text.glossary import Glossary
 
         config, _ = read_options(self.model, self.search)
+        if self.beside:
+            check_engine(self.engine, self.compute_type)
         for other in self.beside:
             find_model(other)
-            check_engine(self.engine, self.compute_type)
         if self.glossary is not None:
             Glossary.read(self.glossary)
         for option, numbers, most in (
@@ -105,7 +106,10 @@ class Settings:
         return LineTranslator(self, translator, options)
 
     def fingerprint(self) -> str:
-        """Differs where any line might be translated differently. Raises `UserError` where there is no model."""
+        """Differs where any line might be translated differently. Raises `UserError` where there is no model.
+
+        A GPU computes in another type than a CPU by default; which of several GPUs it is makes no difference.
+        """
         from transformer_cli import __version__
         from transformer_cli.publishing import MANIFEST, read_bytes
         from transformer_cli.run_folder import find_model
@@ -114,7 +118,7 @@ class Settings:
         files += [] if self.glossary is None else [self.glossary]
         hashes = [hashlib.sha256(read_bytes(file)).hexdigest() for file in files]
         fields = {name: value for name, value in dataclasses.asdict(self).items() if name not in WITHOUT_EFFECT}
-        return json.dumps([__version__, hashes, fields], sort_keys=True, default=str)
+        return json.dumps([__version__, hashes, kind_of(self.device), fields], sort_keys=True, default=str)
 
 
 class LineTranslator:
@@ -128,9 +132,16 @@ class LineTranslator:
 
     @property
     def counts(self) -> Counter[str]:
-        """What was counted so far."""
-        counting = [one for one in (self.translator, self.protector) if one is not None]
-        return Counter({name: getattr(one, name) for name in COUNTED for one in counting if hasattr(one, name)})
+        """What was counted so far, for a `Tally`."""
+        counts = Counter(self.translator.tally.counts)
+        if self.protector is not None:
+            counts.update(self.protector.tally.counts)
+        return counts
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the lines translated so far, a sentence each."""
+        return (self.protector or self.translator).notes
 
     def rows(self, lines: "Iterable[Line]", *, first: int = 0, live: bool = False) -> Iterator[list[str]]:
         """The output lines of each line, in order.
@@ -168,22 +179,3 @@ def _protector(translator: "Translator", glossary: Path | None) -> "Protector":
     from transformer_cli.text.glossary import Glossary
 
     return Protector(translator, None if glossary is None else Glossary.read(glossary))
-
-
-def notes(counts: Counter[str]) -> list[str]:
-    """What the user should know of the lines translated, a sentence each."""
-    found = []
-    if cut := counts["cut_lines"]:
-        were = "1 line was" if cut == 1 else f"{cut:,} lines were"
-        found.append(f"{were} longer than the model takes: cut into pieces, translated and joined")
-    if caught := counts["caught"]:
-        were = "1 translation" if caught == 1 else f"{caught:,} translations"
-        found.append(
-            f"{were} ran in circles or had no end: searched for again without repetition, {counts['mended']:,} mended"
-        )
-    if split := counts["split_lines"]:
-        found.append(
-            f"{split:,} of {counts['protected_lines']:,} lines with protected text: its place could not be told;"
-            " the text around it was translated in pieces"
-        )
-    return found

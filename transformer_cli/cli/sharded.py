@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from transformer_cli.cli.jobs import run_jobs
 from transformer_cli.cli.output import Write, note, open_results
 from transformer_cli.cli.progress import LOG_SECONDS, Progress
-from transformer_cli.cli.settings import Settings, notes
+from transformer_cli.cli.settings import Settings
 from transformer_cli.cli.text_input import TextInput
 from transformer_cli.cli.torchrun import device_of, rank_and_size
 
@@ -57,11 +57,30 @@ def translate_in_shards(settings: Settings, lines: TextInput, output: Path, jobs
     Under torchrun each process takes its share, and the first one joins them; the folder of the output must be one that
     all of them see. Raises `UserError`; `ChildProcessError` where a process dies.
     """
-    from transformer_cli.decoding.sharding import Parts, shards
+    from transformer_cli.decoding.sharding import Parts
+    from transformer_cli.decoding.tally import Tally
 
-    rank, size = rank_and_size()
     parts = Parts(Path(os.path.realpath(output)))
     parts.open()
+    try:
+        names = _translate_parts(settings, lines, parts, jobs, quiet=quiet)
+    except BaseException:
+        parts.close()  # with nothing done, no trace is left
+        raise
+    if rank_and_size()[0]:
+        return []
+    _wait(parts, names, quiet)
+    with open_results(output) as write:
+        counts = _join(parts, names, write)
+    parts.remove()
+    return Tally(counts).notes
+
+
+def _translate_parts(settings: Settings, lines: TextInput, parts: "Parts", jobs: int, *, quiet: bool) -> list[str]:
+    """Translate this process' share of the shards; the names of all parts."""
+    from transformer_cli.decoding.sharding import shards
+
+    rank, size = rank_and_size()
     recipe = settings.fingerprint()
     names: list[str] = []
     progress = Progress("translated", quiet=quiet or rank > 0, estimate=lambda: _share(lines.estimate(), size))
@@ -79,13 +98,7 @@ def translate_in_shards(settings: Settings, lines: TextInput, output: Path, jobs
     with progress:
         for count in run_jobs(Prepare(settings, parts, recipe, quiet or rank > 0), missing(), jobs):
             progress.reached(progress.done + count)
-    if rank:
-        return []
-    _wait(parts, names, quiet)
-    with open_results(output) as write:
-        counts = _join(parts, names, write)
-    parts.remove()
-    return notes(counts)
+    return names
 
 
 def _share(total: int | None, size: int) -> int | None:

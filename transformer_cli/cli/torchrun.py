@@ -22,9 +22,25 @@ def rank_and_size() -> tuple[int, int]:
 def device_of(device: str, number: int) -> str:
     """The device of a process: those that may take any GPU take one each, in turn."""
     number += int(os.environ.get("LOCAL_RANK", "0"))
-    if device not in ("auto", "cuda") or not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))):
+    if device not in ("auto", "cuda") or not _has_gpu():
         return device  # without importing torch, which a process on the CPU may not need
     import torch
 
     count = torch.cuda.device_count()
     return f"cuda:{number % count}" if count else device
+
+
+def kind_of(device: str) -> str:
+    """cpu, cuda or mps for any device of that kind; auto stays where only torch can tell.
+
+    Under torchrun it does in any case: its processes have to agree, on machines of whatever kind.
+    """
+    if device == "auto" and rank_and_size()[1] == 1 and _has_gpu():
+        return "cuda"
+    return device.partition(":")[0]
+
+
+def _has_gpu() -> bool:
+    """Whether there seems to be one for CUDA, and it is not hidden."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))

@@ -3,50 +3,20 @@
 `Translator` makes a `Pipeline` for each call. No torch.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from transformer_cli.decoding import guard
 from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.decoding.engines.protocol import SearchBatch, search_batches
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.tally import Tally
 from transformer_cli.decoding.translation import Translation
 from transformer_cli.decoding.windows import Window
 from transformer_cli.decoding.writing import Writer
 
 MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
-
-
-@dataclass
-class Tally:
-    """What happened to the lines translated so far, in whatever thread."""
-
-    cut_lines: int = 0  # lines that were too long for one piece
-    caught: int = 0  # translations that the guard had searched for again …
-    mended: int = 0  # … and those that were better then
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def add(self, *, cut_lines: int = 0, caught: int = 0, mended: int = 0) -> None:
-        """So many more."""
-        with self._lock:
-            self.cut_lines += cut_lines
-            self.caught += caught
-            self.mended += mended
-
-    def notes(self, max_length: int) -> list[str]:
-        """It in words, a sentence each. max_length: of a piece, in tokens."""
-        notes = []
-        if self.cut_lines:
-            lines = "1 line was" if self.cut_lines == 1 else f"{self.cut_lines:,} lines were"
-            notes.append(f"{lines} longer than {max_length} tokens: cut into pieces, translated and joined")
-        if self.caught:
-            were = "1 translation" if self.caught == 1 else f"{self.caught:,} translations"
-            notes.append(
-                f"{were} ran in circles or had no end: searched for again without repetition, {self.mended:,} mended"
-            )
-        return notes
 
 
 @dataclass(frozen=True)

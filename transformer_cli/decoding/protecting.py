@@ -22,6 +22,7 @@ from transformer_cli.decoding.placing import (
     written,
 )
 from transformer_cli.decoding.stretches import SplitLine, join_stretches, split_line
+from transformer_cli.decoding.tally import Tally
 from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.decoding.translator import WINDOW, Translator
 from transformer_cli.decoding.windows import WINDOW_CHARACTERS, batches_by_length
@@ -65,8 +66,7 @@ class Protector:
     def __init__(self, translator: Translator, glossary: Glossary | None = None) -> None:
         self.translator = translator
         self.glossary = glossary
-        self.protected_lines = 0  # so far
-        self.split_lines = 0  # of them, that had to be translated in pieces
+        self.tally = Tally()
         language = translator.config.data.target_language
         self._symbols = frozenset(translator.config.vocabulary.symbols)  # which the model was trained to copy
         self._spaces = language.replace("_", "-").split("-")[0].lower() not in WITHOUT_SPACES
@@ -74,13 +74,17 @@ class Protector:
     @property
     def notes(self) -> list[str]:
         """What the user should know of the lines translated so far, a sentence each."""
-        notes = list(self.translator.notes)
-        if self.split_lines:
-            notes.append(
-                f"{self.split_lines:,} of {self.protected_lines:,} lines with protected text: "
-                "its place could not be told; the text around it was translated in pieces"
-            )
-        return notes
+        return [*self.translator.notes, *self.tally.notes]
+
+    @property
+    def protected_lines(self) -> int:
+        """How many lines so far held protected text."""
+        return self.tally["protected_lines"]
+
+    @property
+    def split_lines(self) -> int:
+        """How many of those had to be translated in pieces."""
+        return self.tally["split_lines"]
 
     def translate_lines(
         self,
@@ -152,7 +156,7 @@ class Protector:
     ) -> None:
         """Put protected text back into translations, in place; translate again what fails."""
         held = {place: line for place, line in enumerate(lines) if line is not None}
-        self.protected_lines += len(held)
+        self.tally.add(protected_lines=len(held))
         failed = self._put_back(held, found, alignments)
         without = {
             place: line
@@ -169,7 +173,7 @@ class Protector:
             still = self._put_back(without, found, alignments)
             failed = [place for place in failed if place not in without or place in still]
         if failed:
-            self.split_lines += len(failed)
+            self.tally.add(split_lines=len(failed))
             split = self._split([held[place] for place in failed], options, alignments)
             for place, translation in zip(failed, split, strict=True):
                 found[place] = translation

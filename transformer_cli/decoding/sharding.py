@@ -4,6 +4,7 @@
 that an interrupted command finds what it did before, and never takes what another one did.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -92,5 +93,9 @@ class Parts:
         for path in self.folder.iterdir():
             if NAME.fullmatch(path.name) or path.name.startswith(TEMPORARY):
                 delete(path)
-        if not any(self.folder.iterdir()):
+        self.close()
+
+    def close(self) -> None:
+        """Delete the folder if nothing is in it."""
+        with contextlib.suppress(OSError):
             self.folder.rmdir()

@@ -11,7 +11,8 @@ from transformer_cli.decoding.confidence import Confidence, load_confidence
 from transformer_cli.decoding.demands import TextDemands
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.pipeline import Pipeline, Tally
+from transformer_cli.decoding.pipeline import Pipeline
+from transformer_cli.decoding.tally import Tally
 from transformer_cli.decoding.translation import Candidate, Scored, Translation
 from transformer_cli.decoding.windows import batches_by_length, read_windows
 from transformer_cli.decoding.writing import Writer
@@ -81,22 +82,22 @@ class Translator:
     @property
     def notes(self) -> list[str]:
         """What the user should know of the lines translated so far, a sentence each."""
-        return self.tally.notes(self.max_length)
+        return self.tally.notes
 
     @property
     def cut_lines(self) -> int:
         """How many lines so far were too long for one piece."""
-        return self.tally.cut_lines
+        return self.tally["cut_lines"]
 
     @property
     def caught(self) -> int:
         """How many translations so far the guard had searched for again."""
-        return self.tally.caught
+        return self.tally["caught"]
 
     @property
     def mended(self) -> int:
         """How many of those were better then."""
-        return self.tally.mended
+        return self.tally["mended"]
 
     @property
     def max_length(self) -> int:
