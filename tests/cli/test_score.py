@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.cli import score
+
 
 def rows(result: Any) -> list[list[str]]:
     assert result.code == 0, result.err
@@ -87,3 +89,18 @@ def test_either_engine_gives_the_same(trial: Any, tfm: Any) -> None:
     found = [[float(row[0]) for row in rows(tfm(*score, "--engine", name))] for name in ("torch", "ctranslate2")]
     assert found[0] == pytest.approx(found[1], abs=1e-3)
     assert "there is no engine" in tfm(*score, "--engine", "marian").refused()
+
+
+def test_scores_are_computed_in_float32_unless_told(trial: Any, tfm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU too, where translations are not."""
+    asked = []
+    real = score.load_translator
+
+    def noting(*arguments: Any, compute_type: str, **options: Any) -> Any:
+        asked.append(compute_type)
+        return real(*arguments, compute_type=compute_type, **options)
+
+    monkeypatch.setattr(score, "load_translator", noting)
+    run = ["score", trial.run, "--source", trial.source, "--target", trial.reference, "--engine", "torch"]
+    assert tfm(*run).code == tfm(*run, "--compute-type", "bfloat16").code == 0
+    assert asked == ["float32", "bfloat16"]

@@ -9,7 +9,6 @@ import typer
 
 from transformer_cli.cli.arguments import (
     BatchTokens,
-    ComputeType,
     Device,
     Engine,
     LengthPenalty,
@@ -53,7 +52,15 @@ def score(
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
     engine: Engine = "auto",
-    compute_type: ComputeType = None,
+    compute_type: Annotated[
+        str | None,
+        typer.Option(
+            "--compute-type",
+            metavar="TYPE",
+            help="What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too.  "
+            "[default: float32]",
+        ),
+    ] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -83,7 +90,7 @@ def score(
     sources, (targets,) = test_set.sources, test_set.references
     changes = search_changes(beam=None, greedy=False, length_penalty=length_penalty)
     translator, options = load_translator(
-        model, device, batch_tokens=batch_tokens, changes=changes, engine=engine, compute_type=compute_type
+        model, device, batch_tokens=batch_tokens, changes=changes, engine=engine, compute_type=compute_type or "float32"
     )
     check_lengths(translator, source, sources, target, targets)
     with open_results(output_file) as write, Progress("scored", total=len(sources), quiet=quiet) as progress:
