@@ -120,6 +120,8 @@ EXCLUDING = {
         ["--n-best", "3", "--alignments"],
         ["--n-best", "3", "--greedy"],
         ["--n-best", "7", "--beam", "5"],
+        ["--mbr", "4", "--beam", "3"],
+        ["--glossary", "{source}", "--no-protect"],
         ["--input", "{source}"],
     ],
     "train": [["--resume", "--fresh"]],

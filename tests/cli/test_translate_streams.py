@@ -51,6 +51,26 @@ def test_a_reader_that_leaves_ends_it_without_a_word(trial: Any, tmp_path: Path)
         assert process.wait() == 1
 
 
+def test_streams_that_are_closed(trial: Any, tmp_path: Path) -> None:
+    """Closed, as some schedulers leave them: stdout is missed where it is needed, stderr never."""
+
+    def run(arguments: str, redirected: str) -> subprocess.CompletedProcess[str]:
+        command = f'exec "$0" -m transformer_cli translate "$1" "ein hund" {arguments} {redirected}'
+        shell = ["sh", "-c", command, sys.executable, str(trial.run)]
+        return subprocess.run(shell, capture_output=True, text=True, cwd=tmp_path)
+
+    whole = run("", "")
+    assert (whole.returncode, whole.stdout.count("\n")) == (0, 1), whole.stderr
+    assert run("", "2>&-").stdout == whole.stdout
+    assert run("--beam 2 --greedy", "2>&-").stdout == ""
+    refused = run("", ">&-")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert refused.stderr.startswith("error: stdout is closed")
+    kept = run("-o kept", ">&-")
+    assert kept.returncode == 0, kept.stderr
+    assert (tmp_path / "kept").read_text() == whole.stdout
+
+
 def peak_memory(trial: Any, source: Path, *options: str) -> int:
     """Bytes, the model and Python included."""
     run = [*TFM, "translate", str(trial.run), "-i", str(source), "-o", "/dev/null", "--greedy", "--quiet", *options]

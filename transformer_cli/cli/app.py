@@ -162,7 +162,9 @@ def _leave_it_to_the_first() -> None:
 
 def _settle_process() -> None:
     """For a process of our own: warnings of libraries, which no user can act on, are off (but for `python -W`),
-    and a terminal that lacks a character shows its number."""
+    a terminal that lacks a character shows its number, and what goes to a closed stderr goes nowhere, not to stdout."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (open as long as the process)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if isinstance(sys.stdout, io.TextIOWrapper):

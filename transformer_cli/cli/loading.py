@@ -70,7 +70,9 @@ def load_translator(
 def check_engine(engine: str, compute_type: str | None) -> None:
     """Raise `UserError` where the wish for an engine cannot go with several models."""
     if engine == "ctranslate2" or compute_type not in (None, "float32"):
-        raise UserError("--with: only the torch engine takes several models; leave out --engine and --compute-type")
+        raise UserError(
+            "--with: several models need the torch engine, in float32; leave out --engine and --compute-type"
+        )
 
 
 def _load_ensemble(models: Sequence[Path], device: str, *, guard: bool) -> "Translator":

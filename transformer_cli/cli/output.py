@@ -25,6 +25,8 @@ def note(text: str) -> None:
 def check_output(path: Path | None) -> None:
     """Raise `UserError` where a result file could not be written, before time is spent on its content."""
     if path is None or str(path) in ("-", "/dev/stdout"):
+        if sys.stdout is None:
+            raise UserError("stdout is closed; open it, or name a file with --output")
         return
     try:
         exists = bool(os.stat(path))
@@ -53,6 +55,7 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
     live: every line reaches the reader at once.
     """
     if path is None or str(path) in ("-", "/dev/stdout"):
+        check_output(path)
         yield _writer(cast(IO[bytes], sys.stdout.buffer), live, "stdout")
         flush_stdout()
     elif _is_special(path):  # /dev/stdout, /dev/null, a named pipe: nothing to rename
@@ -138,12 +141,15 @@ def _whole_file(path: Path, name: Path) -> Iterator[IO[bytes]]:
 
 def flush_stdout() -> None:
     """Everything printed has left this process, or the error says that stdout took it not."""
-    with _named("stdout"):
-        sys.stdout.flush()
+    if sys.stdout is not None:
+        with _named("stdout"):
+            sys.stdout.flush()
 
 
 def silence_stdout() -> None:
     """Nothing more can be written to stdout: keep Python from trying, and failing, again when it exits."""
+    if sys.stdout is None:
+        return
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
         os.dup2(null.fileno(), sys.stdout.fileno())
 

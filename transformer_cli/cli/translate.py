@@ -53,7 +53,7 @@ from transformer_cli.cli.search_arguments import (
     TopP,
     With,
 )
-from transformer_cli.cli.settings import Settings, notes
+from transformer_cli.cli.settings import Settings
 from transformer_cli.cli.text_input import TextInput, open_input
 from transformer_cli.cli.torchrun import rank_and_size
 from transformer_cli.errors import UserError
@@ -160,9 +160,11 @@ def translate(
     check_apart("--mbr", mbr, greedy=greedy or None)
     check_needs("--alignments", alignments, alignment_layer=alignment_layer, alignment_heads=alignment_heads)
     check_needs("--min-confidence", min_confidence is not None, below=below)
-    check_needs("--protect", protect, glossary=glossary)
+    check_apart("--no-protect", not protect, glossary=glossary)
     if mbr is not None and n_best > mbr:
         raise UserError(f"--n-best {n_best} is more than the {mbr} candidates of --mbr: raise that, or lower this")
+    if mbr is not None and beam is not None and mbr > beam:
+        raise UserError(f"--mbr {mbr}: --beam {beam} finds fewer candidates; raise that, or lower this")
     if alignments and n_best > 1 and format_ == Format.TEXT:
         raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
     check_apart("--format json or tsv", format_ != Format.TEXT, scores=scores or None)
@@ -251,4 +253,4 @@ def translate_here(
             for row in rows:
                 write(row)
             progress.reached(done)
-    return notes(loaded.counts)
+    return loaded.notes
