@@ -151,6 +151,13 @@ def test_a_terms_translation_stands_as_often_as_the_term_at_least() -> None:
     assert not is_kept("dog and dogs", spans)
 
 
+def test_what_looks_protected_in_a_terms_translation_belongs_there() -> None:
+    spans = find_spans("Seite {{x}} Fett", Glossary({"Seite": "www.a.de", "Fett": "<b>"}))
+    assert is_kept("{{x}} <b> www.a.de", spans)
+    assert not is_kept("{{x}} <b> www.a.de www.a.de", spans)
+    assert not is_kept("{{x}} <b> www.b.de", spans)
+
+
 @pytest.mark.parametrize(
     "part",
     ["<a ", "<a b='", '<a "', "{{", "{", "%(", "%5", "www.(", "https://((", "a@", "a.b@c.", "<!--", "'", "(", "%"],

@@ -229,10 +229,11 @@ def _partners(groups: Sequence[Sequence[Span]]) -> list[tuple[int, int] | None]:
 def is_kept(text: str, spans: Sequence[Span]) -> bool:
     """Whether a translation holds every span of its source exactly once, nothing more, and tags as well nested.
 
-    A term's translation may stand there more often: the model may call other things so by itself.
+    A term's translation may stand there more often: the model may call other things so by itself. What looks protected
+    in it belongs there.
     """
     found = find_spans(text)
-    fixed = [span for span in spans if span.kind != "term"]
+    fixed = [one for span in spans for one in (find_spans(span.text) if span.kind == "term" else [span])]
     if Counter(span.text for span in found) != Counter(span.text for span in fixed):
         return False
     tags = [[span.text for span in side if span.kind == "tag"] for side in (fixed, found)]
