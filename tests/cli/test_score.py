@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.cli import score
+from transformer_cli.cli.loading import load_translator
 
 
 def rows(result: Any) -> list[list[str]]:
@@ -94,11 +95,10 @@ def test_either_engine_gives_the_same(trial: Any, tfm: Any) -> None:
 def test_scores_are_computed_in_float32_unless_told(trial: Any, tfm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU too, where translations are not."""
     asked = []
-    real = score.load_translator
 
     def noting(*arguments: Any, compute_type: str, **options: Any) -> Any:
         asked.append(compute_type)
-        return real(*arguments, compute_type=compute_type, **options)
+        return load_translator(*arguments, compute_type=compute_type, **options)
 
     monkeypatch.setattr(score, "load_translator", noting)
     run = ["score", trial.run, "--source", trial.source, "--target", trial.reference, "--engine", "torch"]
