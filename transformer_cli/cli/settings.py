@@ -61,6 +61,10 @@ class Settings:
         config, _ = read_options(self.model, self.search)
         if self.beside:
             check_engine(self.engine, self.compute_type)
+            if self.layout.min_confidence is not None:
+                raise UserError(
+                    "--min-confidence and --with exclude each other: it is known of one model alone; leave one out"
+                )
         for other in self.beside:
             find_model(other)
         if self.glossary is not None:
