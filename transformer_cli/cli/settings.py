@@ -38,7 +38,7 @@ class Settings:
     beside: tuple[Path, ...] = ()  # models that decide on each token together with it
     device: str = "auto"
     engine: str = "auto"
-    compute_type: str | None = None  # of CTranslate2
+    compute_type: str | None = None  # None: the engine's own
     search: Mapping[str, Any] = field(default_factory=dict)  # what is changed in the model's own `SearchOptions`
     mbr: bool = False
     guard: bool = True

@@ -66,7 +66,7 @@ class Translator:
         """The model in a run folder (its best checkpoint) or in one checkpoint folder; device auto, cpu, cuda or mps.
 
         engine: auto, torch or ctranslate2; needs: names of what is asked for that only the torch engine has;
-        compute_type: of CTranslate2, such as int8.
+        compute_type: what is computed in, such as int8 (CTranslate2) or bfloat16.
         Raises `UserError` where there is no such model, device or engine, or where the model's files are damaged.
         """
         from transformer_cli.run_folder import find_model
