@@ -148,6 +148,35 @@ def test_the_guard_can_be_off(make_codecs: MakeCodecs) -> None:
     assert translator.notes == []
 
 
+class Several(Echo):
+    """Finds what it is told, for every source."""
+
+    def __init__(self, texts: Sequence[list[int]]) -> None:
+        super().__init__()
+        self.texts = texts
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: SearchOptions,
+        keys: Sequence[tuple[int, ...]] | None = None,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[list[Hypothesis]]:
+        super().search(sources, options)
+        return [[ended(ids) for ids in self.texts] for _ in sources]
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_minimum_bayes_risk_never_chooses_a_loop_where_there_is_another(make_codecs: MakeCodecs, guarded: bool) -> None:
+    codecs = make_codecs(make_config())
+    loop, sound = codecs.target.encode("one two" + " one two" * 5), codecs.target.encode("three four")
+    engine = Several([sound, loop, loop])
+    translator = Translator(engine, codecs, make_config(), guard=guarded)
+    (found,) = translator.translate_batch(["a b c"], SearchOptions(n_best=3), mbr=True)
+    assert (found.text == "three four") is guarded
+    assert len(engine.batches) == 1, "nothing is searched for again"
+
+
 def test_where_repetition_is_blocked_already_nothing_is_searched_twice(make_codecs: MakeCodecs) -> None:
     engine = Looping(blocked=[4] * 30)
     translator = translator_of(make_codecs, engine)

@@ -74,9 +74,17 @@ class Pipeline:
         """Write what was found for the next batch of a window; what the guard catches has to wait."""
         good: dict[int, list[Hypothesis]] = {}
         for place, hypotheses in zip(window.next_batch(), found, strict=True):
-            caught = self.guarded and guard.fault(hypotheses[0], window.pieces[place].ids, self.writer.options)
+            source = window.pieces[place].ids
+            hypotheses = self._electable(hypotheses, source)
+            caught = self.guarded and guard.fault(hypotheses[0], source, self.writer.options)
             (window.caught if caught else good)[place] = hypotheses
         window.write(good, self.writer)
+
+    def _electable(self, hypotheses: list[Hypothesis], source: Sequence[int]) -> list[Hypothesis]:
+        """The hypotheses of which minimum Bayes risk may choose any: those without a fault, if there are such."""
+        if not (self.guarded and self.writer.mbr):
+            return hypotheses
+        return [one for one in hypotheses if not guard.fault(one, source, self.writer.options)] or hypotheses
 
     def _close(self, window: Window) -> Iterator[Translation]:
         """The translations of a window's lines, once all batches are back."""
@@ -94,6 +102,7 @@ class Pipeline:
         if options is not None:
             for place, hypotheses in self._search_again(window, list(window.caught), options):
                 source, before = window.pieces[place].ids, window.caught[place][0]
+                hypotheses = self._electable(hypotheses, source)
                 now = guard.fault(hypotheses[0], source, self.writer.options)
                 if now < guard.fault(before, source, self.writer.options):
                     better[place] = hypotheses
