@@ -86,3 +86,14 @@ def test_demands_that_nothing_can_obey_are_refused(
     monkeypatch.chdir(tmp_path)
     assert message in tfm("translate", trial.words, "ein", *arguments, "-o", "output").refused()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("prefix", ["", "  "])
+def test_an_empty_prefix_demands_nothing(prefix: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
+    """As where a script's variable is empty: not even another engine."""
+    tfm("translate", trial.run, "ein hund")  # the first says which files it makes
+    plain = tfm("translate", trial.run, "ein hund")
+    assert tfm("translate", trial.run, "ein hund", "--prefix", prefix) == plain
+    file = tmp_path / "constraints"
+    file.write_text(json.dumps({"prefix": prefix}))
+    assert tfm("translate", trial.run, "ein hund", "--prefix", "red", "--constraints", file).out == plain.out

@@ -35,15 +35,19 @@ Engine = Annotated[
         help="auto (ctranslate2 on a CPU where it is installed and can do what is asked for), torch or ctranslate2.",
     ),
 ]
+_TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
 ComputeType = Annotated[
     str | None,
-    typer.Option(
-        "--compute-type",
-        metavar="TYPE",
-        help="What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too.  "
-        "[default: float32; torch on a GPU: bfloat16]",
-    ),
+    typer.Option("--compute-type", metavar="TYPE", help=f"{_TYPES}  [default: float32; torch on a GPU: bfloat16]"),
 ]
+ScoringType = Annotated[
+    str | None, typer.Option("--compute-type", metavar="TYPE", help=f"{_TYPES}  [default: float32]")
+]
+References = Annotated[
+    list[Path] | None,
+    typer.Option("--reference", metavar="FILE", help="Their translations, aligned. Repeatable: several references."),
+]
+JsonOutput = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 Beam = Annotated[
     int | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import BatchTokens, Device, Model, Quiet
+from transformer_cli.cli.arguments import BatchTokens, Device, JsonOutput, Model, Quiet, References
 from transformer_cli.cli.loading import load_translator
 from transformer_cli.cli.output import align, note
 from transformer_cli.cli.progress import Progress
@@ -24,13 +24,8 @@ def calibrate(
             help="Source sentences, a line each (plain or .gz).  [default: data.valid of the model's config]",
         ),
     ] = None,
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--reference", metavar="FILE", help="Their translations, aligned. Repeatable: several references."
-        ),
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    reference: References = None,
+    json_output: JsonOutput = False,
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
     quiet: Quiet = False,

@@ -24,7 +24,7 @@ def check_demands(
     Raises `UserError` where nothing can obey that, or the file (`--constraints`) is wrong. It is read through once, if
     it can be read twice, so that no fault in it comes late.
     """
-    if file is None and prefix is None and not require and not forbid:
+    if file is None and not (prefix and prefix.strip()) and not require and not forbid:
         return None
     every = _checked(prefix or "", require or (), forbid or (), "")
     if file is not None and (file.is_file() or not file.exists()):
@@ -88,4 +88,4 @@ def _checked(prefix: str, require: Sequence[str], forbid: Sequence[str], where: 
         for name, text in (("the prefix", prefix), *(("a required text", text) for text in require)):
             if f" {' '.join(word.split())} " in f" {' '.join(text.split())} ":
                 raise UserError(f"{where}{word!r} is forbidden, but {name} holds it; drop one")
-    return TextDemands(prefix, tuple(require), tuple(forbid))
+    return TextDemands(prefix if prefix.strip() else "", tuple(require), tuple(forbid))

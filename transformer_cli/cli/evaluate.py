@@ -13,9 +13,11 @@ from transformer_cli.cli.arguments import (
     Device,
     Engine,
     Greedy,
+    JsonOutput,
     LengthPenalty,
     Model,
     Quiet,
+    References,
     check_search,
     search_changes,
 )
@@ -35,19 +37,14 @@ def evaluate(
             help="Source sentences, a line each (plain or .gz).  [default: data.test of the model's config]",
         ),
     ] = None,
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--reference", metavar="FILE", help="Their translations, aligned. Repeatable: several references."
-        ),
-    ] = None,
+    reference: References = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
             "--metric", metavar="METRIC", help="bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"
         ),
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    json_output: JsonOutput = False,
     output_file: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the translations here.")
     ] = None,

@@ -14,6 +14,7 @@ from transformer_cli.cli.arguments import (
     LengthPenalty,
     Model,
     Quiet,
+    ScoringType,
     search_changes,
 )
 from transformer_cli.cli.layout import to_json
@@ -52,15 +53,7 @@ def score(
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
     engine: Engine = "auto",
-    compute_type: Annotated[
-        str | None,
-        typer.Option(
-            "--compute-type",
-            metavar="TYPE",
-            help="What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too.  "
-            "[default: float32]",
-        ),
-    ] = None,
+    compute_type: ScoringType = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
