@@ -67,9 +67,6 @@ def test_what_is_drawn_often_weighs_as_often() -> None:
     assert by_utility([candidate(line) for line in lines])[0].text == "the cats eat"
     once = [candidate(line) for line in dict.fromkeys(lines)]
     assert by_utility(once)[0].text.startswith("a dog")
-    by_weight = by_utility(once, weights=[1, 1, 3])
-    assert by_weight[0].text == "the cats eat"
-    assert by_weight[0].utility == pytest.approx(by_utility([candidate(line) for line in lines])[0].utility)
 
 
 def test_a_hundred_candidates_take_no_time() -> None:

@@ -16,16 +16,16 @@ ORDERS = range(1, 7)  # characters of an n-gram
 BETA = 2  # how many times recall weighs what precision does
 
 
-def by_utility(candidates: Sequence[Candidate], weights: Sequence[float] | None = None) -> list[Candidate]:
+def by_utility(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates by their expected chrF, best first, which becomes their `utility`; of equals the earlier one.
 
-    The expectation runs over the candidates themselves, all alike or by `weights` (0 or more, with a positive sum).
-    What is drawn twice counts twice. Scores stay the model's.
+    The expectation runs over the candidates themselves, all alike: what is drawn twice counts twice. Scores stay the
+    model's.
     """
     texts = list(dict.fromkeys(candidate.text for candidate in candidates))
     places = [texts.index(candidate.text) for candidate in candidates]
     mass = np.zeros(len(texts))
-    np.add.at(mass, places, 1.0 if weights is None else weights)
+    np.add.at(mass, places, 1.0)
     utility = chrf_table(texts) @ (mass / mass.sum())  # (texts,)
     ranked = [
         replace(candidate, utility=float(utility[place])) for candidate, place in zip(candidates, places, strict=True)
