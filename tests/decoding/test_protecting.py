@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Any
 
 import pytest
 import torch
@@ -308,6 +309,27 @@ def test_a_line_in_pieces_is_as_sure_as_its_pieces() -> None:
     assert pieces.confidence is not None
     assert 0 < pieces.confidence < 1
     assert alone.confidence == 1.0
+
+
+def test_draws_of_lines_in_pieces_do_not_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[tuple[str, tuple[int, ...]]] = []
+    translator, engine = scripted(max_length=4)
+    search = engine.search
+
+    def kept(
+        sources: Sequence[Sequence[int]], options: SearchOptions, own: Sequence[tuple[int, ...]], *rest: Any
+    ) -> list[list[Hypothesis]]:
+        keys.extend(zip(map(translator.codecs.source.decode, sources), own, strict=True))
+        return search(sources, options, own, *rest)
+
+    monkeypatch.setattr(engine, "search", kept)
+    lines = ["A b c d e {{x}} f.", "A b", "c d e f A {{x}} b."]
+    found = []
+    for window in (1, 3):
+        keys.clear()
+        list(Protector(translator).translate_lines(lines, SearchOptions(method="sample"), window))
+        found.append(sorted(keys))
+    assert found[0] == found[1]
 
 
 def test_demands_are_asked_of_the_lines_as_they_are() -> None:

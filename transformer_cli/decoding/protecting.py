@@ -42,6 +42,7 @@ class _Line:
     masked: Masked  # what the model reads of it; nothing where there is nothing to translate
     is_first_try: bool  # whether it reads terms and symbols too
     demands: TextDemands  # of its translation
+    number: int  # how many lines came before
 
 
 def translate_protected(
@@ -103,9 +104,9 @@ class Protector:
         asked: deque[TextDemands] = deque()
 
         def masked() -> Iterator[str]:
-            for text in lines:
+            for number, text in enumerate(lines, start=first):
                 demanded = NOTHING if demands is None else demands(text)
-                line = self._open(text, demanded, is_first_try=True)
+                line = self._open(text, demanded, number, is_first_try=True)
                 read.append((line, len(text)))
                 if demands is not None:
                     asked.append(demanded)
@@ -129,7 +130,7 @@ class Protector:
         self._restore(held, some, options, alignments, mbr)
         yield from some
 
-    def _open(self, text: str, demands: TextDemands, *, is_first_try: bool) -> _Line | None:
+    def _open(self, text: str, demands: TextDemands, number: int, *, is_first_try: bool) -> _Line | None:
         """A line without its protected text; None where it has none. At the first try what the model knows stays."""
         line = one_line(text)
         spans = find_spans(line, self.glossary)
@@ -140,7 +141,7 @@ class Protector:
             masked = Masked("", [])
         elif is_first_try:
             masked = leave_out(line, [span for span in spans if not self._is_known(span)])
-        return _Line(line, spans, masked, is_first_try, demands)
+        return _Line(line, spans, masked, is_first_try, demands, number)
 
     def _is_known(self, span: Span) -> bool:
         """Whether the model may know what to make of it: a glossary's term, or one of its vocabulary's symbols."""
@@ -162,13 +163,13 @@ class Protector:
             place: line
             for place in failed
             if any(map(self._is_known, held[place].spans))
-            and (line := self._open(held[place].text, held[place].demands, is_first_try=False)) is not None
+            and (line := self._open(held[place].text, held[place].demands, held[place].number, is_first_try=False))
+            is not None
         }
         if without:
-            texts = [line.masked.text for line in without.values()]
-            demands = [line.demands for line in without.values()]
-            again = self.translator.translate_batch(texts, options, demands, alignments=alignments, mbr=mbr)
-            for place, translation in zip(without, again, strict=True):
+            parts = [[(line.masked.text, line.demands)] for line in without.values()]
+            again = self._again(list(without.values()), parts, options, alignments, mbr)
+            for place, (translation,) in zip(without, again, strict=True):
                 found[place] = translation
             still = self._put_back(without, found, alignments)
             failed = [place for place in failed if place not in without or place in still]
@@ -282,15 +283,44 @@ class Protector:
         """The translations of some lines in pieces: protected text stays where it is."""
         split = [split_line(line.text, line.spans) for line in lines]
         one_each = replace(options, n_best=1)
-        texts = [text for one in split for text in one.spoken]
-        demands = [
-            of_part for line, one in zip(lines, split, strict=True) for of_part in _shared_out(line.demands, one)
-        ]
-        parts = iter(self.translator.translate_batch(texts, one_each, demands, alignments=alignments))
-        return [
-            self._joined(line, one, [next(parts) for _ in one.spoken], options, alignments)
+        parts = [
+            list(zip(one.spoken, _shared_out(line.demands, one), strict=True))
             for line, one in zip(lines, split, strict=True)
         ]
+        again = self._again(lines, parts, one_each, alignments, mbr=False)
+        return [
+            self._joined(line, one, translated, options, alignments)
+            for line, one, translated in zip(lines, split, again, strict=True)
+        ]
+
+    def _again(
+        self,
+        lines: Sequence[_Line],
+        parts: Sequence[Sequence[tuple[str, TextDemands]]],
+        options: SearchOptions,
+        alignments: bool,
+        mbr: bool,
+    ) -> list[list[Translation]]:
+        """The translations of the parts of some lines: of all together, but what is drawn, line by line.
+
+        So it does not change what is drawn for a line which others are translated again beside it.
+        """
+        groups = [[place] for place in range(len(lines))] if options.method == "sample" else [[*range(len(lines))]]
+        found: list[list[Translation]] = []
+        for group in groups:
+            asked = [part for place in group for part in parts[place]]
+            demands = iter([demanded for _, demanded in asked])
+            translated = self.translator.translate_lines(
+                [text for text, _ in asked],
+                options,
+                demands=lambda _, wanted=demands: next(wanted),  # type: ignore[misc]
+                alignments=alignments,
+                mbr=mbr,
+                first=lines[group[0]].number if group else 0,
+            )
+            rest = iter(list(translated))
+            found += [[next(rest) for _ in parts[place]] for place in group]
+        return found
 
     def _untranslated(self, line: _Line, alignments: bool, confidence: float) -> Translation:
         """A line in which nothing is translated but terms by the glossary; `confidence` where the model has one."""
