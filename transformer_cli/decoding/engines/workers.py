@@ -26,7 +26,7 @@ def map_in_order(work: Callable[[ItemT], ResultT], items: Iterable[ItemT], worke
         yield from map(work, chain(first, items))
         return
     width = torch.get_num_threads()
-    pool = ThreadPoolExecutor(workers, "tfm-search", initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(workers, "tfm-search", initializer=_take_one_core)
     try:
         under_way: deque[Future[ResultT]] = deque()
         for item in chain(first, items):
@@ -38,3 +38,9 @@ def map_in_order(work: Callable[[ItemT], ResultT], items: Iterable[ItemT], worke
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(width)  # a thread has its own number, but a new one starts with what was set last
+
+
+def _take_one_core() -> None:
+    """One thread for each operation of this one. Only when it is asked for does a thread keep what was set."""
+    torch.set_num_threads(1)
+    torch.get_num_threads()
