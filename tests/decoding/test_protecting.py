@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.decoding.echo import Echo
 from transformer_cli.config import Config
 from transformer_cli.decoding import protecting, windows
 from transformer_cli.decoding.confidence import Confidence
@@ -29,13 +30,11 @@ Link = tuple[int, int]  # a target id and the place of its source token
 Write = Callable[[Sequence[int]], list[Link]]
 
 
-class Scripted:
+class Scripted(Echo):
     """An engine that writes what it is told, aligned as it is told, and remembers what it read."""
 
-    name = "scripted"
-    max_source_length = max_target_length = None
-
     def __init__(self, write: Write) -> None:
+        super().__init__()
         self.write = write
         self.read: list[list[int]] = []
         self.demanded: list[Demands] = []
@@ -53,9 +52,6 @@ class Scripted:
             [Hypothesis([token for token, _ in self.write(source)], -1.0, -1.0, True)] * options.n_best
             for source in sources
         ]
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        raise NotImplementedError
 
     def align(
         self,
