@@ -1,0 +1,141 @@
+"""Every config section: one YAML file becomes one frozen, strict tree of pydantic models.
+
+Each field states its meaning, bound and default in its section's file and nowhere else: `docs/generate.py` makes
+docs/config.md of the annotations, the comment after or above each field, and the docstrings. `load_config` is the only
+way in; no torch.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError, ValidationInfo, model_validator
+
+from transformer_cli.config.data import DataConfig, DataSource, HubDataset, TableFile, TextFiles
+from transformer_cli.config.decoding import DecodingConfig
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.section import AWAITS_PRESET, Section, awaits_preset
+from transformer_cli.config.training import TrainingConfig
+from transformer_cli.config.vocabulary import VocabularyConfig
+from transformer_cli.config_file import Tree, dump_tree, explain, parse_tree, read_config_text
+from transformer_cli.errors import UserError
+
+__all__ = [
+    "Config",
+    "DataConfig",
+    "DataSource",
+    "DecodingConfig",
+    "HubDataset",
+    "ModelConfig",
+    "Section",
+    "TableFile",
+    "TextFiles",
+    "TrainingConfig",
+    "VocabularyConfig",
+    "config_of_tree",
+    "dump_config",
+    "load_config",
+    "parse_config",
+]
+
+
+class Config(Section):
+    """A whole config file."""
+
+    data: DataConfig
+    vocabulary: VocabularyConfig = VocabularyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _lengths_fit(self, info: ValidationInfo) -> "Config":
+        """`data.max_length` + 1, rounded up to a multiple of `training.pad_to`, is at most `training.batch_tokens`, and
+        at most `model.max_positions` where positions are learned. `training.subword_sampling` needs
+        `vocabulary.tokenizer: sentencepiece`. `model.tie_embeddings: all` needs `vocabulary.shared: true`.
+        `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings."""
+        if awaits_preset(info):
+            return self
+        pad_to = self.training.pad_to
+        longest = -(-(self.data.max_length + 1) // pad_to) * pad_to
+        tokens = f"{self.data.max_length} tokens and </s>"
+        if pad_to > 1:
+            tokens += f", padded to {longest} for training.pad_to = {pad_to},"
+        if longest > self.training.batch_tokens:
+            raise ValueError(
+                f"data.max_length: {tokens} do not fit into training.batch_tokens = {self.training.batch_tokens}; "
+                "lower the one or raise the other"
+            )
+        if self.model.positions == "learned" and longest > self.model.max_positions:
+            raise ValueError(
+                f"data.max_length: {tokens} exceed model.max_positions = {self.model.max_positions}; "
+                "lower the one or raise the other"
+            )
+        if self.vocabulary.tokenizer != "sentencepiece" and self.training.subword_sampling:
+            raise ValueError("training.subword_sampling: only vocabulary.tokenizer sentencepiece can sample")
+        if self.model.tie_embeddings == "all" and not self.vocabulary.shared:
+            raise ValueError(
+                "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
+            )
+        tied = self.model.tie_embeddings != "none" and not self.model.generator_bias
+        if {"embeddings", "encoder", "decoder"} <= set(self.training.freeze) and (
+            tied or "generator" in self.training.freeze
+        ):
+            raise ValueError("training.freeze: leaves no weights to train; leave out a part")
+        return self
+
+
+# --- reading and writing ------------------------------------------------------------------------------------------
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a config file and merge `--set` overrides (`section.key=value`, the value in YAML) into it."""
+    return parse_config(read_config_text(path), str(path), overrides)
+
+
+def parse_config(text: str, where: str, overrides: Sequence[str] = ()) -> Config:
+    """Validate the text of a config file, with `--set` overrides merged in first.
+
+    Where it names a preset, what must fit together is looked at when the preset is resolved. Raises `UserError` with
+    the file, the key and the allowed range.
+    """
+    return config_of_tree(parse_tree(text, where, overrides), where)
+
+
+def config_of_tree(tree: Tree, where: str) -> Config:
+    """Validate sections as YAML gives them; raises as `parse_config` does."""
+    model = tree.get("model")
+    preset = model.get("preset") if isinstance(model, dict) else None
+    try:
+        return Config.model_validate(_lists_to_tuples(tree), context={AWAITS_PRESET: preset is not None})
+    except ValidationError as error:
+        raise UserError(f"{where}: {explain(error, _known_keys)}") from None
+
+
+def dump_config(config: Config) -> str:
+    """The resolved config as YAML that `load_config` reads back to an equal config."""
+    return dump_tree(config.model_dump(mode="json"))
+
+
+def _lists_to_tuples(tree: Tree) -> Tree:
+    """YAML has no tuples: `betas` and `freeze` are written as lists."""
+    training = tree.get("training")
+    if not isinstance(training, dict):
+        return tree
+    tuples = {key: tuple(training[key]) for key in ("betas", "freeze") if isinstance(training.get(key), list)}
+    return {**tree, "training": {**training, **tuples}}
+
+
+def _known_keys(location: Sequence[str | int]) -> Iterable[str]:
+    """The keys allowed at a place in the tree, for 'did you mean'."""
+    sections: dict[tuple[str | int, ...], type[Section]] = {
+        (): Config,
+        ("data",): DataConfig,
+        ("vocabulary",): VocabularyConfig,
+        ("model",): ModelConfig,
+        ("training",): TrainingConfig,
+        ("decoding",): DecodingConfig,
+    }
+    kinds: dict[str | int, type[Section]] = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
+    section = kinds.get(location[-1]) if location else None
+    section = section or sections.get(tuple(location))
+    return list(section.model_fields) if section else []

@@ -1,0 +1,51 @@
+"""The model's shape: the config section `model`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from transformer_cli.config.section import Dropout, Section, awaits_preset
+
+
+class ModelConfig(Section):
+    """The Transformer's shape (Vaswani et al. 2017, table 3). Vocabulary sizes come from the vocabularies."""
+
+    # Values for a corpus of a certain size, here and in other sections, for keys that are not set; `auto` counts the
+    # pairs of `data.train`.
+    preset: Literal["auto", "tiny", "small", "base", "big"] | None = None
+    encoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the encoder
+    decoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the decoder
+    d_model: Annotated[int, Field(ge=2, le=65_536)] = 512  # width of embeddings and of each layer's input and output
+    heads: Annotated[int, Field(ge=1, le=1024)] = 8  # attention heads, h
+    head_dim: Annotated[int, Field(ge=1, le=65_536)] | None = None  # width of a head; null: `d_model` / `heads`
+    d_ff: Annotated[int, Field(ge=1, le=1_000_000)] = 2048  # inner width of the feed-forward layer
+    dropout: Dropout = 0.1  # probability, on each sub-layer's output before it is added to its input
+    attention_dropout: Dropout = 0.0  # probability, on attention weights
+    activation_dropout: Dropout = 0.0  # probability, inside the feed-forward layer, after the activation
+    embedding_dropout: Dropout | None = None  # probability, on embeddings + positions; null: as `dropout`
+    # Of the feed-forward layer; the last two are gated.
+    activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
+    # Layer norm after each residual sum (the paper), or before each sub-layer and once at the end.
+    norm: Literal["post", "pre"] = "post"
+    norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5  # added to the variance in layer norm
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # the paper's sines and cosines, or a learned table
+    # Tokens: rows of the learned table, so the longest sentence; sinusoidal positions have no limit.
+    max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    # Which embeddings are one table: none; the decoder's input and output; these and the encoder's.
+    tie_embeddings: Literal["none", "decoder", "all"] = "all"
+    attention_bias: bool = True  # whether the projections of attention add a bias
+    feed_forward_bias: bool = True  # whether the feed-forward layer adds biases
+    generator_bias: bool = False  # whether the output projection adds a bias
+
+    @model_validator(mode="after")
+    def _heads_fit(self, info: ValidationInfo) -> "ModelConfig":
+        """`heads` divides `d_model`, or `head_dim` is set. Sinusoidal positions need an even `d_model`."""
+        if awaits_preset(info):
+            return self
+        if self.head_dim is None and self.d_model % self.heads:
+            raise ValueError(
+                f"heads: {self.heads} does not divide d_model = {self.d_model}; change one of them, or set head_dim"
+            )
+        if self.d_model % 2 and self.positions == "sinusoidal":
+            raise ValueError(f"d_model: sinusoidal positions need an even number, got {self.d_model}")
+        return self
