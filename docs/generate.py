@@ -103,6 +103,7 @@ def config_page() -> str:
         parts += [f"## {name}\n", docstring(model), key_table(model, meanings, f"{name}.")]
         if rules(model):
             parts += ["What must fit together:\n", rules(model)]
+        parts += [part for key in model.model_fields for part in subsection(model, key, meanings, f"{name}.{key}")]
         if name == "training":
             parts.append(filled(CONTINUATION.format(keys=", ".join(f"`{key}`" for key in MAY_CHANGE))))
     parts += ["## Sources\n", SOURCES_HEADER]
@@ -139,6 +140,20 @@ def key_table(model: type[Section], meanings: Mapping[str, Mapping[str, str]], p
         kind, bound = describe(hints[name])
         rows.append((f"`{prefix}{name}`", kind, bound, default(field), meanings[model.__name__][name]))
     return table(("key", "type", "bound", "default", "meaning"), rows)
+
+
+def subsection(model: type[Section], key: str, meanings: Mapping[str, Mapping[str, str]], name: str) -> list[str]:
+    """The keys of a section within a section; nothing for other keys."""
+    inner = next((option for option in get_args(model.model_fields[key].annotation) if is_section(option)), None)
+    if inner is None or inner in SOURCES:
+        return []
+    parts = [f"### {name}\n", docstring(inner), key_table(inner, meanings, f"{name}.")]
+    return parts + (["What must fit together:\n", rules(inner)] if rules(inner) else [])
+
+
+def is_section(annotation: Any) -> bool:
+    """Whether a type is a section of the config."""
+    return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def field_comments(files: Iterable[Path]) -> dict[str, dict[str, str]]:
@@ -201,6 +216,8 @@ def describe(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[str, str]:
         return f"list of {len(get_args(annotation))} {kind}s", f"each {bound}"
     if origin is list:
         return f"list of {describe(get_args(annotation)[0])[0]}s", ""
+    if is_section(annotation):
+        return "keys of its own, below", ""
     pattern = next((item.pattern for item in metadata if getattr(item, "pattern", None)), None)
     if pattern is not None:
         return "language code", f"`{pattern}`"

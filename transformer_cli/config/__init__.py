@@ -7,12 +7,15 @@ way in; no torch.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError, ValidationInfo, model_validator
 
 from transformer_cli.config.data import DataConfig, DataSource, HubDataset, TableFile, TextFiles
 from transformer_cli.config.decoding import DecodingConfig
+from transformer_cli.config.guiding import GuidedAttention
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.sampling import ScheduledSampling
 from transformer_cli.config.section import AWAITS_PRESET, Section, awaits_preset
 from transformer_cli.config.training import TrainingConfig
 from transformer_cli.config.vocabulary import VocabularyConfig
@@ -24,8 +27,10 @@ __all__ = [
     "DataConfig",
     "DataSource",
     "DecodingConfig",
+    "GuidedAttention",
     "HubDataset",
     "ModelConfig",
+    "ScheduledSampling",
     "Section",
     "TableFile",
     "TextFiles",
@@ -52,6 +57,8 @@ class Config(Section):
         """`data.max_length` + 1, rounded up to a multiple of `training.pad_to`, is at most `training.batch_tokens`, and
         at most `model.max_positions` where positions are learned. `training.subword_sampling` needs
         `vocabulary.tokenizer: sentencepiece`. `model.tie_embeddings: all` needs `vocabulary.shared: true`.
+        `training.r_drop`, `guided_attention`, `scheduled_sampling` and a `model.generation` other than
+        `autoregressive` exclude each other.
         `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings."""
         if awaits_preset(info):
             return self
@@ -76,12 +83,26 @@ class Config(Section):
             raise ValueError(
                 "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
             )
+        self._check_objective()
         tied = self.model.tie_embeddings != "none" and not self.model.generator_bias
         if {"embeddings", "encoder", "decoder"} <= set(self.training.freeze) and (
             tied or "generator" in self.training.freeze
         ):
             raise ValueError("training.freeze: leaves no weights to train; leave out a part")
         return self
+
+    def _check_objective(self) -> None:
+        """Raise `ValueError` for two kinds of training that exclude each other."""
+        training, generation = self.training, self.model.generation
+        kinds = {
+            f"model.generation: {generation}": generation != "autoregressive",
+            "training.r_drop": training.r_drop > 0,
+            "training.guided_attention": training.guided_attention is not None,
+            "training.scheduled_sampling": training.scheduled_sampling is not None,
+        }
+        chosen = [name for name, is_chosen in kinds.items() if is_chosen]
+        if len(chosen) > 1:
+            raise ValueError(f"{chosen[0]} and {chosen[1]} exclude each other; leave one out")
 
 
 # --- reading and writing ------------------------------------------------------------------------------------------
@@ -117,12 +138,16 @@ def dump_config(config: Config) -> str:
 
 
 def _lists_to_tuples(tree: Tree) -> Tree:
-    """YAML has no tuples: `betas` and `freeze` are written as lists."""
+    """YAML has no tuples: in the section `training` they are written as lists."""
     training = tree.get("training")
-    if not isinstance(training, dict):
-        return tree
-    tuples = {key: tuple(training[key]) for key in ("betas", "freeze") if isinstance(training.get(key), list)}
-    return {**tree, "training": {**training, **tuples}}
+    return {**tree, "training": _tuples(training)} if isinstance(training, dict) else tree
+
+
+def _tuples(values: Any) -> Any:
+    """Values as YAML gives them, with tuples for lists."""
+    if isinstance(values, dict):
+        return {key: _tuples(value) for key, value in values.items()}
+    return tuple(values) if isinstance(values, list) else values
 
 
 def _known_keys(location: Sequence[str | int]) -> Iterable[str]:
@@ -133,6 +158,8 @@ def _known_keys(location: Sequence[str | int]) -> Iterable[str]:
         ("vocabulary",): VocabularyConfig,
         ("model",): ModelConfig,
         ("training",): TrainingConfig,
+        ("training", "guided_attention"): GuidedAttention,
+        ("training", "scheduled_sampling"): ScheduledSampling,
         ("decoding",): DecodingConfig,
     }
     kinds: dict[str | int, type[Section]] = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}

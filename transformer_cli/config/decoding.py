@@ -20,5 +20,8 @@ class DecodingConfig(Section):
     max_length_ratio: Annotated[float, Field(gt=0.0, le=100.0)] = 2.0
     max_length_extra: Annotated[int, Field(ge=0, le=10_000)] = 10  # tokens; see `max_length_ratio`
     batch_tokens: Positive = 4096  # size of a batch in translating: sentences × longest source, padding included
+    iterations: Annotated[int, Field(ge=1, le=1000)] = 10  # `generation: mask_predict` only: passes over a translation
+    # `generation: mask_predict` only: how many likely lengths are tried; the likeliest result is taken.
+    length_candidates: Annotated[int, Field(ge=1, le=100)] = 5
     # Other tokenizers than sentencepiece: `<unk>` becomes the source word that attention points at.
     copy_unknown: bool = True

@@ -36,6 +36,15 @@ class ModelConfig(Section):
     attention_bias: bool = True  # whether the projections of attention add a bias
     feed_forward_bias: bool = True  # whether the feed-forward layer adds biases
     generator_bias: bool = False  # whether the output projection adds a bias
+    # What gives the next token's probabilities: a softmax over the vocabulary (the paper), or one mixed with copying
+    # source tokens, those outside the target vocabulary too (pointer-generator).
+    generator: Literal["softmax", "pointer"] = "softmax"
+    # One token after another (the paper), all tokens at once and refined again and again (mask-predict), or all at once
+    # in an output that is cut at its first `</s>`.
+    generation: Literal["autoregressive", "mask_predict", "one_shot"] = "autoregressive"
+    # How tokens become vectors: by looking up a row, or as one-hot vector × matrix, which is the same and slower.
+    embedding: Literal["lookup", "one_hot"] = "lookup"
+    value_dim: Annotated[int, Field(ge=1, le=65_536)] | None = None  # width of a head's values; null: as `head_dim`
 
     @model_validator(mode="after")
     def _heads_fit(self, info: ValidationInfo) -> "ModelConfig":
@@ -49,3 +58,27 @@ class ModelConfig(Section):
         if self.d_model % 2 and self.positions == "sinusoidal":
             raise ValueError(f"d_model: sinusoidal positions need an even number, got {self.d_model}")
         return self
+
+    @model_validator(mode="after")
+    def _variants_fit(self, info: ValidationInfo) -> "ModelConfig":
+        """`generator: pointer` needs `generation: autoregressive`."""
+        if self.generator == "pointer" and self.generation != "autoregressive":
+            raise ValueError(
+                f"generator: pointer copies token after token, which generation {self.generation} does not; "
+                "set generation: autoregressive, or generator: softmax"
+            )
+        return self
+
+    @property
+    def own_variant(self) -> str | None:
+        """What of this model only our own Transformer has, as `key: value`; None: other engines and formats can be it.
+
+        One-hot inputs are not named: their weights are those of a look-up.
+        """
+        if self.generation != "autoregressive":
+            return f"generation: {self.generation}"
+        if self.generator != "softmax":
+            return f"generator: {self.generator}"
+        if self.value_dim not in (None, self.head_dim or self.d_model // self.heads):
+            return f"value_dim: {self.value_dim}"
+        return None

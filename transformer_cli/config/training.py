@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from transformer_cli.config.guiding import GuidedAttention
+from transformer_cli.config.sampling import ScheduledSampling
 from transformer_cli.config.section import Fraction, Positive, Section, awaits_preset
 
 
@@ -50,11 +52,18 @@ class TrainingConfig(Section):
     # R-Drop: weight α of the divergence between two passes with different dropout; costs a second pass; 0: off.
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
     init_from: Annotated[str, Field(min_length=1)] | None = None  # run or checkpoint whose weights training starts from
-    freeze: tuple[Literal["embeddings", "encoder", "decoder", "generator"], ...] = ()  # parts whose weights stay
+    freeze: tuple[
+        Literal["embeddings", "source_embedding", "target_embedding", "encoder", "decoder", "generator"], ...
+    ] = ()  # parts whose weights stay
     max_skipped: Positive = 20  # updates in a row without a finite loss and gradient after which training stops
     compile: bool = False  # compile the layers with `torch.compile`, for a GPU; the first updates take longer
     # Lengths of batches are padded up to a multiple of this: few shapes to compile; 8 suits a GPU.
     pad_to: Annotated[int, Field(ge=1, le=1024)] = 1
+    # Word vectors to begin with, in word2vec's or GloVe's text format, plain or `.gz`; each of `d_model` numbers.
+    source_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: the source embedding is drawn at random
+    target_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: so is the target embedding; as above
+    guided_attention: GuidedAttention | None = None  # a loss that draws attention to the source; null: none
+    scheduled_sampling: ScheduledSampling | None = None  # feed the decoder some of its own predictions; null: none
     tensorboard: bool = False  # also write `tensorboard/`; needs `pip install 'transformer-cli[tensorboard]'`
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from transformer_cli.checkpoint import load_model
 from transformer_cli.errors import UserError
+from transformer_cli.export.plain_only import check_plain
 from transformer_cli.publishing import publish
 from transformer_cli.run_folder import CONFIG, RunFolder
 from transformer_cli.text.codec import vocabulary_files
@@ -34,6 +35,7 @@ def export_ctranslate2(
     from transformer_cli.export.verify import verification_sentences, verify_ctranslate2
 
     loaded = load_model(folder)
+    check_plain(loaded.config.model, "ctranslate2")
     build_spec(loaded)  # refuses what CTranslate2 cannot be
     checked = verification_sentences(loaded.config, sentences) if verify else []
     told = ""

@@ -18,6 +18,7 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export.marian_weights import marian_weights
+from transformer_cli.export.plain_only import check_plain
 from transformer_cli.export.reference import (
     BATCH,
     ExportDiffers,
@@ -48,6 +49,7 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
     part that Marian lacks, and `ExportDiffers` with nothing left. Tells how the check went.
     """
     loaded = load_model(folder)
+    check_plain(loaded.config.model, "huggingface")
     check_expressible(loaded.config)
     if verify and find_spec("transformers") is None:
         raise UserError(f"--verify: needs transformers, which is not installed; {INSTALL}, or give --no-verify")

@@ -19,6 +19,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.export.graphs import DecoderGraph, EncoderGraph
 from transformer_cli.export.onnx_readme import readme
 from transformer_cli.export.onnx_runner import OnnxModel
+from transformer_cli.export.plain_only import check_plain
 from transformer_cli.export.reference import (
     BATCH,
     Reference,
@@ -51,6 +52,7 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
         if find_spec(package) is None:
             raise UserError(f"--format onnx: needs {package}, which is not installed; {INSTALL}")
     loaded = load_model(folder)
+    check_plain(loaded.config.model, "onnx")
     loaded.model.float()
     references = greedy_references(loaded, verification_sentences(loaded.config, sentences)) if verify else []
     description = describe(loaded)

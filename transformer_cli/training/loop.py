@@ -82,6 +82,7 @@ def train_steps(
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     for share in updates:
         objective.train()
+        objective.updates = step
         rate = learning_rate(config, d_model, step + 1)
         for settings in optimizer.param_groups:
             settings["lr"] = rate

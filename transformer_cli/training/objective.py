@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.model.generator import Generator
 from transformer_cli.model.transformer import Transformer
@@ -15,6 +16,8 @@ class TranslationObjective(nn.Module):
     With `r_drop` above 0 (its α) every sentence is in the batch twice, in training only, and each copy drops out for
     itself.
     """
+
+    updates = 0  # applied so far: the loop tells, for whatever changes as training goes on
 
     def __init__(self, model: Transformer, label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
@@ -39,6 +42,12 @@ class TranslationObjective(nn.Module):
             )
         log_probabilities = _at(places, generator(output, inputs[0]))  # (N, V)
         return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing, r_drop)
+
+
+def build_objective(model: Transformer, config: Config) -> TranslationObjective:
+    """What this config trains for: the one place where it is chosen."""
+    training = config.training
+    return TranslationObjective(model, training.label_smoothing, training.r_drop)
 
 
 def _twice(tensor: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from transformer_cli.training.continuation import finished_because
 from transformer_cli.training.distributed import ALONE, Ranks
 from transformer_cli.training.fine_tuning import freeze_parts, load_start
 from transformer_cli.training.loop import build_optimizer, train_steps
-from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.objective import build_objective
 from transformer_cli.training.precision import Precision
 from transformer_cli.training.preparation import Material, describe_training
 from transformer_cli.training.probe import probe_memory
@@ -64,7 +64,7 @@ class Session:
         self.model.to(device)
         if config.training.compile:
             compile_layers(self.model)
-        self.objective = TranslationObjective(self.model, config.training.label_smoothing, config.training.r_drop)
+        self.objective = build_objective(self.model, config)
         self.optimizer = build_optimizer(self.objective, config.training)
         self.average = MovingAverage(self.model, config.training.ema_decay)
         self.precision = Precision(config.training.precision, device)

@@ -13,7 +13,7 @@ import torch
 from transformer_cli.config import Config
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.loader import plan_corpus, read_batch
-from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
@@ -72,7 +72,7 @@ class Validator:
         texts = [corpus.texts(pair) for pair in range(count)]
         self.sources = [source for source, _ in texts]
         self.references = [target for _, target in texts]
-        engine = TorchEngine(objective.model, precision.device)
+        engine = build_engine(objective.model, precision.device)
         self.translator = Translator(engine, codecs, config, guard=False)  # loops are what an early model is judged by
 
     def validate(self) -> Validation | None:

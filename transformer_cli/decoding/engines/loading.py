@@ -23,6 +23,10 @@ COMPUTE_TYPES = ("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat
 INSTALL = "pip install 'transformer-cli[fast]'"
 
 
+class _Lacks(UserError):
+    """CTranslate2 has no place for what the model is."""
+
+
 def load_engine(
     folder: Path,
     device: str = "auto",
@@ -52,7 +56,7 @@ def load_engine(
         except (UserError, ImportError, OSError, RuntimeError, ValueError) as error:
             if asked:
                 raise _explained(error) from error
-            reason = f"ctranslate2 failed: {_told(error)}"
+            reason = _told(error) if isinstance(error, _Lacks) else f"ctranslate2 failed: {_told(error)}"
     if asked and place is not None:
         raise UserError(f"engine ctranslate2: is not installed; install it with {INSTALL}, or choose engine torch")
     return _load_torch(folder, device, compute_type, reason)
@@ -139,6 +143,8 @@ def _load_ctranslate2(
     if compute_type not in supported:
         raise UserError(f"compute type {compute_type}: not on this {place}; choose {one_of(sorted(supported))}")
     config, codecs = load_text_side(folder)
+    if config.model.own_variant:
+        raise _Lacks(f"ctranslate2 has no {config.model.own_variant}")
     model, made = cached_model(folder)
     other = _once(lambda: _load_torch(folder, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine)
     engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, strict=strict)
@@ -153,13 +159,14 @@ def _load_torch(
     import torch
 
     from transformer_cli.checkpoint import load_model
-    from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_device, choose_type
+    from transformer_cli.decoding.engines.building import build_engine
+    from transformer_cli.decoding.engines.torch_engine import choose_device, choose_type
 
     target = choose_device(device)
     loaded = load_model(folder, target)
     dtype = choose_type(compute_type, target)
     model = loaded.model if dtype is None else loaded.model.to(dtype)
-    engine = TorchEngine(model, target, constant=True)
+    engine = build_engine(model, target, constant=True)
     reduced = None if dtype in (None, torch.float32) else str(dtype).removeprefix("torch.")
     why = ", ".join(remark for remark in (reason, reduced) if remark)
     return LoadedEngine(engine, loaded.codecs, loaded.config), f"engine: torch ({why})" if why else "engine: torch"

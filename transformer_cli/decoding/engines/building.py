@@ -1,0 +1,12 @@
+"""Which engine runs a model of our own: the one place where it is chosen. Loading and validation call it."""
+
+import torch
+
+from transformer_cli.decoding.engines.protocol import Engine
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.model.transformer import Transformer
+
+
+def build_engine(model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> Engine:
+    """The engine for a model. constant: its parameters will never change again."""
+    return TorchEngine(model, device, constant=constant)
