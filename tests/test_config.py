@@ -5,9 +5,10 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,10 @@ from pydantic import ValidationError
 
 from transformer_cli.config import (
     Config,
+    GuidedAttention,
     HubDataset,
+    ScheduledSampling,
+    Section,
     TableFile,
     TextFiles,
     dump_config,
@@ -75,6 +79,13 @@ INTEGERS: dict[str, tuple[int, int, int | None, int | None]] = {
     "training.average_best": (2, 1, None, None),
     "training.max_skipped": (1, 0, None, None),
     "training.pad_to": (1, 0, 1024, 1025),
+    "model.value_dim": (1, 0, 65_536, 65_537),
+    "training.guided_attention.layer": (-1000, -1001, 999, 1000),
+    "training.guided_attention.max_steps": (1, 0, None, None),
+    "training.scheduled_sampling.steps": (1, 0, None, None),
+    "training.scheduled_sampling.start_step": (0, -1, None, None),
+    "decoding.iterations": (1, 0, 1000, 1001),
+    "decoding.length_candidates": (1, 0, 100, 101),
     "decoding.beam_size": (1, 0, 1000, 1001),
     "decoding.max_length_extra": (0, -1, 10_000, 10_001),
     "decoding.batch_tokens": (1, 0, None, None),
@@ -95,6 +106,10 @@ FLOATS: dict[str, tuple[float, float, float | None, float | None]] = {
     "training.subword_sampling": (0.0, -0.1, 0.999, 1.0),
     "training.ema_decay": (1e-6, 0.0, 0.9999, 1.0),
     "training.r_drop": (0.0, -0.1, None, None),
+    "training.guided_attention.weight": (1e-6, 0.0, 1000.0, 1000.1),
+    "training.guided_attention.width": (1e-6, 0.0, 10.0, 10.1),
+    "training.scheduled_sampling.floor": (0.0, -0.1, 1.0, 1.1),
+    "training.scheduled_sampling.temperature": (1e-6, 0.0, 100.0, 100.1),
     "decoding.length_penalty": (0.0, -0.1, 10.0, 10.1),
     "decoding.max_length_ratio": (1e-6, 0.0, 100.0, 100.1),
 }
@@ -112,6 +127,12 @@ CHOICES: dict[str, list[str]] = {
     "training.schedule": ["noam", "inverse_sqrt", "cosine", "constant"],
     "training.precision": ["fp32", "bf16", "fp16", "auto"],
     "training.best_metric": ["bleu", "chrf", "loss"],
+    "model.generator": ["softmax", "pointer"],
+    "model.generation": ["autoregressive", "mask_predict", "one_shot"],
+    "model.embedding": ["lookup", "one_hot"],
+    "training.guided_attention.prior": ["diagonal", "alignments"],
+    "training.scheduled_sampling.schedule": ["linear", "exponential", "inverse_sigmoid"],
+    "training.scheduled_sampling.prediction": ["argmax", "sample", "mixture"],
     "decoding.length_penalty_kind": ["average", "gnmt"],
     "decoding.stopping": ["first", "exact"],
 }
@@ -123,7 +144,8 @@ SWITCHES = [
 OTHER_KEYS = [
     *["data.source_language", "data.target_language", "data.train", "data.valid", "data.test"],
     *["vocabulary.symbols", "training.betas", "training.batch_tokens", "training.init_from"],
-    "training.freeze",
+    *["training.freeze", "training.source_vectors", "training.target_vectors"],
+    *["training.guided_attention.alignments", "training.guided_attention.heads"],
 ]
 
 
@@ -142,20 +164,28 @@ def refused(*overrides: str, text: str = DATA) -> str:
 
 
 def value(config: Config, key: str) -> Any:
-    section, name = key.split(".")
-    return getattr(getattr(config, section), name)
+    return attrgetter(key)(config)
+
+
+def keys_of(section: type[Section], prefix: str) -> Iterator[str]:
+    """The keys of a section, and those of sections within it in the place of their own."""
+    for name, field in section.model_fields.items():
+        inner = next(
+            (option for option in get_args(field.annotation) if option in (GuidedAttention, ScheduledSampling)), None
+        )
+        yield from keys_of(inner, f"{prefix}{name}.") if inner else [f"{prefix}{name}"]
 
 
 # --- bounds -------------------------------------------------------------------------------------------------------
 
 
 def test_the_tables_here_name_every_key() -> None:
-    known = {
-        f"{section}.{key}"
+    known = [
+        key
         for section, field in Config.model_fields.items()
-        for key in field.annotation.model_fields  # type: ignore[union-attr]
-    }
-    assert known == {*NUMBERS, *CHOICES, *SWITCHES, *OTHER_KEYS}
+        for key in keys_of(field.annotation, f"{section}.")  # type: ignore[arg-type]
+    ]
+    assert {*known} == {*NUMBERS, *CHOICES, *SWITCHES, *OTHER_KEYS}
 
 
 @pytest.mark.parametrize("key", NUMBERS)
@@ -193,6 +223,7 @@ def test_choices_are_named_when_another_is_made(key: str) -> None:
     }
     for choice in CHOICES[key]:
         more = extra.get(key, []) if choice != "noam" else []
+        more = ["training.guided_attention.alignments=train.align"] if choice == "alignments" else more
         assert value(read(*more, f"{key}={choice}"), key) == choice
     message = refused(f"{key}={CHOICES[key][0]}x")
     assert all(f"'{choice}'" in message for choice in CHOICES[key])
@@ -245,6 +276,17 @@ def test_a_language_code_is_no_path(code: str) -> None:
     [
         (["model.heads=7"], "model.heads", "7 does not divide d_model = 512"),
         (["model.d_model=9", "model.heads=3"], "model.d_model", "even number, got 9"),
+        (["training.guided_attention.prior=alignments"], "training.guided_attention.alignments", "needs this file"),
+        (["training.guided_attention.alignments=a"], "training.guided_attention.alignments", "has no such file"),
+        (["training.guided_attention.heads=[1, 1]"], "training.guided_attention.heads", "each once"),
+        (["training.guided_attention.heads=[]"], "training.guided_attention.heads", "one head or more"),
+        (["model.generator=pointer", "model.generation=one_shot"], "model.generator", "token after token"),
+        (["model.generation=mask_predict", "training.r_drop=1"], "model.generation", "excludes training.r_drop"),
+        (
+            ["training.guided_attention={}", "training.scheduled_sampling={}"],
+            "training.guided_attention",
+            "excludes training.scheduled_sampling",
+        ),
         (["training.max_steps=null"], "training.max_steps", "or max_epochs"),
         (["training.peak_learning_rate=0.1"], "training.peak_learning_rate", "noam schedule has none"),
         (["training.schedule=cosine"], "training.peak_learning_rate", "schedule cosine needs it"),

@@ -93,16 +93,16 @@ class Config(Section):
 
     def _check_objective(self) -> None:
         """Raise `ValueError` for two kinds of training that exclude each other."""
-        training, generation = self.training, self.model.generation
+        training = self.training
         kinds = {
-            f"model.generation: {generation}": generation != "autoregressive",
+            "model.generation": self.model.generation != "autoregressive",
             "training.r_drop": training.r_drop > 0,
             "training.guided_attention": training.guided_attention is not None,
             "training.scheduled_sampling": training.scheduled_sampling is not None,
         }
         chosen = [name for name, is_chosen in kinds.items() if is_chosen]
         if len(chosen) > 1:
-            raise ValueError(f"{chosen[0]} and {chosen[1]} exclude each other; leave one out")
+            raise ValueError(f"{chosen[0]}: excludes {chosen[1]}, which is set too; leave one of them out")
 
 
 # --- reading and writing ------------------------------------------------------------------------------------------
