@@ -26,8 +26,10 @@ from transformer_cli.cli import (
     calibrate,
     completion,
     demo,
+    distill,
     evaluate,
     export,
+    inspect,
     plot,
     score,
     train,
@@ -118,7 +120,9 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("score")(score.score)
 app.command("average")(average.average)
 app.command("calibrate")(calibrate.calibrate)
+app.command("distill")(distill.distill)
 app.command("export")(export.export)
+app.command("inspect")(inspect.inspect)
 app.add_typer(plot.app, name="plot")
 
 

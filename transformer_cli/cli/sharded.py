@@ -1,19 +1,18 @@
 """A big file translated in shards: by several processes, on several devices or under torchrun, and joined in order.
 
-`tfm translate --jobs` calls it. What is done is kept in a folder beside the output, so that the same command goes on
-where it was interrupted.
+`tfm translate --jobs` and `tfm distill` call it. What is done is kept in a folder beside the output, so that the same
+command goes on where it was interrupted.
 """
 
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_cli.cli.jobs import run_jobs
-from transformer_cli.cli.output import Write, note, open_results
+from transformer_cli.cli.output import note, open_results
 from transformer_cli.cli.progress import LOG_SECONDS, Progress
 from transformer_cli.cli.settings import Settings
 from transformer_cli.cli.text_input import TextInput
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from transformer_cli.decoding.sharding import Parts, Shard
 
 POLL_SECONDS = 0.2
+Finish = Callable[["Shard", list[str]], list[str]]  # what a shard's rows become before they are kept
+Share = tuple[int, int]  # (i, n): of every n shards the i-th, counted from 0
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Prepare:
     parts: "Parts"
     recipe: str
     quiet: bool
+    finish: "Finish | None" = None
 
     def __call__(self, number: int) -> "Callable[[Shard], int]":
         loaded = self.settings.load(device_of(self.settings.device, number))
@@ -42,6 +44,8 @@ class Prepare:
             """Translate and keep it; how many lines it has."""
             before = loaded.counts
             rows = [row for rows in loaded.rows(shard.lines, first=shard.first) for row in rows]
+            if self.finish is not None:
+                rows = self.finish(shard, rows)
             self.parts.keep(shard.name(self.recipe), rows, loaded.counts - before)
             if not (told or number or self.quiet):
                 told.append(loaded.translator.engine_choice)
@@ -61,33 +65,48 @@ def translate_in_shards(settings: Settings, lines: TextInput, output: Path, jobs
     from transformer_cli.decoding.tally import Tally
 
     parts = Parts(Path(os.path.realpath(output)))
+    recipe, share = settings.fingerprint(), rank_and_size()
     parts.open()
-    try:
-        names = _translate_parts(settings, lines, parts, jobs, quiet=quiet)
-    except BaseException:
-        parts.close()  # with nothing done, no trace is left
-        raise
-    if rank_and_size()[0]:
+    names = translate_parts(settings, lines, parts, jobs, recipe, share, estimate=lines.estimate, quiet=quiet)
+    if share[0]:
         return []
-    _wait(parts, names, quiet)
+    wait_for_parts(parts, names, quiet)
     with open_results(output) as write:
-        counts = _join(parts, names, write)
+        for name in names:
+            for row in parts.rows(name):
+                write(row)
+    notes = Tally(parts.total(names)).notes
     parts.remove()
-    return Tally(counts).notes
+    return notes
 
 
-def _translate_parts(settings: Settings, lines: TextInput, parts: "Parts", jobs: int, *, quiet: bool) -> list[str]:
-    """Translate this process' share of the shards; the names of all parts."""
+def translate_parts(
+    settings: Settings,
+    lines: Iterable[str],
+    parts: "Parts",
+    jobs: int,
+    recipe: str,
+    share: Share,
+    *,
+    estimate: Callable[[], int | None],
+    quiet: bool,
+    references: Iterator[str] | None = None,
+    finish: Finish | None = None,
+) -> list[str]:
+    """Translate a share of the shards, `jobs` at a time, but for those that are there already; the names of all parts.
+
+    recipe: all that decides what is kept of a line. estimate: about how many lines there are. references: of the lines,
+    for `finish`, which is called in the process that translates. Raises as `translate_in_shards` does.
+    """
     from transformer_cli.decoding.sharding import shards
 
-    rank, size = rank_and_size()
-    recipe = settings.fingerprint()
+    rank, size = share
     names: list[str] = []
-    progress = Progress("translated", quiet=quiet or rank > 0, estimate=lambda: _share(lines.estimate(), size))
+    silent = quiet or rank_and_size()[0] > 0
+    progress = Progress("translated", quiet=silent, estimate=lambda: _share(estimate(), size))
 
     def missing() -> "Iterator[Shard]":
-        """This process' share of the shards, but for those that are there already."""
-        for shard in shards(settings.with_demands(lines)):
+        for shard in shards(settings.with_demands(lines), references):
             names.append(shard.name(recipe))
             if shard.number % size == rank and not parts.has(names[-1]):
                 yield shard
@@ -95,17 +114,17 @@ def _translate_parts(settings: Settings, lines: TextInput, parts: "Parts", jobs:
                 progress.kept(len(shard.lines))
                 progress.reached(progress.done + len(shard.lines))
 
-    with progress:
-        for count in run_jobs(Prepare(settings, parts, recipe, quiet or rank > 0), missing(), jobs):
-            progress.reached(progress.done + count)
+    try:
+        with progress:
+            for count in run_jobs(Prepare(settings, parts, recipe, silent, finish), missing(), jobs):
+                progress.reached(progress.done + count)
+    except BaseException:
+        parts.close()  # with nothing done, no trace is left
+        raise
     return names
 
 
-def _share(total: int | None, size: int) -> int | None:
-    return None if total is None else total // size
-
-
-def _wait(parts: "Parts", names: list[str], quiet: bool) -> None:
+def wait_for_parts(parts: "Parts", names: list[str], quiet: bool) -> None:
     """Until the other processes of torchrun have done their shares; where one fails, torchrun ends this one too."""
     told = time.monotonic()
     while waiting := sum(not parts.has(name) for name in names):
@@ -115,10 +134,5 @@ def _wait(parts: "Parts", names: list[str], quiet: bool) -> None:
             note(f"waiting for {waiting:,} of {len(names):,} parts, which other processes translate")
 
 
-def _join(parts: "Parts", names: list[str], write: Write) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for name in names:
-        counts += parts.counts(name)
-        for row in parts.rows(name):
-            write(row)
-    return counts
+def _share(total: int | None, size: int) -> int | None:
+    return None if total is None else total // size

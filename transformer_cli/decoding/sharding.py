@@ -1,7 +1,7 @@
 """A long text in shards: translated anywhere and in any order, kept as they are done, joined in order. No torch.
 
-`tfm translate --jobs` calls it. A shard is named by a hash of its lines and of all that decides their translation, so
-that an interrupted command finds what it did before, and never takes what another one did.
+`tfm translate --jobs` and `tfm distill` call it. A shard is named by a hash of its lines and of all that decides their
+translation, so that an interrupted command finds what it did before, and never takes what another one did.
 """
 
 import contextlib
@@ -10,7 +10,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from transformer_cli.decoding.demands import TextDemands
@@ -21,6 +22,7 @@ SHARD_LINES = 2000
 SHARD_CHARACTERS = 4_000_000  # so that very long lines stay within memory
 Line = tuple[str, TextDemands | None]  # with what its translation must obey; None: nothing of any line's
 NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{32}")  # of a part
+RECIPE = "recipe.json"  # beside the parts where somebody keeps it: what they were made of, and how
 
 
 @dataclass(frozen=True)
@@ -30,26 +32,31 @@ class Shard:
     number: int
     first: int  # lines before it
     lines: list[Line]
+    references: list[str] = field(default_factory=list)  # their known translations, where what is kept depends on them
 
     def name(self, recipe: str) -> str:
         """The name of its part, where `recipe` says all that decides what becomes of a line."""
-        content = json.dumps([recipe, self.number, self.first, *self.lines], default=asdict)
+        content = json.dumps([recipe, self.number, self.first, *self.lines, *self.references], default=asdict)
         digest = hashlib.sha256(content.encode())
         return f"{self.number:06}-{digest.hexdigest()[:32]}"
 
 
-def shards(lines: Iterable[Line]) -> Iterator[Shard]:
-    """The text in shards, none of which needs what comes after it."""
+def shards(lines: Iterable[Line], references: Iterator[str] | None = None) -> Iterator[Shard]:
+    """The text in shards, none of which needs what comes after it; each with its lines' references if there are any."""
     number = first = characters = 0
     gathered: list[Line] = []
+
+    def shard() -> Shard:
+        return Shard(number, first, gathered, [] if references is None else list(islice(references, len(gathered))))
+
     for line in lines:
         gathered.append(line)
         characters += len(line[0])
         if len(gathered) >= SHARD_LINES or characters >= SHARD_CHARACTERS:
-            yield Shard(number, first, gathered)
+            yield shard()
             number, first, characters, gathered = number + 1, first + len(gathered), 0, []
     if gathered:
-        yield Shard(number, first, gathered)
+        yield shard()
 
 
 class Parts:
@@ -59,9 +66,9 @@ class Parts:
         self.folder = output.with_name(output.name + ".parts")
 
     def open(self) -> None:
-        """Make the folder. Raises `UserError` where something else has its name, or it cannot be made."""
+        """Make the folder, and those above. Raises `UserError` where something else has its name, or it cannot be."""
         try:
-            self.folder.mkdir(exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
                 f"{self.folder}: cannot be made, and the parts of the output are kept there: {error.strerror};"
@@ -81,6 +88,10 @@ class Parts:
         with open(self.folder / name, encoding="utf-8", newline="\n") as file:
             return Counter(json.loads(file.readline()))
 
+    def total(self, names: Iterable[str]) -> Counter[str]:
+        """What was counted as all these parts were made."""
+        return sum(map(self.counts, names), Counter())
+
     def rows(self, name: str) -> Iterator[str]:
         """The part's lines."""
         with open(self.folder / name, encoding="utf-8", newline="\n") as file:
@@ -96,6 +107,8 @@ class Parts:
         self.close()
 
     def close(self) -> None:
-        """Delete the folder if nothing is in it."""
+        """Delete the folder if no part is in it, and nothing else but their recipe."""
         with contextlib.suppress(OSError):
+            if not any(NAME.fullmatch(path.name) for path in self.folder.iterdir()):
+                delete(self.folder / RECIPE)
             self.folder.rmdir()
