@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
+from transformer_cli.model.decoder import DecoderOutput
 from transformer_cli.model.generator import Generator
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.losses import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
@@ -28,19 +29,22 @@ class TranslationObjective(nn.Module):
         """The loss summed over the batch's target tokens; padding takes no part."""
         r_drop = self.r_drop if self.training else 0.0
         inputs = batch.source, batch.source_mask, batch.target_input
-        places, target = batch.target_places, _at(batch.target_places, batch.target_output)  # (N,) each
+        places, target = batch.target_places, at_places(batch.target_places, batch.target_output)  # (N,) each
         if r_drop:
             inputs = _twice(inputs[0]), _twice(inputs[1]), _twice(inputs[2])
             places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
             target = target.repeat_interleave(2)
-        output = self.model(*inputs)
+        return self._loss(self.model(*inputs), inputs[0], places, target, r_drop)
+
+    def _loss(self, output: DecoderOutput, source: Tensor, places: Tensor, target: Tensor, r_drop: float = 0.0) -> Loss:
+        """The loss at the places (N,) of the output (B, T, D), where the target ids (N,) are wanted."""
         generator = self.model.generator
         if type(generator) is Generator:  # a plain projection: its logits need never stand in memory at once
-            hidden, projection = _at(places, output.hidden), generator.projection
+            hidden, projection = at_places(places, output.hidden), generator.projection
             return fused_linear_cross_entropy(
                 hidden, projection.weight, projection.bias, target, self.label_smoothing, r_drop
             )
-        log_probabilities = _at(places, generator(output, inputs[0]))  # (N, V)
+        log_probabilities = at_places(places, generator(output, source))  # (N, V)
         return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing, r_drop)
 
 
@@ -55,6 +59,6 @@ def _twice(tensor: Tensor) -> Tensor:
     return torch.cat([tensor, tensor])
 
 
-def _at(places: Tensor, values: Tensor) -> Tensor:
+def at_places(places: Tensor, values: Tensor) -> Tensor:
     """Of values (B, T, …) those at the places (N,) of the flattened (B · T). → (N, …)"""
     return values.flatten(0, 1).index_select(0, places)
