@@ -41,6 +41,7 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "export.md",
     "protected-text.md",
     "run-folder.md",
+    "seeing-inside.md",
     "translating.md",
 }
 STAND_INS = {  # what `tfm`, and what changes more than its own folder, is in these tests

@@ -14,7 +14,19 @@ import transformer_cli.config
 from transformer_cli.cli.app import app, main
 from transformer_cli.errors import UserError
 
-COMMANDS = ["demo", "build-vocab", "train", "translate", "evaluate", "score", "average", "calibrate", "export"]
+COMMANDS = [
+    "demo",
+    "build-vocab",
+    "train",
+    "translate",
+    "evaluate",
+    "score",
+    "average",
+    "calibrate",
+    "distill",
+    "export",
+    "inspect",
+]
 HEAVY = ["torch", "numpy", "pydantic", "rich", "sacrebleu", "spacy", "sentencepiece", "pyarrow", "tqdm", "yaml"]
 
 

@@ -53,6 +53,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("score",): [trial.run, *texts],
         ("average",): [trial.run, "--out", folder / "average"],
         ("calibrate",): [trial.run, *texts],
+        ("inspect",): [trial.run],
         ("plot", "attention"): [trial.run, "ein hund", "-o", folder / "a.png"],
         ("plot", "positions"): ["-o", folder / "a.png"],
         ("plot", "mask"): [trial.run, "ein hund", "-o", folder / "a.png"],
