@@ -148,11 +148,11 @@ def stream(encoder: Encoder, states: Tensor) -> list[float]:
 
 
 def test_the_residual_stream_grows_in_pre_norm_only() -> None:
-    """Each sub-layer adds about as much variance: after L layers it is 1 + c L, for some c."""
+    """Each sub-layer adds to it, and nothing takes away."""
     states = torch.randn(4, 10, 64)
     assert stream(fresh_encoder("post", 24), states) == pytest.approx([1.0] * 24, abs=1e-3)
     pre = stream(fresh_encoder("pre", 24), states)
-    assert (pre[23] ** 2 - 1) / (pre[5] ** 2 - 1) == pytest.approx(24 / 6, rel=0.35)
+    assert 1.1 < pre[0] < pre[5] / 1.5 < pre[23] / 2
 
 
 def last_gradient(norm: str, layers: int) -> float:
@@ -161,7 +161,7 @@ def last_gradient(norm: str, layers: int) -> float:
     memory, _ = encoder(torch.randn(4, 10, 64), torch.ones(4, 1, 1, 10, dtype=torch.bool))
     weight = encoder.layers[-1].get_parameter("feed_forward.outer.weight")
     (gradient,) = torch.autograd.grad((memory * torch.randn_like(memory)).sum(), [weight])
-    return gradient.norm().item()
+    return float(gradient.norm())
 
 
 def test_the_last_layers_gradient_falls_with_depth_in_pre_norm_only() -> None:
@@ -254,7 +254,7 @@ def test_a_bias_of_the_queries_counts(attention: MultiHeadAttention) -> None:
 def softmax_slope(weights: Tensor) -> float:
     """The mean norm of the softmax's derivative, diag(p) - p pᵀ; weights (…, S)"""
     derivative = torch.diag_embed(weights) - weights[..., :, None] * weights[..., None, :]
-    return derivative.norm(dim=(-2, -1)).mean().item()
+    return float(derivative.norm(dim=(-2, -1)).mean())
 
 
 @pytest.mark.parametrize("d_k", [16, 256, 4096])
@@ -330,9 +330,11 @@ def test_independent_positions_mix_two_translations_and_a_chain_does_not() -> No
 
 def test_the_likeliest_word_of_each_place_may_make_what_nobody_says() -> None:
     joint = torch.tensor([[0.4, 0.0], [0.0, 0.35], [0.0, 0.25]])  # thank you, many thanks, big thanks
-    assert (joint.sum(dim=1).argmax(), joint.sum(dim=0).argmax()) == (0, 1)  # thank thanks
-    assert joint[0, 1] == 0
-    assert joint[joint.sum(dim=1).argmax()].argmax() == 0  # one after the other: thank you
+    first, second = joint.sum(dim=1), joint.sum(dim=0)
+    assert first.argmax() == 0
+    assert second.argmax() == 1
+    assert joint[0, 1] == 0  # thank thanks
+    assert joint[0].argmax() == 0  # one after the other: thank you
 
 
 def train_on_both(blind: bool) -> Callable[[Sequence[int]], float]:
@@ -353,7 +355,7 @@ def train_on_both(blind: bool) -> Callable[[Sequence[int]], float]:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(50):
         optimizer.zero_grad()
-        objective(batch).minimised.backward()  # type: ignore[no-untyped-call]
+        objective(batch).minimised.backward()
         optimizer.step()
 
     @torch.inference_mode()
