@@ -59,6 +59,8 @@ class Config(Section):
         `vocabulary.tokenizer: sentencepiece`. `model.tie_embeddings: all` needs `vocabulary.shared: true`.
         `training.r_drop`, `guided_attention`, `scheduled_sampling` and a `model.generation` other than
         `autoregressive` exclude each other.
+        `training.guided_attention` names a layer and heads that the decoder has; its `alignments` are of tokens as
+        they were encoded once, so that they exclude `training.subword_sampling`.
         `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings."""
         if awaits_preset(info):
             return self
@@ -84,6 +86,7 @@ class Config(Section):
                 "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
             )
         self._check_objective()
+        self._check_guide()
         tied = self.model.tie_embeddings != "none" and not self.model.generator_bias
         if {"embeddings", "encoder", "decoder"} <= set(self.training.freeze) and (
             tied or "generator" in self.training.freeze
@@ -103,6 +106,27 @@ class Config(Section):
         chosen = [name for name, is_chosen in kinds.items() if is_chosen]
         if len(chosen) > 1:
             raise ValueError(f"{chosen[0]}: excludes {chosen[1]}, which is set too; leave one of them out")
+
+    def _check_guide(self) -> None:
+        """Raise `ValueError` where what guides attention does not fit the model or the data."""
+        guide, layers, heads = self.training.guided_attention, self.model.decoder_layers, self.model.heads
+        if guide is None:
+            return
+        if not -layers <= guide.layer < layers:
+            raise ValueError(
+                f"training.guided_attention.layer: {guide.layer}, but the decoder has {layers} layers; count them from "
+                "0, or from -1 downwards beginning with the last"
+            )
+        if max(guide.heads or (0,)) >= heads:
+            raise ValueError(
+                f"training.guided_attention.heads: there is no head {max(guide.heads or (0,))}, a layer has {heads}; "
+                "count them from 0"
+            )
+        if guide.alignments is not None and self.training.subword_sampling:
+            raise ValueError(
+                "training.guided_attention with alignments and training.subword_sampling exclude each other: "
+                "alignments are of tokens that stay; leave one out"
+            )
 
 
 # --- reading and writing ------------------------------------------------------------------------------------------

@@ -20,6 +20,11 @@ class GuidedAttention(Section):
     heads: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # which heads; null: all (diagonal), 0 (alignments)
     max_steps: Positive | None = None  # steps after which it ends; null: it stays
 
+    @property
+    def supervised_heads(self) -> tuple[int, ...] | None:
+        """The heads that learn alignments, so that these can be read from them; None with a diagonal prior."""
+        return (self.heads or (0,)) if self.prior == "alignments" else None
+
     @model_validator(mode="after")
     def _file_fits(self) -> "GuidedAttention":
         """`prior: alignments` needs the file `alignments`; `diagonal` has none. `heads` names heads, each once."""

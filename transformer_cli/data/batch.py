@@ -24,6 +24,8 @@ class Batch:
     target_input: Tensor  # (B, T) int64: <s> y
     target_output: Tensor  # (B, T) int64: y </s>
     target_places: Tensor  # (N,) int64: where target_output, flattened, holds a token; found here, where nobody waits
+    # (L, 3) int64: row, place in target_output, place in source of tokens that belong together; None: nobody asks
+    links: Tensor | None = None
 
     @property
     def target_tokens(self) -> int:
@@ -31,10 +33,13 @@ class Batch:
         return len(self.target_places)
 
     @classmethod
-    def from_ids(cls, pairs: Sequence[tuple[Ids, Ids]], pad_to: int = 1) -> "Batch":
+    def from_ids(
+        cls, pairs: Sequence[tuple[Ids, Ids]], pad_to: int = 1, links: Sequence[Array] | None = None
+    ) -> "Batch":
         """Pad pairs of (source ids, target ids), both without specials, and add the specials.
 
-        S and T are the longest lengths, rounded up to multiples of `pad_to`.
+        S and T are the longest lengths, rounded up to multiples of `pad_to`. `links`: of each pair the linked places in
+        target and source, (links, 2).
         """
         sources = [np.asarray(source, dtype=np.int64) for source, _ in pairs]
         targets = [np.asarray(target, dtype=np.int64) for _, target in pairs]
@@ -42,16 +47,18 @@ class Batch:
             torch.from_numpy(_pad(sources, pad_to, last=EOS)),
             torch.from_numpy(_pad(targets, pad_to, first=BOS)),
             torch.from_numpy(_pad(targets, pad_to, last=EOS)),
+            links=None if links is None else torch.from_numpy(_with_rows(links)),
         )
 
     @classmethod
-    def _of(cls, source: Tensor, target_input: Tensor, target_output: Tensor) -> "Batch":
+    def _of(cls, source: Tensor, target_input: Tensor, target_output: Tensor, *, links: Tensor | None) -> "Batch":
         return cls(
             source=source,
             source_mask=(source != PAD)[:, None, None, :],
             target_input=target_input,
             target_output=target_output,
             target_places=(target_output.flatten() != PAD).nonzero().squeeze(1),
+            links=links,
         )
 
     def halves(self) -> tuple["Batch", "Batch"]:
@@ -59,7 +66,9 @@ class Batch:
         middle = len(self.source) // 2
         assert middle, "a single sentence cannot be halved"
         parts = (self.source, self.target_input, self.target_output)
-        return Batch._of(*(part[:middle] for part in parts)), Batch._of(*(part[middle:] for part in parts))
+        first, second = (None, None) if self.links is None else _halve_links(self.links, middle)
+        before, after = [part[:middle] for part in parts], [part[middle:] for part in parts]
+        return Batch._of(*before, links=first), Batch._of(*after, links=second)
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
         """The same batch on another device; from pinned memory the copy runs beside the computation."""
@@ -72,14 +81,32 @@ class Batch:
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel between processes as bytes through a pipe: torch would open a shared file and a socket for each
         tensor, which takes far longer than copying what little a batch holds."""
-        return _from_arrays, tuple(getattr(self, field.name).numpy() for field in fields(self))
+        return _from_arrays, tuple(self._each(Tensor.numpy))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(*(change(getattr(self, field.name)) for field in fields(self)))
+        return Batch(*self._each(change))
+
+    def _each(self, change: Callable[[Tensor], Any]) -> list[Any]:
+        """What becomes of each field; None stays None."""
+        tensors = [getattr(self, field.name) for field in fields(self)]
+        return [None if tensor is None else change(tensor) for tensor in tensors]
 
 
-def _from_arrays(*arrays: Array) -> Batch:
-    return Batch(*map(torch.from_numpy, arrays))
+def _from_arrays(*arrays: Any) -> Batch:
+    tensors: list[Any] = [None if array is None else torch.from_numpy(array) for array in arrays]
+    return Batch(*tensors)
+
+
+def _with_rows(links: Sequence[Array]) -> Array:
+    """Links of each pair (links, 2) as one array (L, 3), each after the row of its pair."""
+    rows = np.repeat(np.arange(len(links)), [len(of_pair) for of_pair in links])
+    return np.column_stack([rows, np.concatenate(links)]).astype(np.int64)
+
+
+def _halve_links(links: Tensor, middle: int) -> tuple[Tensor, Tensor]:
+    """The links of the rows before the middle, and those from it on, whose rows are counted from there."""
+    is_first = links[:, 0] < middle
+    return links[is_first], links[~is_first] - links.new_tensor([middle, 0, 0])
 
 
 def _pad(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from tqdm import tqdm
 
+from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoding import EncodedChunk, Pair, PairEncoder, encode_in_order
 from transformer_cli.errors import UserError
@@ -56,6 +57,8 @@ class EncodedCorpus:
         self.has_texts = "source_text" in reader.schema.names
         self._starts: list[int] = []  # the number of each record batch's first pair
         self._chunks: list[tuple[_Side, _Side]] = []
+        self.has_links = "links" in reader.schema.names
+        self._links: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []  # offsets and places of each chunk
         pairs = 0
         metadata: Any = None
         for number in range(reader.num_record_batches):
@@ -63,6 +66,8 @@ class EncodedCorpus:
             if rows.num_rows:
                 self._starts.append(pairs)
                 self._chunks.append((_side(rows, "source"), _side(rows, "target")))
+                if self.has_links:
+                    self._links.append(_link_views(rows))
             pairs += rows.num_rows
         if metadata is None or not all(name in metadata for name in _COUNTS):
             raise ValueError(f"{self.path} ends without its counts")
@@ -100,6 +105,18 @@ class EncodedCorpus:
         source, target = (_text(side, row) for side in chunk)
         return source, target
 
+    def links(self, pair: int) -> npt.NDArray[np.int32]:
+        """The links of a pair's tokens, (links, 2): place in the target, place in the source. Of an `AlignedCorpus`."""
+        assert self.has_links, "encoded without links"
+        number, row = self._place(pair)
+        offsets, places = self._links[number]
+        return places[offsets[row] : offsets[row + 1]].reshape(-1, 2)
+
+    @cached_property
+    def linked_pairs(self) -> int:
+        """How many pairs have any links."""
+        return sum(int(np.count_nonzero(np.diff(offsets))) for offsets, _ in self._links)
+
     @cached_property
     def source_lengths(self) -> npt.NDArray[np.int32]:
         """(N,) tokens of each source, `</s>` not counted."""
@@ -115,14 +132,19 @@ class EncodedCorpus:
         return np.concatenate([np.zeros(0, dtype=np.int32), *lengths])
 
     def _find(self, pair: int) -> tuple[tuple[_Side, _Side], int]:
+        number, row = self._place(pair)
+        return self._chunks[number], row
+
+    def _place(self, pair: int) -> tuple[int, int]:
+        """The number of the pair's chunk, and its row there."""
         if not 0 <= pair < self._pairs:
             raise IndexError(f"pair {pair} of {self._pairs}")
         number = bisect_right(self._starts, pair) - 1
-        return self._chunks[number], pair - self._starts[number]
+        return number, pair - self._starts[number]
 
 
 def encode_corpus(
-    corpus: Corpus,
+    corpus: Corpus | AlignedCorpus,
     codecs: Codecs,
     *,
     max_length: int,
@@ -133,9 +155,10 @@ def encode_corpus(
 ) -> EncodedCorpus:
     """Encode a corpus, or take it from the cache where the same text was encoded in the same way before.
 
-    Pairs with a side of white space alone, or of more than `max_length` tokens, are left out and counted. `keep_text`
-    stores the text beside the ids. `workers` processes share the work where there is enough of it. `cache_folder`
-    defaults to `$TFM_CACHE`, else `$XDG_CACHE_HOME/tfm`, else `~/.cache/tfm`. `progress` shows a bar, on a terminal.
+    Pairs with a side of white space alone, or of more than `max_length` tokens, are left out and counted; of an
+    `AlignedCorpus` the links of the others are kept. `keep_text` stores the text beside the ids. `workers` processes
+    share the work where there is enough of it. `cache_folder` defaults to `$TFM_CACHE`, else `$XDG_CACHE_HOME/tfm`,
+    else `~/.cache/tfm`. `progress` shows a bar, on a terminal.
     Raises `UserError` where the corpus is at fault, or no pair is left.
     """
     content_hash = corpus.content_hash()
@@ -144,7 +167,7 @@ def encode_corpus(
     encoded = _open_cached(path)
     if encoded is None:
         _remove_abandoned(folder)
-        encoder = PairEncoder(codecs, max_length, keep_text)
+        encoder = PairEncoder(codecs, max_length, keep_text, aligned=isinstance(corpus, AlignedCorpus))
         chunks = encode_in_order(encoder, _watched(corpus, content_hash, progress), workers)
         try:
             _publish(path, chunks, encoder.schema)
@@ -209,11 +232,12 @@ def _remove_abandoned(folder: Path) -> None:
                 path.unlink()
 
 
-def _watched(corpus: Corpus, content_hash: str, progress: bool) -> Iterator[Pair]:
+def _watched(corpus: Corpus | AlignedCorpus, content_hash: str, progress: bool) -> Iterator[Pair]:
     """The pairs of a corpus, under a progress bar; refuses a corpus that changes meanwhile, since the cache would then
     hold one text under another's name."""
     label = f"encoding {corpus.describe()}"
-    yield from tqdm(corpus.pairs(), desc=label, unit=" pairs", unit_scale=True, disable=None if progress else True)
+    pairs: Iterable[Pair] = corpus.pairs()
+    yield from tqdm(pairs, desc=label, unit=" pairs", unit_scale=True, disable=None if progress else True)
     if corpus.content_hash() != content_hash:
         raise UserError(f"{corpus.describe()}: changed while it was read; run the command again")
 
@@ -267,6 +291,12 @@ def _side(rows: pa.RecordBatch, side: str) -> _Side:
         text_offsets=_view(text_offsets, np.int32),
         text=_view(text, np.uint8),
     )
+
+
+def _link_views(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Offsets (rows + 1,) and places of the links of one record batch: views into the mapped file."""
+    _, offsets, _, places = rows.column("links").buffers()
+    return _view(offsets, np.int32)[: rows.num_rows + 1], _view(places, np.int32)
 
 
 def _view(buffer: pa.Buffer | None, kind: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -86,7 +86,8 @@ def read_batch(
     the one the plan knows.
     """
     if sampling is None:
-        return Batch.from_ids([corpus.ids(pair) for pair in pairs.tolist()], pad_to)
+        links = [corpus.links(pair) for pair in pairs.tolist()] if corpus.has_links else None
+        return Batch.from_ids([corpus.ids(pair) for pair in pairs.tolist()], pad_to, links)
     limits = drawing_limits(corpus, pairs, sampling)
     return Batch.from_ids([_sample(corpus, pair, sampling, epoch, limits) for pair in pairs.tolist()], pad_to)
 
@@ -138,6 +139,7 @@ def load_updates(
     go of it) to end the workers.
     """
     assert sampling is None or corpus.has_texts, "sampling needs a corpus encoded with keep_text"
+    assert sampling is None or not corpus.has_links, "links are of the tokens as they were encoded"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: as it was asked for
         loader: DataLoader[UpdateBatches] = DataLoader(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from transformer_cli.errors import UserError
 from transformer_cli.text.lines import read_lines
+from transformer_cli.text.token_words import token_words
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
-    from transformer_cli.text.codec import Codec
 
 Links = set[tuple[int, int]]  # source word, target word
 
@@ -91,12 +91,3 @@ def model_links(
         target_words = token_words(codecs.target, pair.target)
         found.append({(source_words[place], word) for word, place in zip(target_words, row, strict=True)})
     return found
-
-
-def token_words(codec: "Codec", text: str) -> list[int]:
-    """For each token of a text (words apart by one space), which word it belongs to; a separator to that after it."""
-    words: list[int] = []
-    for number, word in enumerate(text.split()):
-        tokens = len(codec.encode(word))
-        words += [number] * (tokens + (number > 0 and codec.tokeniser.separator is not None))
-    return words

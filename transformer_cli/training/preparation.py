@@ -6,16 +6,19 @@ from pathlib import Path
 
 from transformer_cli.checkpoint import load_codecs
 from transformer_cli.config import Config
+from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import plan_corpus
 from transformer_cli.model.build import count_parameters
+from transformer_cli.model.pointer import PointerGenerator
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.publishing import verify
 from transformer_cli.run_folder import RunFolder
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs, vocabulary_files
+from transformer_cli.text.copying import CopiedSource
 from transformer_cli.training.fine_tuning import load_start_codecs
 from transformer_cli.training.schedules import learning_rate
 
@@ -62,8 +65,10 @@ def prepare_material(config: Config, codecs: Codecs, notes: list[str], progress:
     languages = config.data.source_language, config.data.target_language
     train, valid = (open_corpus(source, *languages) for source in (config.data.train, config.data.valid))
     training = config.training
+    guide = training.guided_attention
+    aligned = None if guide is None or guide.alignments is None else AlignedCorpus(train, guide.alignments)
 
-    def encode(corpus: Corpus, keep_text: bool) -> EncodedCorpus:
+    def encode(corpus: Corpus | AlignedCorpus, keep_text: bool) -> EncodedCorpus:
         return encode_corpus(
             corpus,
             codecs,
@@ -74,18 +79,29 @@ def prepare_material(config: Config, codecs: Codecs, notes: list[str], progress:
         )
 
     encoded_valid = encode(valid, keep_text=True)
-    encoded_train = encode(train, keep_text=bool(training.subword_sampling))
+    encoded_train = encode(aligned or train, keep_text=bool(training.subword_sampling))
     plan = plan_corpus(
         encoded_train, batch_tokens=training.batch_tokens, seed=training.seed, epoch=0, pad_to=training.pad_to
     )
     updates = -(-len(plan) // (training.accumulation * ranks))
-    return Material(codecs, encoded_train, encoded_valid, plan, updates, [*train.notes, *valid.notes, *notes])
+    return Material(
+        codecs, encoded_train, encoded_valid, plan, updates, [*(aligned or train).notes, *valid.notes, *notes]
+    )
+
+
+def teach_vocabularies(model: Transformer, codecs: Codecs) -> None:
+    """Tell a generator that copies which target token each source token is; the plain one need not know."""
+    if isinstance(model.generator, PointerGenerator):
+        assert isinstance(codecs.source, CopiedSource)
+        model.generator.learn_vocabularies(codecs.source.target_ids())
 
 
 def describe_training(config: Config, material: Material, model: Transformer) -> Iterator[str]:
     """A few lines on what will be done: data, vocabulary, model, batches, training."""
     shape, training, words = config.model, config.training, config.vocabulary
     yield f"data         {_count_pairs(material.train)}"
+    if material.train.has_links:
+        yield f"alignments   of {material.train.linked_pairs:,} pairs"
     yield f"validation   {_count_pairs(material.valid)}"
     kind = f"{words.algorithm} subwords" if words.tokenizer == "sentencepiece" else f"{words.tokenizer} tokens"
     source, target = len(material.codecs.source.vocabulary), len(material.codecs.target.vocabulary)

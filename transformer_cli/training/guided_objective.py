@@ -1,0 +1,85 @@
+"""Guided attention: beside the translation's loss, one on the decoder's attention to the source.
+
+`objective.build_objective` chooses it where the config has `training.guided_attention`.
+"""
+
+import torch
+from torch import Tensor
+
+from transformer_cli.config import GuidedAttention
+from transformer_cli.data.batch import Batch
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.text.vocabulary import PAD
+from transformer_cli.training.losses import Loss
+from transformer_cli.training.objective import TranslationObjective, at_places
+
+LEAST_WEIGHT = 1e-20  # of attention in a logarithm: far below what a softmax gives, and its inverse is still finite
+
+
+class GuidedObjective(TranslationObjective):
+    """Teacher forcing with guided attention, in training only; afterwards, and in validation, it is the plain one."""
+
+    def __init__(self, model: Transformer, label_smoothing: float, guide: GuidedAttention) -> None:
+        super().__init__(model, label_smoothing)
+        self.guide = guide
+
+    def forward(self, batch: Batch) -> Loss:
+        """The losses summed over the batch's target tokens; `regularised` has the guide's share, times its weight."""
+        guide = self.guide
+        if not self.training or (guide.max_steps is not None and self.updates >= guide.max_steps):
+            return super().forward(batch)
+        memory = self.model.encode(batch.source, batch.source_mask)
+        output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
+        target = at_places(batch.target_places, batch.target_output)  # (N,)
+        plain = self._loss(output, batch.source, batch.target_places, target)
+        attention = output.cross_attention[guide.layer]  # (B, H, T, S)
+        heads = guide.supervised_heads or guide.heads
+        if heads is not None:
+            attention = attention[:, list(heads)]
+        aside = (
+            diagonal_loss(attention, batch, guide.width) if guide.prior == "diagonal" else _by_links(attention, batch)
+        )
+        return Loss(plain.smoothed.detach(), plain.likelihood, plain.smoothed + guide.weight * aside)
+
+
+def diagonal_loss(attention: Tensor, batch: Batch, width: float) -> Tensor:
+    """Σ over target tokens of Σ_s A[t, s] · W[t, s], the mean over heads; attention (B, H, T, S) → ().
+
+    W[t, s] = 1 - exp(-(s / S - t / T)² / 2g²) with g the width (Tachibana et al. 2017, "Efficiently Trainable
+    Text-to-Speech System Based on Deep Convolutional Networks with Guided Attention", eq. 6-7); S and T are each
+    sentence's own lengths, `</s>` included. The paper takes the mean over all T · S cells.
+    """
+    wide = torch.promote_types(attention.dtype, torch.float32)
+    along_source = _places_along(batch.source, wide)  # (B, S)
+    along_target = _places_along(batch.target_output, wide)  # (B, T)
+    apart = along_source[:, None, :] - along_target[:, :, None]  # (B, T, S)
+    penalty = 1 - torch.exp(-(apart**2) / (2 * width**2))
+    loss = (attention.to(wide).mean(dim=1) * penalty).sum(dim=2, keepdim=True)  # (B, T, 1): padding has no attention
+    return at_places(batch.target_places, loss).sum()
+
+
+def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
+    """-Σ over linked target tokens of Σ_s G[t, s] · log A[t, s], the mean over heads; attention (B, H, T, S) → ().
+
+    Links (L, 3) are of tokens: the row of the pair, the place in its target, the place in its source. G is 1 over the
+    links of the target token, so it is a distribution; tokens without links take no part (Garg et al. 2019, "Jointly
+    Learning to Align and Translate with Transformer Models", eq. 5).
+    """
+    batch, _, length, _ = attention.shape
+    row, target, source = links.unbind(1)  # (L,) each
+    chosen = attention[row, :, target, source]  # (L, H)
+    log_weights = chosen.to(torch.promote_types(chosen.dtype, torch.float32)).clamp_min(LEAST_WEIGHT).log().mean(dim=1)
+    token = row * length + target
+    counts = log_weights.new_zeros(batch * length).index_add_(0, token, torch.ones_like(log_weights))
+    return -(log_weights / counts[token]).sum()
+
+
+def _by_links(attention: Tensor, batch: Batch) -> Tensor:
+    assert batch.links is not None, "the corpus was encoded without alignments"
+    return alignment_loss(attention, batch.links)
+
+
+def _places_along(ids: Tensor, kind: torch.dtype) -> Tensor:
+    """How far along its sentence each token is, from 0 to below 1; ids (B, L) with padding → (B, L)."""
+    lengths = (ids != PAD).sum(dim=1, keepdim=True)  # (B, 1)
+    return torch.arange(ids.size(1), device=ids.device).to(kind) / lengths.to(kind)
