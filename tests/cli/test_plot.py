@@ -13,7 +13,8 @@ import pytest
 
 from transformer_cli import plots
 from transformer_cli.cli.app import main
-from transformer_cli.cli.plot import app, parse_numbers
+from transformer_cli.cli.arguments import parse_numbers
+from transformer_cli.cli.plot import app
 from transformer_cli.errors import UserError
 
 COMMANDS = ["attention", "positions", "mask", "schedule", "training"]

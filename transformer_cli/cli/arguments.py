@@ -113,6 +113,20 @@ def check_apart(owner: str, given: object, **options: object) -> None:
             raise UserError(f"{flag(name)} and {owner} exclude each other: leave one out")
 
 
+def parse_numbers(text: str | None, option: str) -> list[int] | None:
+    """`1,3-5` as 1, 3, 4, 5; raises `UserError` for anything else."""
+    if text is None:
+        return None
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        ends = [first, last if dash else first]
+        if not all(end.isascii() and end.isdigit() and len(end) < 5 for end in ends) or int(ends[0]) > int(ends[1]):
+            raise UserError(f"{option} {text[:40]!r}: give numbers from 1 on, such as 2 or 1,3 or 1-3")
+        numbers += range(int(ends[0]), int(ends[1]) + 1)
+    return list(dict.fromkeys(numbers))
+
+
 def flag(parameter: str) -> str:
     """The option of a parameter."""
     return f"--{parameter.rstrip('_').replace('_', '-')}"

@@ -1,29 +1,21 @@
 """`tfm plot`: pictures of attention, positions, masks, learning-rate schedules and training, as PNG or SVG files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import Device, Model, Overrides, Quiet
-from transformer_cli.cli.output import check_output, note
-from transformer_cli.errors import UserError, one_of
+from transformer_cli.cli import plot_attention
+from transformer_cli.cli.arguments import Model, Overrides, Quiet
+from transformer_cli.cli.pictures import Output, finish, output_path, report
+from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from transformer_cli.config import Config
     from transformer_cli.text.codec import Codec
 
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="The picture, .png or .svg.  [default: here, named after what it shows]"
-    ),
-]
-KINDS = ["encoder", "decoder", "cross"]
 SENTENCES = 3  # of a mask picture
 
 app = typer.Typer(rich_markup_mode=None)
@@ -53,61 +45,7 @@ def plot(
         print(context.get_help())
 
 
-@app.command("attention")
-def attention(
-    model: Model,
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence to translate.")],
-    target: Annotated[
-        str | None, typer.Option("--target", metavar="TEXT", help="Show this translation, not the model's own.")
-    ] = None,
-    kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="encoder, decoder (self-attention) or cross.")
-    ] = "cross",
-    layers: Annotated[
-        str | None,
-        typer.Option("--layers", metavar="NUMBERS", help="Such as 1,3 or 2-4, counted from 1.  [default: all]"),
-    ] = None,
-    heads: Annotated[
-        str | None,
-        typer.Option("--heads", metavar="NUMBERS", help="Such as 1,3 or 2-4, counted from 1.  [default: all]"),
-    ] = None,
-    mean: Annotated[bool, typer.Option("--mean", help="One map a layer: the mean of the heads.")] = False,
-    output_file: Output = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
-) -> None:
-    """Draw which tokens a model attends to while it translates.
-
-    A heat map for each layer and head. A row is the token that is predicted (encoder: that is encoded), a column one
-    that it attends to; the weights of a row sum to one.
-
-    \b
-    tfm plot attention checkpoints/my "Ein Hund schläft."
-    tfm plot attention checkpoints/my "Ein Hund schläft." --kind encoder \\
-        --layers 1-2 --heads 1,4 -o encoder.svg
-    tfm plot attention checkpoints/my "Ein Hund schläft." --mean
-    """
-    chosen_layers, chosen_heads = parse_numbers(layers, "--layers"), parse_numbers(heads, "--heads")
-    if kind not in KINDS:
-        raise UserError(f"--kind {kind[:40]!r}: unknown; give {one_of(KINDS)}")
-    path = output_path(output_file, f"attention-{kind}.png")
-    from transformer_cli.run_folder import find_model
-
-    find_model(model)  # before the seconds that loading torch takes
-    from transformer_cli import plots
-
-    notes = plots.plot_attention(
-        model,
-        sentence,
-        path,
-        target=target,
-        kind=kind,
-        layers=chosen_layers,
-        heads=chosen_heads,
-        mean=mean,
-        device=device,
-    )
-    _report(path, notes, quiet)
+app.command("attention")(plot_attention.attention)
 
 
 @app.command("positions")
@@ -132,7 +70,7 @@ def positions(
     path = output_path(output_file, "positions.png")
     from transformer_cli import plots
 
-    _finish(plots.positions_figure(d_model, length), path, quiet)
+    finish(plots.positions_figure(d_model, length), path, quiet)
 
 
 @app.command("mask")
@@ -191,7 +129,7 @@ def mask(
             raise UserError("SENTENCE: one has no tokens; give sentences with words in them")
     else:
         chosen = _first_sentences(config, codec, side, input_file, count or SENTENCES)
-    _finish(plots.mask_figure(chosen, codec, side), path, quiet)
+    finish(plots.mask_figure(chosen, codec, side), path, quiet)
 
 
 @app.command("schedule")
@@ -223,7 +161,7 @@ def schedule(
     from transformer_cli import plots
 
     names = plots.distinct_names(configs)
-    _finish(plots.schedule_figure(list(zip(names, settings, strict=True)), steps), path, quiet)
+    finish(plots.schedule_figure(list(zip(names, settings, strict=True)), steps), path, quiet)
 
 
 @app.command("training")
@@ -241,31 +179,7 @@ def training(
     path = output_path(output_file, "training.png")
     from transformer_cli import plots
 
-    _report(path, plots.plot_training(runs, path), quiet)
-
-
-def output_path(given: Path | None, default: str) -> Path:
-    """Where the picture goes; raises `UserError` where it cannot, or where matplotlib is not installed."""
-    from transformer_cli import plots
-
-    path = given if given is not None else Path(default)
-    plots.check_picture(path)
-    check_output(path)
-    return path
-
-
-def parse_numbers(text: str | None, option: str) -> list[int] | None:
-    """`1,3-5` as 1, 3, 4, 5; raises `UserError` for anything else."""
-    if text is None:
-        return None
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = (word.strip() for word in part.partition("-"))
-        ends = [first, last if dash else first]
-        if not all(end.isascii() and end.isdigit() and len(end) < 5 for end in ends) or int(ends[0]) > int(ends[1]):
-            raise UserError(f"{option} {text[:40]!r}: give numbers from 1 on, such as 2 or 1,3 or 1-3")
-        numbers += range(int(ends[0]), int(ends[1]) + 1)
-    return list(dict.fromkeys(numbers))
+    report(path, plots.plot_training(runs, path), quiet)
 
 
 def _first_sentences(config: "Config", codec: "Codec", side: str, path: Path | None, count: int) -> list[list[int]]:
@@ -291,15 +205,3 @@ def _encode(codec: "Codec", sentences: Iterable[str], where: str, count: int) ->
     if not chosen:
         raise UserError(f"{where}: has no sentence to show; give one with words in it")
     return chosen
-
-
-def _finish(figure: "Figure", path: Path, quiet: bool) -> None:
-    from transformer_cli import plots
-
-    _report(path, plots.save(figure, path), quiet)
-
-
-def _report(path: Path, notes: Sequence[str], quiet: bool) -> None:
-    print(path)
-    for text in [] if quiet else notes:
-        note(f"note: {text}")

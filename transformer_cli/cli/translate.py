@@ -19,12 +19,12 @@ from transformer_cli.cli.arguments import (
     check_apart,
     check_needs,
     check_search,
+    parse_numbers,
     search_changes,
 )
 from transformer_cli.cli.constraints import check_demands
 from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.output import check_output, is_file, note, open_results
-from transformer_cli.cli.plot import parse_numbers
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.search_arguments import (
     AlignmentHeads,

@@ -102,7 +102,7 @@ class _Counter(TorchDispatchMode):
     """Counts the multiply-adds of every product of matrices, for the innermost module that is running."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counted = {name: 0 for name, _ in model.named_modules()}
         self._names = {module: name for name, module in model.named_modules()}
         self._running = [""]  # what no module does by itself is the model's own
@@ -112,7 +112,7 @@ class _Counter(TorchDispatchMode):
         for module in self._names:
             self._hooks.append(module.register_forward_pre_hook(self._begin))
             self._hooks.append(module.register_forward_hook(self._end))
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
