@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from transformer_cli.config import Config
     from transformer_cli.data.corpora import Corpus
     from transformer_cli.decoding.distilling import TrainingSet
+    from transformer_cli.decoding.sharding import Parts
 
 
 def distill(
@@ -194,13 +195,12 @@ def _distill(
     from transformer_cli.decoding.tally import Tally
 
     recipe = recipe_of(settings, corpus, training_set, best_of=best_of, original=original)
+    parts = Parts(Path(os.path.realpath(training_set.folder)))
     if training_set.is_finished(recipe):
-        if not quiet:
-            note(f"{training_set.folder}: is finished; nothing is left to do")
-        print(training_set.setting)
+        if not rank_and_size()[0]:
+            _tell_finished(training_set, parts, quiet)
         return
     total = sum(1 for _ in corpus.pairs())  # a fault in it shows before the long part
-    parts = Parts(Path(os.path.realpath(training_set.folder)))
     begin(parts, recipe)
     first, second = tee(corpus.pairs())
     names = translate_parts(
@@ -286,6 +286,14 @@ def check_folder(folder: Path) -> None:
         above = above.parent
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: cannot be made in {above}: no permission; name another --out")
+
+
+def _tell_finished(training_set: "TrainingSet", parts: "Parts", quiet: bool) -> None:
+    if parts.folder.is_dir():
+        parts.remove()  # a kill came before that
+    if not quiet:
+        note(f"{training_set.folder}: is finished; nothing is left to do")
+    print(training_set.setting)
 
 
 def _tell_missing(folder: Path, missing: int, parts: int, quiet: bool) -> None:

@@ -74,12 +74,16 @@ def check_recipe(folder: Path, recipe: Recipe) -> None:
     if not isinstance(before, dict):
         raise UserError(f"{folder / RECIPE}: is damaged; delete {folder}, or name another --out")
     now = json.loads(json.dumps(recipe))
-    for name in [*now, *before]:
-        if before.get(name) != now.get(name):
-            raise UserError(
-                f"{folder}: was begun with {_difference(name, before.get(name), now.get(name))};"
-                " give the same command as then, name another --out, or delete the folder to begin anew"
-            )
+    differences = [
+        _difference(name, before.get(name), now.get(name))
+        for name in dict.fromkeys([*now, *before])
+        if before.get(name) != now.get(name)
+    ]
+    if differences:
+        raise UserError(
+            f"{folder}: was made with {', '.join(differences)}; give the same command as then, name another --out,"
+            " or delete the folder to begin anew"
+        )
 
 
 def closest(shard: Shard, rows: list[str]) -> list[str]:
