@@ -26,6 +26,7 @@ if not hasattr(matplotlib.ft2font, "__libraqm_version__"):
 
 if TYPE_CHECKING:
     from transformer_cli.plots.attention import Attention, attend, attention_figure, plot_attention
+    from transformer_cli.plots.heads import entropy, entropy_figure, heads_figure, plot_entropy, plot_heads
     from transformer_cli.plots.masks import mask_figure
     from transformer_cli.plots.positions import positions_figure
     from transformer_cli.plots.saving import check_picture, save
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "attention": ("Attention", "attend", "attention_figure", "plot_attention"),
+    "heads": ("entropy", "entropy_figure", "heads_figure", "plot_entropy", "plot_heads"),
     "masks": ("mask_figure",),
     "positions": ("positions_figure",),
     "saving": ("check_picture", "save"),
@@ -49,8 +51,13 @@ __all__ = [
     "attention_figure",
     "check_picture",
     "distinct_names",
+    "entropy",
+    "entropy_figure",
+    "heads_figure",
     "mask_figure",
     "plot_attention",
+    "plot_entropy",
+    "plot_heads",
     "plot_training",
     "positions_figure",
     "read_metrics",

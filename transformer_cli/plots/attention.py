@@ -53,10 +53,15 @@ class Attention:
 def attend(translator: Translator, sentence: str, target: str | None = None) -> Attention:
     """Translate a sentence, then run the model over it and its best translation (or `target`) with open attention.
 
-    Raises `UserError` for a sentence without tokens or longer than the model takes in one piece.
+    Raises `UserError` for a sentence without tokens or longer than the model takes in one piece, and for a model that
+    does not write token by token.
     """
     engine, codecs = translator.engine, translator.codecs
-    assert isinstance(engine, TorchEngine), "attention weights come from our own model"
+    if not isinstance(engine, TorchEngine):
+        raise UserError(
+            f"attention is drawn of models that write token by token; this one has model.generation: "
+            f"{translator.config.model.generation}"
+        )
     source_ids = codecs.source.encode(sentence if sentence.strip() else "")
     _check_length("the sentence", source_ids, translator.max_length)
     if target is None:
@@ -110,8 +115,8 @@ def attention_figure(
     where the picture would be too large to read.
     """
     weights = attention.of(kind)
-    layers = _choose(layers, weights.shape[0], "layer")
-    heads = _choose(heads, weights.shape[1], "head")
+    layers = choose(layers, weights.shape[0], "layer")
+    heads = choose(heads, weights.shape[1], "head")
     rows, columns = {
         "encoder": (attention.source, attention.source),
         "decoder": (attention.target_output, attention.target_input),
@@ -139,7 +144,7 @@ def attention_figure(
             x_label={"encoder": "source token", "decoder": "target token so far", "cross": "source token"}[kind],
             y_label="source token" if kind == "encoder" else "target token predicted",
             draw=draw,
-            legend=_colour_bar,
+            legend=colour_bar,
             fewer="choose with --layers and --heads, or shorten the sentence",
         )
 
@@ -148,14 +153,18 @@ def _in_rows(panels: Sequence[Panel], across: int) -> list[list[Panel]]:
     return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
 
-def _colour_bar(figure: Figure, image: AxesImage, place: tuple[float, float, float, float]) -> None:
+def colour_bar(
+    figure: Figure, image: AxesImage, place: tuple[float, float, float, float], what: str = "attention weight"
+) -> None:
+    """What the colours mean, in the place (left, bottom, width, height as fractions)."""
     bar = figure.colorbar(image, cax=figure.add_axes(place))
-    bar.set_label("attention weight", fontsize=8)
+    bar.set_label(what, fontsize=8)
     bar.ax.tick_params(labelsize=7, length=2)
     bar.outline.set_linewidth(0.5)
 
 
-def _choose(numbers: Sequence[int] | None, count: int, what: str) -> list[int]:
+def choose(numbers: Sequence[int] | None, count: int, what: str) -> list[int]:
+    """The given numbers, None: all from 1 to `count`. Raises `UserError` for one that there is not."""
     for number in numbers or ():
         if not 1 <= number <= count:
             there = f"{what}s 1 to {count}" if count > 1 else f"one {what}, 1"
