@@ -68,7 +68,7 @@ def test_json_holds_the_whole_tree(trial: Any, tfm: Any) -> None:
         own = sum(
             math.prod(weight["shape"])
             for weight in part["weights"]
-            if weight["tied_to"] is None and not weight["computed"]
+            if weight["tied_to"] is None and not weight["constant"]
         )
         assert part["parameters"] == own + sum(inner["parameters"] for inner in part["parts"])
         assert part["multiply_adds"] == part["own_multiply_adds"] + sum(one["multiply_adds"] for one in part["parts"])

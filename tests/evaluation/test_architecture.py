@@ -51,7 +51,7 @@ def test_parameters_sum_to_the_models_with_tied_ones_once(tied: str, positions: 
             "all": {"target_embedding.tokens.table.weight": first, "generator.projection.weight": first},
         }[tied]
     )
-    assert {name for name, weight in weights if not weight.computed} == {
+    assert {name for name, weight in weights if not weight.constant} == {
         name for name, _ in model.named_parameters(remove_duplicate=False)
     }
 

@@ -37,7 +37,7 @@ def inspect(
     ] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Show what a model is made of: parts, shapes, parameters, compute.
+    """Show a model's parts, shapes, parameters and compute.
 
     A tree of the model's parts by their names in the code, each with its class, the shapes of its weights, its
     parameters and its multiply-adds, and the share that they are of the whole model's. Parts that are alike are shown
@@ -97,7 +97,7 @@ def as_object(part: "Part", whole: "Part") -> dict[str, Any]:
         "multiply_adds_share": _share(part.multiply_adds, whole.multiply_adds),
         "own_multiply_adds": part.own_multiply_adds,
         "weights": [
-            {"name": w.name, "shape": list(w.shape), "tied_to": w.tied_to, "computed": w.computed} for w in part.weights
+            {"name": w.name, "shape": list(w.shape), "tied_to": w.tied_to, "constant": w.constant} for w in part.weights
         ],
         "parts": [as_object(inner, whole) for inner in part.parts],
     }
@@ -151,7 +151,7 @@ def _weight(weight: "Weight") -> str:
     text = f"{weight.name} {_shape(weight.shape)}"
     if weight.tied_to is not None:
         return f"{text} (tied)"
-    return f"{text} (computed)" if weight.computed else text
+    return f"{text} (not trained)" if weight.constant else text
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -28,12 +28,12 @@ class Weight:
     name: str  # in its part
     shape: tuple[int, ...]
     tied_to: str | None = None  # the full name that it was counted under already
-    computed: bool = False  # a table that nobody trains, such as sinusoids: no parameters
+    constant: bool = False  # a table that nobody trains, such as sinusoids: no parameters
 
     @property
     def parameters(self) -> int:
         """How many it adds to the model's."""
-        return 0 if self.computed or self.tied_to is not None else torch.Size(self.shape).numel()
+        return 0 if self.constant or self.tied_to is not None else torch.Size(self.shape).numel()
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _part(name: str, path: str, module: nn.Module, counted: dict[str, int], seen
     for own, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
         weights.append(Weight(own, tuple(parameter.shape), seen.get(id(parameter))))
         seen.setdefault(id(parameter), prefix + own)
-    weights += [Weight(own, tuple(table.shape), computed=True) for own, table in module.named_buffers(recurse=False)]
+    weights += [Weight(own, tuple(table.shape), constant=True) for own, table in module.named_buffers(recurse=False)]
     parts = [_part(inner, prefix + inner, child, counted, seen) for inner, child in module.named_children()]
     return Part(name, path, type(module).__name__, tuple(weights), tuple(parts), counted.get(path, 0))
 
@@ -93,8 +93,12 @@ def _multiply_adds(model: Transformer, source_length: int, target_length: int) -
     target = torch.full((1, target_length), ANY_TOKEN, device=device)  # (1, T)
     # A fused attention kernel is one operation, which torch may not know how to count; open products it knows.
     with evaluating(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), _Counter(model) as counter:
-        output = model(source, padding_mask(source), target)
-        model.generator(output, source)
+        source_mask = padding_mask(source)
+        memory = model.encode(source, source_mask)
+        model.generator(model.decode(target, memory, source_mask), source)
+        predict_lengths = getattr(model, "length_predictor", None)  # of a model that writes all tokens at once
+        if predict_lengths is not None:
+            predict_lengths(memory, source_mask)
     return counter.counted
 
 
