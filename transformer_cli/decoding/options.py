@@ -34,6 +34,8 @@ class SearchOptions:
     top_k: int = 0  # sample only: draw from the k likeliest tokens; 0: from all
     top_p: float = 1.0  # sample only: draw from the fewest tokens that hold this much probability
     seed: int = 1  # sample only
+    iterations: int = 10  # mask_predict only: passes over a translation
+    length_candidates: int = 5  # mask_predict only: how many lengths are tried
 
     def __post_init__(self) -> None:
         for name, bad, allowed in (
@@ -49,6 +51,8 @@ class SearchOptions:
             ("diversity groups", self.diversity_groups < 1, "1 or more"),
             ("diversity strength", not 0 <= self.diversity_strength < math.inf, "0 or more"),
             ("temperature", not 0 < self.temperature < math.inf, "above 0"),
+            ("iterations", self.iterations < 1, "1 or more"),
+            ("length candidates", self.length_candidates < 1, "1 or more"),
             ("top-k", self.top_k < 0, "0 (all tokens) or more"),
             ("top-p", not 0 < self.top_p <= 1, "above 0 and at most 1"),
         ):
@@ -83,6 +87,8 @@ class SearchOptions:
             "stopping": decoding.stopping,
             "max_length_ratio": decoding.max_length_ratio,
             "max_length_extra": decoding.max_length_extra,
+            "iterations": decoding.iterations,
+            "length_candidates": decoding.length_candidates,
         }
         return cls(**{**values, **changes})
 

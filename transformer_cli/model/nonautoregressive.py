@@ -1,0 +1,163 @@
+"""The Transformer that writes all tokens at once (Gu et al. 2018; mask-predict: Ghazvininejad et al. 2019).
+
+Its decoder sees every position of the target. Where a token is still to be found stands the mask token, which is `<s>`:
+a decoder that does not go from left to right has no other use for it, so vocabularies stay as they are.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_cli.config import ModelConfig
+from transformer_cli.model.cache import DecoderCache, KeysValues
+from transformer_cli.model.decoder import Decoder, DecoderOutput
+from transformer_cli.model.embedding import Embedding
+from transformer_cli.model.encoder import Encoder
+from transformer_cli.model.generator import Generator
+from transformer_cli.model.layers import Residual, build_attention, build_feed_forward
+from transformer_cli.model.masks import PAD, padding_mask
+from transformer_cli.model.transformer import Transformer
+
+MASK = 2  # the id of <s> in every vocabulary
+LENGTH_SPAN = 128  # tokens that a target may be longer or shorter than its source; what is beyond counts as this
+CANVAS_RATIO, CANVAS_EXTRA = 2, 8  # one_shot: positions for a source of S tokens, S · ratio + extra
+
+
+class UnmaskedDecoderLayer(nn.Module):
+    """A decoder layer's parts, with self-attention over all positions of the target but padding."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = build_attention(config)
+        self.self_attention_residual = Residual(config)
+        self.cross_attention = build_attention(config)
+        self.cross_attention_residual = Residual(config)
+        self.feed_forward = build_feed_forward(config)
+        self.feed_forward_residual = Residual(config)
+
+    def forward(
+        self, states: Tensor, mask: Tensor, memory: KeysValues, memory_mask: Tensor, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """States (B, T, D) and mask (B, 1, 1, T) of the target; keys and values of the memory, and its mask.
+
+        Returns states (B, T, D) and, on request, the weights (B, H, T, T) and (B, H, T, S).
+        """
+        seen = self.self_attention_residual.enter(states)
+        keys_values = self.self_attention.keys_values(seen)
+        change, self_weights = self.self_attention(seen, keys_values, mask, need_weights=need_weights)
+        states = self.self_attention_residual.leave(states, change)  # (B, T, D)
+
+        seen = self.cross_attention_residual.enter(states)
+        change, cross_weights = self.cross_attention(seen, memory, memory_mask, need_weights=need_weights)
+        states = self.cross_attention_residual.leave(states, change)  # (B, T, D)
+
+        change = self.feed_forward(self.feed_forward_residual.enter(states))
+        return self.feed_forward_residual.leave(states, change), self_weights, cross_weights
+
+
+class UnmaskedDecoder(Decoder):
+    """N such layers; the cache holds the memory's keys and values alone, and never grows."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(UnmaskedDecoderLayer(config) for _ in range(config.decoder_layers))
+
+    def forward(
+        self,
+        states: Tensor,
+        memory_mask: Tensor,
+        cache: DecoderCache,
+        need_weights: bool = False,
+        mask: Tensor | None = None,
+    ) -> DecoderOutput:
+        """Embedded target (B, T, D) with its mask (B, 1, 1, T; None: no padding), memory mask (B, 1, 1, S)."""
+        self_attention, cross_attention = [], []
+        for layer, memory in zip(self.layers, cache.memory, strict=True):
+            states, self_weights, cross_weights = layer(states, mask, memory, memory_mask, need_weights)
+            if need_weights:
+                self_attention.append(self_weights)
+                cross_attention.append(cross_weights)
+        return DecoderOutput(self.norm(states), cache, tuple(self_attention), tuple(cross_attention))
+
+
+class LengthPredictor(nn.Module):
+    """How many tokens the target has, from the mean of the memory: classes of target length - source length.
+
+    The difference, not the length itself: its distribution is narrow and alike for short and long sources, so that few
+    classes are learned from all of them. What the mean of the memory does not tell, the source's length, is added.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(d_model, 2 * LENGTH_SPAN + 1)
+
+    def forward(self, memory: Tensor, source_mask: Tensor) -> Tensor:
+        """Memory (B, S, D), mask (B, 1, 1, S) → log-probabilities (B, 2 · `LENGTH_SPAN` + 1), float32 or wider."""
+        real = source_mask[:, 0, 0, :, None]  # (B, S, 1)
+        mean = (memory * real).sum(dim=1) / real.sum(dim=1)  # (B, D)
+        logits: Tensor = self.projection(mean)
+        return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def length_class(target_length: Tensor, source_length: Tensor) -> Tensor:
+    """The class of a target's length, both without specials. (B,) → (B,)"""
+    return (target_length - source_length).clamp(-LENGTH_SPAN, LENGTH_SPAN) + LENGTH_SPAN
+
+
+def canvas_length(source_length: Tensor) -> Tensor:
+    """one_shot: how many positions are written for sources of so many tokens, `</s>` not counted. (B,) → (B,)
+
+    The source alone decides it: a canvas as long as the target would tell where that ends.
+    """
+    return CANVAS_RATIO * source_length + CANVAS_EXTRA
+
+
+def all_masked(lengths: Tensor, width: int) -> Tensor:
+    """Targets of which nothing is known but their lengths (B,): `MASK` so often, then padding. → ids (B, width)"""
+    places = torch.arange(width, device=lengths.device)
+    return torch.where(places < lengths[:, None], MASK, PAD)
+
+
+class NonAutoregressiveTransformer(Transformer):
+    """A Transformer whose decoder sees all positions, of which some are masked; `length_predictor`: mask_predict only.
+
+    `model.build.build_model` puts it together.
+    """
+
+    def __init__(
+        self,
+        source_embedding: Embedding,
+        target_embedding: Embedding,
+        encoder: Encoder,
+        decoder: Decoder,
+        generator: Generator,
+        length_predictor: LengthPredictor | None,
+    ) -> None:
+        super().__init__(source_embedding, target_embedding, encoder, decoder, generator)
+        self.length_predictor = length_predictor
+
+    def predict_lengths(self, memory: Tensor, source_mask: Tensor) -> Tensor:
+        """Memory (B, S, D), mask (B, 1, 1, S) → log-probabilities (B, classes) of `length_class`."""
+        assert self.length_predictor is not None, "one_shot predicts no lengths"
+        log_probabilities: Tensor = self.length_predictor(memory, source_mask)
+        return log_probabilities
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor | None,
+        source_mask: Tensor,
+        cache: DecoderCache | None = None,
+        need_weights: bool = False,
+    ) -> DecoderOutput:
+        """Target ids (B, T), padded on the right, each seeing all others, over the memory (B, S, D), mask (B, 1, 1, S).
+
+        With a cache the memory may be None. Rows of G targets each may share a row of the memory, as beams do.
+        """
+        if cache is None:
+            assert memory is not None, "decoding needs a memory or a cache"
+            cache = self.start_cache(memory)
+        mask = padding_mask(target)
+        mask[..., 0] = True  # a softmax over nothing has no value: a target without any token sees its padding
+        assert isinstance(self.decoder, UnmaskedDecoder)
+        output: DecoderOutput = self.decoder(self.target_embedding(target), source_mask, cache, need_weights, mask)
+        return output
