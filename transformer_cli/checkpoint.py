@@ -140,7 +140,8 @@ def _check_size(path: Path, shape: ModelConfig, vocabulary_size: int) -> None:
     Counts only what every model has; `_check_layout` looks at each tensor later.
     """
     layout = _read_layout(path)
-    attention = 4 * shape.d_model * shape.heads * (shape.head_dim or shape.d_model // shape.heads)
+    head_dim = shape.head_dim or shape.d_model // shape.heads
+    attention = 2 * shape.d_model * shape.heads * (head_dim + (shape.value_dim or head_dim))
     layer = attention + 2 * shape.d_model * shape.d_ff
     rows = vocabulary_size + (shape.max_positions if shape.positions == "learned" else 0)
     needed = shape.encoder_layers * layer + shape.decoder_layers * (layer + attention) + rows * shape.d_model

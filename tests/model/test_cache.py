@@ -18,7 +18,13 @@ MASK = padding_mask(SOURCE)
 ROWS = torch.tensor([2, 0])
 OPTIONS = pytest.mark.parametrize(
     "options",
-    [{}, {"norm": "pre"}, {"positions": "learned"}, {"head_dim": 5, "norm": "pre", "attention_bias": False}],
+    [
+        {},
+        {"norm": "pre"},
+        {"positions": "learned"},
+        {"value_dim": 2},
+        {"head_dim": 5, "norm": "pre", "attention_bias": False},
+    ],
     ids=str,
 )
 

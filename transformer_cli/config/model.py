@@ -61,11 +61,16 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _variants_fit(self, info: ValidationInfo) -> "ModelConfig":
-        """`generator: pointer` needs `generation: autoregressive`."""
+        """`generator: pointer` needs `generation: autoregressive` and `embedding: lookup`."""
         if self.generator == "pointer" and self.generation != "autoregressive":
             raise ValueError(
                 f"generator: pointer copies token after token, which generation {self.generation} does not; "
                 "set generation: autoregressive, or generator: softmax"
+            )
+        if self.generator == "pointer" and self.embedding == "one_hot":
+            raise ValueError(
+                "embedding: one_hot has no place for tokens outside the vocabulary, which generator pointer copies; "
+                "set embedding: lookup, or generator: softmax"
             )
         return self
 

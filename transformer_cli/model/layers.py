@@ -1,7 +1,7 @@
 """The encoder's and the decoder's layer (§3.1, figure 1): attention and feed-forward, each in a residual sub-layer."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,6 +11,7 @@ from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.cache import KeysValues
 from transformer_cli.model.dropout import Dropout
 from transformer_cli.model.masks import causal_mask
+from transformer_cli.model.uneven_attention import UnevenAttention
 
 
 class FeedForward(nn.Module):
@@ -55,6 +56,10 @@ def build_feed_forward(config: ModelConfig) -> nn.Module:
 def build_attention(config: ModelConfig) -> MultiHeadAttention:
     """An attention layer of the config's size."""
     head_dim = config.head_dim or config.d_model // config.heads
+    if config.value_dim not in (None, head_dim):
+        sizes = config.d_model, config.heads, head_dim, config.value_dim
+        # A class of its own, which answers in the same way.
+        return cast(MultiHeadAttention, UnevenAttention(*sizes, config.attention_dropout, config.attention_bias))
     return MultiHeadAttention(config.d_model, config.heads, head_dim, config.attention_dropout, config.attention_bias)
 
 

@@ -46,7 +46,7 @@ class ScheduledSamplingObjective(TranslationObjective):
         places = batch.target_places.index_select(0, replaced.to(batch.source.device, non_blocking=True))  # (M,)
         memory = self.model.encode(batch.source, batch.source_mask)
         predictions = self._predict(batch, memory, places)
-        torch.clear_autocast_cache()  # weights that were cast without a gradient must be cast anew
+        torch.clear_autocast_cache()  # else an older torch keeps weights that it cast without a gradient
         output = self._decode(batch, memory, places, predictions)
         target = at_places(batch.target_places, batch.target_output)  # (N,)
         return self._loss(output, batch.source, batch.target_places, target)
