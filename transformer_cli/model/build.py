@@ -9,19 +9,25 @@ from transformer_cli.model.embedding import Embedding
 from transformer_cli.model.encoder import Encoder
 from transformer_cli.model.generator import Generator
 from transformer_cli.model.masks import PAD
+from transformer_cli.model.nonautoregressive import LengthPredictor, NonAutoregressiveTransformer, UnmaskedDecoder
 from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
 from transformer_cli.model.transformer import Transformer
 
 
 def build_model(config: ModelConfig, source_vocabulary_size: int, target_vocabulary_size: int) -> Transformer:
     """A freshly initialised Transformer, drawn from torch's global generator; float32, on the CPU."""
-    model = Transformer(
+    parts = (
         _build_embedding(config, source_vocabulary_size),
         _build_embedding(config, target_vocabulary_size),
         Encoder(config),
-        Decoder(config),
+        UnmaskedDecoder(config) if config.generation != "autoregressive" else Decoder(config),
         Generator(config.d_model, target_vocabulary_size, config.generator_bias),
     )
+    if config.generation == "autoregressive":
+        model = Transformer(*parts)
+    else:
+        lengths = LengthPredictor(config.d_model) if config.generation == "mask_predict" else None
+        model = NonAutoregressiveTransformer(*parts, lengths)
     _tie(model, config)
     _initialise(model, config)
     return model

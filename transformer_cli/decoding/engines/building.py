@@ -2,11 +2,15 @@
 
 import torch
 
+from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.model.nonautoregressive import NonAutoregressiveTransformer
 from transformer_cli.model.transformer import Transformer
 
 
 def build_engine(model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> Engine:
     """The engine for a model. constant: its parameters will never change again."""
+    if isinstance(model, NonAutoregressiveTransformer):
+        return NonAutoregressiveEngine(model, device)
     return TorchEngine(model, device, constant=constant)
