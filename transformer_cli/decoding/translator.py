@@ -158,7 +158,7 @@ class Translator:
         Raises `UserError`, with the number of the pair, where one is longer than the model's position table.
         """
         options = options or SearchOptions.from_config(self.config.decoding)
-        source_ids, target_ids = self.codecs.source.encode_batch(sources), self.codecs.target.encode_batch(targets)
+        source_ids, target_ids = self.codecs.encode_pairs(sources, targets)
         self._check_lengths("source", source_ids, self.engine.max_source_length)
         self._check_lengths("target", target_ids, self.engine.max_target_length)
         lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]

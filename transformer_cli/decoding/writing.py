@@ -79,17 +79,26 @@ class Writer:
 
     def _candidate(self, piece: Piece, hypothesis: Hypothesis, alignment: list[int] | None, copy: bool) -> Candidate:
         """Decode a hypothesis; each `<unk>` becomes the source word that attention points at."""
+        tokens = self.codecs.target.tokens(hypothesis.ids)
         unknowns: list[str] | None = None
-        if copy and alignment is not None and UNK in hypothesis.ids:
+        known = len(self.codecs.target.vocabulary)
+        copied = {place: index - known for place, index in enumerate(hypothesis.ids) if index >= known}
+        if copied or (copy and alignment is not None and UNK in hypothesis.ids):
             # Anew from the text: the ids may have lost the very words that are to be copied.
             words = self.codecs.source.tokenise(piece.text)[piece.start :]
-            unknowns = [words[place] for token, place in zip(hypothesis.ids, alignment, strict=True) if token == UNK]
+            for place, source in copied.items():
+                tokens[place] = words[source]
+            unknowns = [
+                words[alignment[place]] if copy and alignment is not None and place not in copied else tokens[place]
+                for place, index in enumerate(hypothesis.ids)
+                if index == UNK or place in copied
+            ]
         text = one_line(self.codecs.target.decode(hypothesis.ids, unknowns))
         return Candidate(
             text=text,
             score=hypothesis.score,
             log_probability=hypothesis.log_probability,
-            tokens=self.codecs.target.tokens(hypothesis.ids),
+            tokens=tokens,
             alignment=alignment if self.alignments else None,
             ended=hypothesis.ended,
             confidence=self._confidence(text, hypothesis.log_probability),

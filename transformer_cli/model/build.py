@@ -10,6 +10,8 @@ from transformer_cli.model.encoder import Encoder
 from transformer_cli.model.generator import Generator
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.nonautoregressive import LengthPredictor, NonAutoregressiveTransformer, UnmaskedDecoder
+from transformer_cli.model.one_hot import OneHotEmbedding
+from transformer_cli.model.pointer import KnownTokens, PointerGenerator, PointingDecoder
 from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
 from transformer_cli.model.transformer import Transformer
 
@@ -20,8 +22,8 @@ def build_model(config: ModelConfig, source_vocabulary_size: int, target_vocabul
         _build_embedding(config, source_vocabulary_size),
         _build_embedding(config, target_vocabulary_size),
         Encoder(config),
-        UnmaskedDecoder(config) if config.generation != "autoregressive" else Decoder(config),
-        Generator(config.d_model, target_vocabulary_size, config.generator_bias),
+        _build_decoder(config),
+        _build_generator(config, source_vocabulary_size, target_vocabulary_size),
     )
     if config.generation == "autoregressive":
         model = Transformer(*parts)
@@ -45,7 +47,24 @@ def _build_embedding(config: ModelConfig, vocabulary_size: int) -> Embedding:
     else:
         positions = SinusoidalPositions(config.d_model)
     dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
-    return Embedding(vocabulary_size, config.d_model, positions, dropout)
+    embedding = Embedding(vocabulary_size, config.d_model, positions, dropout)
+    if config.embedding == "one_hot":
+        embedding.tokens = OneHotEmbedding(vocabulary_size, config.d_model)
+    if config.generator == "pointer":
+        embedding.tokens = KnownTokens(vocabulary_size, config.d_model)
+    return embedding
+
+
+def _build_decoder(config: ModelConfig) -> Decoder:
+    if config.generation != "autoregressive":
+        return UnmaskedDecoder(config)
+    return PointingDecoder(config) if config.generator == "pointer" else Decoder(config)
+
+
+def _build_generator(config: ModelConfig, source_vocabulary_size: int, target_vocabulary_size: int) -> Generator:
+    if config.generator == "pointer":
+        return PointerGenerator(config.d_model, source_vocabulary_size, target_vocabulary_size, config.generator_bias)
+    return Generator(config.d_model, target_vocabulary_size, config.generator_bias)
 
 
 def _tie(model: Transformer, config: ModelConfig) -> None:

@@ -168,14 +168,41 @@ def vocabulary_files(options: VocabularyConfig) -> list[str]:
 
 
 class Codecs:
-    """The codecs of a model's two sides."""
+    """The codecs of a model's two sides. A model that copies has ids beyond its vocabularies: see `copying`."""
 
     def __init__(self, source: Codec, target: Codec, config: Config) -> None:
+        self.copies = config.model.generator == "pointer"
+        if self.copies:
+            from transformer_cli.text.copying import CopiedSource, CopiedTarget
+
+            source, target = CopiedSource(source, target.vocabulary), CopiedTarget(target)
         self.source = source
         self.target = target
         self._options = config.vocabulary
         self._languages = (config.data.source_language, config.data.target_language)
         self.files = vocabulary_files(config.vocabulary)
+
+    def encode_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """The ids of pairs, to train on or to score."""
+        source_ids, target_ids = self.source.encode_batch(sources), self.target.encode_batch(targets)
+        if self.copies:
+            for place, ids in enumerate(target_ids):
+                if UNK in ids:
+                    target_ids[place] = self.lookup_target(self.target.tokenise(targets[place]), sources[place])
+        return source_ids, target_ids
+
+    def lookup_target(self, tokens: Sequence[str], source: str) -> list[int]:
+        """The ids of target tokens beside a source text, from which those that the vocabulary lacks may be copied."""
+        from transformer_cli.text.copying import CopiedTarget
+
+        if not isinstance(self.target, CopiedTarget):
+            return self.target.lookup(tokens)
+        return self.target.lookup_copied(tokens, self.source.tokenise(source))
+
+    def most_ids(self, max_length: int) -> int:
+        """How many ids there are on the side that has more of them, in texts of at most `max_length` tokens."""
+        sizes = len(self.source.vocabulary), len(self.target.vocabulary)
+        return sum(sizes) + max_length if self.copies else max(sizes)
 
     def save(self, folder: str | Path) -> None:
         """Write `files` into a model's (or run's) folder; each appears whole or not at all."""
@@ -219,6 +246,8 @@ class Codecs:
             rules += [version("spacy"), *self._languages]
         if options.tokenizer == "sentencepiece":
             rules += [version("sentencepiece")]
+        if self.copies:
+            rules += ["copies"]
         digest = hashlib.sha256(json.dumps(rules).encode())
         for name, content in self._contents().items():
             digest.update(f"{name} {len(content)} ".encode() + content)

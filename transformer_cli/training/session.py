@@ -26,7 +26,7 @@ from transformer_cli.training.fine_tuning import freeze_parts, load_start
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import build_objective
 from transformer_cli.training.precision import Precision
-from transformer_cli.training.preparation import Material, describe_training
+from transformer_cli.training.preparation import Material, describe_training, teach_vocabularies
 from transformer_cli.training.probe import probe_memory
 from transformer_cli.training.profiling import Profiling
 from transformer_cli.training.recorder import Recorder
@@ -58,6 +58,7 @@ class Session:
         torch.manual_seed(config.training.seed)
         sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
         self.model = build_model(config.model, *sizes)
+        teach_vocabularies(self.model, self.codecs)
         if index.last is None and config.training.init_from is not None:
             load_start(config, self.model)
         self.notes = freeze_parts(self.model, config.training.freeze)

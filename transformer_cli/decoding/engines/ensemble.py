@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.checkpoint import load_model
+from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.engines.protocol import LoadedEngine, SearchBatch
 from transformer_cli.decoding.engines.search_cache import SearchCache
 from transformer_cli.decoding.engines.torch_engine import MAX_CELLS, TorchEngine, choose_device, evaluating
@@ -44,8 +45,17 @@ def load_ensemble(folders: Sequence[Path], device: str = "auto") -> LoadedEngine
     models = [load_model(folder, target) for folder in folders]
     for other in models[1:]:
         check_vocabularies(models[0].codecs, models[0].folder, other.codecs, other.folder)
-    engines = [TorchEngine(loaded.model, target, constant=True) for loaded in models]
-    return LoadedEngine(EnsembleEngine(engines), models[0].codecs, models[0].config)
+        if other.config.model.generator != models[0].config.model.generator:
+            raise UserError(
+                f"{other.folder}: its generator is not that of {models[0].folder} ({other.config.model.generator} and "
+                f"{models[0].config.model.generator}); models work together only if all copy or none"
+            )
+    engines = [build_engine(loaded.model, target, constant=True) for loaded in models]
+    return LoadedEngine(
+        EnsembleEngine([engine for engine in engines if isinstance(engine, TorchEngine)]),
+        models[0].codecs,
+        models[0].config,
+    )
 
 
 def check_vocabularies(codecs: Codecs, folder: Path, other: Codecs, other_folder: Path) -> None:
@@ -149,7 +159,8 @@ class EnsembleEngine:
             return log_probs, attention, EnsembleCache((grown, *(one for _, one in rest)))
 
         size = self.engines[0].vocabulary_size
-        return StepModel(start, step, attending_step, size, self.max_target_length, self.device)
+        copies = self.engines[0].source_columns
+        return StepModel(start, step, attending_step, size, self.max_target_length, self.device, copies)
 
 
 def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:

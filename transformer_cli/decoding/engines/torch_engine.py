@@ -19,9 +19,10 @@ from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.engines.search_cache import SearchCache
 from transformer_cli.decoding.engines.static_buffers import BufferPool
 from transformer_cli.decoding.engines.static_step import StaticCache, StaticSteps
+from transformer_cli.decoding.engines.whole_decoder import WholeDecoder
 from transformer_cli.decoding.engines.workers import map_in_order
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
-from transformer_cli.decoding.search.dispatch import StepModel, parts, search
+from transformer_cli.decoding.search.dispatch import StepModel, columns, parts, search
 from transformer_cli.decoding.search.greedy import wide
 from transformer_cli.decoding.search.sampling import Key
 from transformer_cli.errors import UserError
@@ -29,7 +30,9 @@ from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.decoder import DecoderOutput
 from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
+from transformer_cli.model.pointer import PointerGenerator
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.uneven_attention import UnevenAttention
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
@@ -77,19 +80,22 @@ class TorchEngine:
         *,
         constant: bool = False,
         static: bool | None = None,
+        steps: WholeDecoder | None = None,
     ) -> None:
         """constant: the model's parameters will never change again, so that steps may keep them as suits them best.
 
         static: steps in buffers of fixed shapes, which a GPU records and replays (None: of a constant model on one).
+        steps: takes them, where the model is not what `LeanDecoder` knows; never with `static`.
         """
         self.model = model.to(device)
         self.device = torch.device(device)
         static = constant and self.device.type == "cuda" if static is None else static
         self._buffers = BufferPool(self.model, self.device) if static else None
-        self._decoder = LeanDecoder(self.model, constant)
+        self._decoder = LeanDecoder(self.model, constant) if steps is None else steps
+        self.source_columns = isinstance(model.generator, PointerGenerator)
         self.vocabulary_size = model.generator.projection.out_features
-        decoder = model.decoder.modules()
-        self.attention_heads = sum(module.heads for module in decoder if isinstance(module, MultiHeadAttention))
+        attentions = (m for m in model.decoder.modules() if isinstance(m, MultiHeadAttention | UnevenAttention))
+        self.attention_heads = sum(attention.heads for attention in attentions)
 
     @property
     def max_source_length(self) -> int | None:
@@ -124,7 +130,13 @@ class TorchEngine:
     def step_model(self) -> StepModel[SearchCache]:
         """The model as a search takes it."""
         return StepModel(
-            self._start, self._step, self._attending_step, self.vocabulary_size, self.max_target_length, self.device
+            self._start,
+            self._step,
+            self._attending_step,
+            self.vocabulary_size,
+            self.max_target_length,
+            self.device,
+            self.source_columns,
         )
 
     def _static_model(self, steps: StaticSteps) -> StepModel[StaticCache]:
@@ -156,7 +168,7 @@ class TorchEngine:
         """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
         scores: list[list[float]] = []
         longest = 1 + max(map(len, targets), default=0)
-        for part in parts(len(sources), longest * self.vocabulary_size, MAX_CELLS):
+        for part in parts(len(sources), longest * columns(self.step_model, sources), MAX_CELLS):
             batch = Batch.from_ids(list(zip(sources[part], targets[part], strict=True))).to(self.device)
             with evaluating(self.model), torch.inference_mode():
                 output = self.model(batch.source, batch.source_mask, batch.target_input)

@@ -32,6 +32,7 @@ class StepModel(Generic[CacheT]):
     vocabulary_size: int
     max_target_length: int | None  # tokens, `</s>` not counted; None: any number
     device: torch.device
+    source_columns: bool = False  # whether log-probabilities go on, after the vocabulary, with the source positions
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def search(
     for width in sorted(set(widths)):
         alike = [place for place, other in enumerate(widths) if other == width]
         rows = {"beam": width, "greedy": 1, "sample": options.n_best}[options.method]
-        for part in parts(len(alike), rows * model.vocabulary_size, max_cells):
+        for part in parts(len(alike), rows * columns(model, sources), max_cells):
             places = alike[part]
             task = Task(
                 options=replace(options, beam_size=width),
@@ -93,6 +94,11 @@ def parts(count: int, cells_each: int, max_cells: int) -> Iterator[slice]:
     """Cut `count` rows so that no part needs tensors of more than `max_cells` cells (or it is a single row)."""
     rows = max(1, max_cells // max(1, cells_each))
     return (slice(first, first + rows) for first in range(0, count, rows))
+
+
+def columns(model: StepModel[CacheT], sources: Sequence[Sequence[int]]) -> int:
+    """How many columns the model's log-probabilities have for these sources: V, or V + S where it copies."""
+    return model.vocabulary_size + (1 + max(map(len, sources), default=0) if model.source_columns else 0)
 
 
 def _takes_turns(options: SearchOptions) -> bool:
@@ -113,7 +119,7 @@ def _limit(model: StepModel[CacheT], options: SearchOptions, source_length: int,
 
 def _run(model: StepModel[CacheT], sources: Sequence[Sequence[int]], task: Task) -> list[list[Hypothesis]]:
     """Start the model, and put around its step what it takes."""
-    cache, options = model.start(sources), task.options
+    cache, options, size = model.start(sources), task.options, columns(model, sources)
     if options.method == "sample":
         if options.n_best > 1:
             rows = torch.arange(len(sources), device=model.device).repeat_interleave(options.n_best)
@@ -122,8 +128,8 @@ def _run(model: StepModel[CacheT], sources: Sequence[Sequence[int]], task: Task)
     if options.coverage_penalty:
         step = covering(model.attending_step)
         bonus: Bonus[Covered[CacheT]] = coverage_bonus(options.coverage_penalty)
-        return _restricted(step, Covered(cache, None, None), task, model.vocabulary_size, model.device, bonus)
-    return _restricted(model.step, cache, task, model.vocabulary_size, model.device, None)
+        return _restricted(step, Covered(cache, None, None), task, size, model.device, bonus)
+    return _restricted(model.step, cache, task, size, model.device, None)
 
 
 def _restricted(
