@@ -24,6 +24,7 @@ from transformer_cli.cli.arguments import (
 from transformer_cli.cli.loading import load_translator
 from transformer_cli.cli.output import align, check_output, note, open_results
 from transformer_cli.cli.progress import Progress
+from transformer_cli.cli.search_arguments import Iterations, LengthCandidates
 from transformer_cli.errors import UserError
 
 
@@ -51,6 +52,8 @@ def evaluate(
     beam: Beam = None,
     greedy: Greedy = False,
     length_penalty: LengthPenalty = None,
+    iterations: Iterations = None,
+    length_candidates: LengthCandidates = None,
     batch_tokens: BatchTokens = None,
     engine: Engine = "auto",
     compute_type: ComputeType = None,
@@ -83,7 +86,13 @@ def evaluate(
         batch_tokens=batch_tokens,
         engine=engine,
         compute_type=compute_type,
-        changes=search_changes(beam=beam, greedy=greedy, length_penalty=length_penalty),
+        changes=search_changes(
+            beam=beam,
+            greedy=greedy,
+            length_penalty=length_penalty,
+            iterations=iterations,
+            length_candidates=length_candidates,
+        ),
     )
     test_set = test_set or evaluation_of.configured_test_set(translator.config)
     with Progress("translated", total=len(test_set.sources), quiet=quiet) as progress:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformer_cli.cli.generation import fit_to_generation
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def read_options(model: Path, changes: Mapping[str, Any]) -> "tuple[Config, Sear
     folder = find_model(model)
     verify(folder, [CONFIG])
     config = load_config(folder / CONFIG)
-    return config, SearchOptions.from_config(config.decoding, **changes)
+    return config, SearchOptions.from_config(config.decoding, **fit_to_generation(model, config, changes))
 
 
 def load_translator(

@@ -89,6 +89,26 @@ CoveragePenalty = Annotated[
         help="Weight of the penalty for source tokens that get little attention (Wu et al. 2016).  [default: 0]",
     ),
 ]
+Iterations = Annotated[
+    int | None,
+    typer.Option(
+        "--iterations",
+        min=1,
+        max=1000,
+        metavar="N",
+        help="Of models with generation: mask_predict: passes over a translation.  [default: the model's]",
+    ),
+]
+LengthCandidates = Annotated[
+    int | None,
+    typer.Option(
+        "--length-candidates",
+        min=1,
+        max=100,
+        metavar="N",
+        help="Of the same: how many likely lengths are tried.  [default: the model's]",
+    ),
+]
 Prefix = Annotated[
     str | None, typer.Option("--prefix", metavar="TEXT", help="Every translation begins with this text.")
 ]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.cli.constraints import beside, each_lines_demands
+from transformer_cli.cli.generation import check_token_by_token
 from transformer_cli.cli.layout import Layout
 from transformer_cli.cli.loading import check_engine, load_translator, read_options
 from transformer_cli.cli.torchrun import kind_of
@@ -65,8 +66,11 @@ class Settings:
                 raise UserError(
                     "--min-confidence and --with exclude each other: it is known of one model alone; leave one out"
                 )
+            check_token_by_token("--with", self.model, config)
         for other in self.beside:
-            find_model(other)
+            check_token_by_token("--with", other, read_options(other, {})[0])
+        if self.is_demanding:
+            check_token_by_token("--prefix, --require, --forbid and --constraints", self.model, config)
         if self.glossary is not None:
             Glossary.read(self.glossary)
         for option, numbers, most in (

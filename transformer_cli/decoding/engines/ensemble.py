@@ -43,6 +43,11 @@ def load_ensemble(folders: Sequence[Path], device: str = "auto") -> LoadedEngine
     """
     target = choose_device(device)
     models = [load_model(folder, target) for folder in folders]
+    for loaded in models:
+        if loaded.config.model.generation != "autoregressive":
+            raise UserError(
+                f"{loaded.folder}: writes all tokens at once; models decide together token after token only"
+            )
     for other in models[1:]:
         check_vocabularies(models[0].codecs, models[0].folder, other.codecs, other.folder)
         if other.config.model.generator != models[0].config.model.generator:
