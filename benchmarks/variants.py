@@ -21,11 +21,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TEST = "test_2016_flickr"
-SUBWORDS = ("training.max_steps=3000", "training.validate_every=1000", "model.dropout=0.1")
+SUBMASKS = (*SUBWORDS, "training.batch_tokens=1000")
+WORDS = ("training.max_steps=3000", "training.validate_every=1000", "model.dropout=0.1")
+MASKS = (*SUBWORDS, "training.batch_tokens=1000")
 WORDS = ("training.max_steps=2400", "training.validate_every=800", "vocabulary.size=3000")
 DEEP = ("model.encoder_layers=6", "model.decoder_layers=1")
 SHORT = ("training.average_last=null", "training.keep_last=1", "data.workers=0", "data.test=null")
 BEAMS = {"greedy": ("--beam", "1"), "beam 5": ("--beam", "5")}
+PASSES = {f"{count} iterations": ("--iterations", str(count)) for count in (1, 2, 4, 10)}
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,15 @@ VARIANTS = [
     Variant("6+1", "multi30k_de_en", (*SUBWORDS, *DEEP)),
     Variant("6+1 distilled", "multi30k_de_en", (*SUBWORDS, *DEEP), distilled=True),
     Variant("6+6", "multi30k_de_en", (*SUBWORDS, "model.encoder_layers=6", "model.decoder_layers=6")),
+    Variant("mask-predict", "non_autoregressive", MASKS, PASSES),
+    Variant("mask-predict distilled", "non_autoregressive", MASKS, PASSES, distilled=True),
+    Variant("one-shot distilled", "non_autoregressive_one_shot", MASKS, {"at once": ()}, distilled=True),
+    *(
+        Variant(f"scheduled {kind}", "scheduled_sampling", (*SUBWORDS, f"training.scheduled_sampling.schedule={kind}"))
+        for kind in ("linear", "exponential", "inverse_sigmoid")
+    ),
     Variant("words", "multi30k_de_en_spacy", WORDS),
+    Variant("copying", "copy_mechanism_multi30k", WORDS),
 ]
 
 
