@@ -21,8 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TEST = "test_2016_flickr"
-SUBMASKS = (*SUBWORDS, "training.batch_tokens=1000")
-WORDS = ("training.max_steps=3000", "training.validate_every=1000", "model.dropout=0.1")
+SUBWORDS = ("training.max_steps=3000", "training.validate_every=1000", "model.dropout=0.1")
 MASKS = (*SUBWORDS, "training.batch_tokens=1000")
 WORDS = ("training.max_steps=2400", "training.validate_every=800", "vocabulary.size=3000")
 DEEP = ("model.encoder_layers=6", "model.decoder_layers=1")
