@@ -46,6 +46,7 @@ ROOM = {
     "training.weight_decay": ["training.optimizer=adamw"],
     "training.warmup_steps": ["training.schedule=constant", "training.peak_learning_rate=0.1"],
     "training.peak_learning_rate": ["training.schedule=constant"],
+    "training.guided_attention.layer": ["model.decoder_layers=1000"],
     "training.average_last": ["training.keep_last=10"],
     "training.average_best": ["training.keep_best=10"],
 }
@@ -280,6 +281,9 @@ def test_a_language_code_is_no_path(code: str) -> None:
         (["training.guided_attention.alignments=a"], "training.guided_attention.alignments", "has no such file"),
         (["training.guided_attention.heads=[1, 1]"], "training.guided_attention.heads", "each once"),
         (["training.guided_attention.heads=[]"], "training.guided_attention.heads", "one head or more"),
+        (["training.guided_attention.layer=6"], "training.guided_attention.layer", "the decoder has 6 layers"),
+        (["training.guided_attention.layer=-7"], "training.guided_attention.layer", "the decoder has 6 layers"),
+        (["training.guided_attention.heads=[0, 8]"], "training.guided_attention.heads", "there is no head 8"),
         (["model.generator=pointer", "model.generation=one_shot"], "model.generator", "token after token"),
         (["model.generation=mask_predict", "training.r_drop=1"], "model.generation", "excludes training.r_drop"),
         (
