@@ -1,4 +1,4 @@
-"""One program that translates whatever it is told to. `decoding.py` starts it, one for each row of its table.
+"""One program that translates whatever it is told to. `decoding.py` and `speed_quality.py` start it, one a row.
 
     python decoder.py MODULE VARIANT THREADS WORK
 
@@ -14,7 +14,12 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-LIBRARIES = {"tfm": "transformer-cli", "huggingface": "transformers", "direct": "ctranslate2"}
+LIBRARIES = {
+    "tfm": "transformer-cli",
+    "labelled": "transformer-cli",
+    "huggingface": "transformers",
+    "direct": "ctranslate2",
+}
 
 
 def main() -> None:

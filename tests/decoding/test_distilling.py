@@ -11,7 +11,7 @@ from sacrebleu.metrics.chrf import CHRF
 from transformer_cli.config import Config, parse_config
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding.distilling import TrainingSet, begin, check_recipe, closest, write_training_set
-from transformer_cli.decoding.sharding import Parts, Shard
+from transformer_cli.decoding.sharding import Line, Parts, Shard
 from transformer_cli.errors import UserError
 
 DATA = "data: {{source_language: {0}, target_language: {1}, train: {{file: t.tsv}}, valid: {{file: t.tsv}}}}"
@@ -134,7 +134,7 @@ def test_the_closest_is_the_one_of_the_highest_chrf() -> None:
 
 
 def test_a_shards_name_tells_its_references() -> None:
-    lines = [("x", None)]
+    lines: list[Line] = [("x", None)]
     assert len({Shard(0, 0, lines, references).name("r") for references in ([], ["a"], ["b"])}) == 3
 
 
