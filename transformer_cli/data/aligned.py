@@ -97,14 +97,13 @@ class AlignedCorpus:
 def token_links(codecs: Codecs, pair: AlignedPair, lengths: Sequence[int]) -> npt.NDArray[np.int32]:
     """The links between tokens, (links, 2): place in the target, place in the source, in that order and each once.
 
-    Tokens are linked where their words are. `lengths`: source and target tokens of the pair; where words by themselves
-    would have another number, because the whole text is cut in another way, nothing is linked.
+    Tokens are linked where their words are. `lengths`: source and target tokens of the pair; where the words have
+    another number of them, because normalisation changes where words end, nothing is linked.
     """
     sources, targets = token_words(codecs.source, pair.source), token_words(codecs.target, pair.target)
     if not pair.links or [len(sources), len(targets)] != list(lengths):
         return np.zeros((0, 2), dtype=np.int32)
-    linked = np.zeros((max(targets) + 1, max(sources) + 1), dtype=bool)  # words
+    linked = np.zeros((len(pair.target.split()), len(pair.source.split())), dtype=bool)  # words
     for source, target in pair.links:
-        if target <= targets[-1] and source <= sources[-1]:  # else a last word of which no token is left
-            linked[target, source] = True
+        linked[target, source] = True
     return np.argwhere(linked[np.ix_(targets, sources)]).astype(np.int32)

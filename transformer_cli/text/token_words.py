@@ -7,9 +7,15 @@ from transformer_cli.text.codec import Codec
 
 
 def token_words(codec: Codec, text: str) -> list[int]:
-    """For each token of a text (words apart by one space), which word it belongs to; a separator to that after it."""
+    """For each token of a text, which word it belongs to, from 0; a separator or a doubled space to the word after it.
+
+    A text whose normalisation changes where words end may give another number of tokens than `codec.encode`.
+    """
+    last = max(0, len(text.split()) - 1)
     words: list[int] = []
-    for number, word in enumerate(text.split()):
-        tokens = len(codec.encode(word))
-        words += [number] * (tokens + (number > 0 and codec.tokeniser.separator is not None))
+    number = 0  # of the next word
+    for unit in codec.tokeniser.words(codec.preparation(text)):
+        tokens = len(codec.encode(unit) if unit else codec.tokeniser.tokens(unit))
+        words += [min(number, last)] * (tokens + (bool(words) and codec.tokeniser.separator is not None))
+        number += len(unit.split())
     return words
