@@ -58,6 +58,7 @@ from transformer_cli.cli.search_arguments import (
 from transformer_cli.cli.settings import Settings
 from transformer_cli.cli.text_input import TextInput, open_input
 from transformer_cli.cli.torchrun import rank_and_size
+from transformer_cli.cli.tracing import check_trace, print_traces
 from transformer_cli.errors import UserError
 
 
@@ -125,6 +126,9 @@ def translate(
     keep_unknown: Annotated[
         bool, typer.Option("--keep-unknown", help="Print <unk>, not the source word that it attends to most.")
     ] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Show TEXT's way through the model: tokens, ids, shapes, each step.")
+    ] = False,
     engine: Engine = "auto",
     compute_type: ComputeType = None,
     device: Device = "auto",
@@ -137,6 +141,7 @@ def translate(
     \b
     tfm translate checkpoints/multi30k_de_en "Ein Hund schläft."
     tfm translate checkpoints/multi30k_de_en -i test.de -o test.en --beam 5
+    tfm translate checkpoints/multi30k_de_en --trace "Ein Hund schläft."
 
     Columns of --format text, separated by tabs (tabs in translations become spaces then):
 
@@ -172,6 +177,28 @@ def translate(
     if alignments and n_best > 1 and format_ == Format.TEXT:
         raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
     check_apart("--format json or tsv", format_ != Format.TEXT, scores=scores or None)
+    if trace:
+        check_trace(
+            text,
+            engine,
+            input=input_file,
+            output=output_file,
+            format=format_ != Format.TEXT,
+            sample=sample,
+            prefix=prefix,
+            require=require,
+            forbid=forbid,
+            constraints=constraints,
+            mbr=mbr,
+            with_=with_,
+            glossary=glossary,
+            n_best=n_best > 1,
+            scores=scores,
+            alignments=alignments,
+            min_confidence=min_confidence is not None,
+            stream=stream,
+            jobs=jobs,
+        )
     demands = check_demands(prefix, require, forbid, constraints)
     check_places(text, input_file, output_file, stream=stream, jobs=jobs)
     if mbr is not None and beam is None and not sample:
@@ -210,6 +237,9 @@ def translate(
         protect=protect,
         glossary=glossary,
     )
+    if trace:
+        print_traces(settings, text or [], quiet=quiet)
+        return
     with open_input(text, input_file) as lines:
         settings.check()
         if jobs is not None or rank_and_size()[1] > 1:

@@ -1,0 +1,79 @@
+"""`tfm translate --trace`: what is printed of a sentence's way, and which options it does not go with."""
+
+import re
+from typing import Any
+
+import pytest
+
+SENTENCE = "ein hund läuft ."
+
+
+@pytest.mark.parametrize("model", ["run", "words"])
+@pytest.mark.parametrize("options", [[], ["--greedy"], ["--beam", "2", "--max-length", "3"]], ids=" ".join)
+def test_a_trace_ends_with_what_is_translated(model: str, options: list[str], trial: Any, tfm: Any) -> None:
+    path = getattr(trial, model)
+    result = tfm("translate", path, "--trace", SENTENCE, *options)
+    assert result.code == 0, result.err
+    translated = tfm("translate", path, SENTENCE, "--engine", "torch", *options)
+    assert result.out.splitlines()[-1].strip() == translated.out.strip()
+
+
+def test_stages_are_numbered_and_shapes_named(trial: Any, tfm: Any) -> None:
+    shown = tfm("translate", trial.words, "--trace", SENTENCE).out
+    titles = re.findall(r"^(\d)\. (\w+)", shown, re.MULTILINE)
+    names = ["text", "words", "tokens", "embedding", "encoder", "decoder", "decoding", "ids", "text"]
+    assert titles == [(str(number), name) for number, name in enumerate(names, start=1)]
+    assert shown.startswith("B = 1 sentence, S = 5 source tokens, T = ")
+    assert "√d_model = 4.00" in shown
+    assert re.search(r"^   memory +\(B, S, D\) +\(1, 5, 16\) ", shown, re.MULTILINE)
+    assert re.search(r"^   log-probabilities +\(B, T, V\) +\(1, 1, \d+\) ", shown, re.MULTILINE)
+    steps = re.findall(r"^ +(\d+)  <s>", shown, re.MULTILINE)
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    assert len(steps) == shown.count(">") - shown.count("<s>") - shown.count("</s>") - shown.count("<unk>") - 1
+    assert max(map(len, shown.splitlines())) <= 120
+
+
+def test_several_sentences_follow_each_other(trial: Any, tfm: Any) -> None:
+    both = tfm("translate", trial.run, "--trace", "ein hund", "katze .").out
+    one, other = (tfm("translate", trial.run, "--trace", text).out for text in ("ein hund", "katze ."))
+    assert both == f"{one}\n{other}"
+
+
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "no text": ([], "missing TEXT"),
+    "a file": (["-i", "{source}"], "--input and --trace exclude each other"),
+    "a place for results": ([SENTENCE, "-o", "out"], "--output and --trace"),
+    "another format": ([SENTENCE, "--format", "json"], "--format and --trace"),
+    "sampling": ([SENTENCE, "--sample"], "--sample and --trace"),
+    "words": ([SENTENCE, "--require", "dog"], "--require and --trace"),
+    "a prefix": ([SENTENCE, "--prefix", ""], "--prefix and --trace"),
+    "risk": ([SENTENCE, "--mbr", "2"], "--mbr and --trace"),
+    "several models": ([SENTENCE, "--with", "{run}"], "--with and --trace"),
+    "several translations": ([SENTENCE, "--n-best", "2"], "--n-best and --trace"),
+    "scores": ([SENTENCE, "--scores"], "--scores and --trace"),
+    "alignments": ([SENTENCE, "--alignments"], "--alignments and --trace"),
+    "confidence": ([SENTENCE, "--min-confidence", "0"], "--min-confidence and --trace"),
+    "a stream": ([SENTENCE, "--stream"], "--stream and --trace"),
+    "processes": ([SENTENCE, "--jobs", "2"], "--jobs and --trace"),
+    "a glossary": ([SENTENCE, "--glossary", "{source}"], "--glossary and --trace"),
+    "the other engine": ([SENTENCE, "--engine", "ctranslate2"], "only torch shows what is inside"),
+    "what only the other engine computes in": ([SENTENCE, "--compute-type", "int8"], "int8"),
+    "an empty sentence": ([" "], "has no tokens"),
+    "a long sentence": (["hund " * 30], "takes 24 at once"),
+    "a link": (["ein https://a.example"], "--no-protect"),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_what_a_trace_does_not_go_with_is_refused(fault: str, trial: Any, tfm: Any) -> None:
+    arguments, message = REFUSED[fault]
+    words = [word.format(source=trial.source, run=trial.run) for word in arguments]
+    assert message in tfm("translate", trial.run, "--trace", *words).refused()
+
+
+def test_a_second_sentence_at_fault_is_told_before_the_first_is_shown(trial: Any, tfm: Any) -> None:
+    assert "has no tokens" in tfm("translate", trial.run, "--trace", "ein hund", " ").refused()
+
+
+def test_a_link_goes_in_where_nothing_is_protected(trial: Any, tfm: Any) -> None:
+    assert "https://a.example" in tfm("translate", trial.words, "--trace", "ein https://a.example", "--no-protect").out
