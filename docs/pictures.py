@@ -1,7 +1,7 @@
-"""Draws the pictures of the README from a finished demo: `python docs/pictures.py demo` after `tfm demo`.
+"""Draws the pictures of the README and of seeing-inside.md from a finished demo: `python docs/pictures.py demo`.
 
-The training curve and the attention map are `tfm plot`'s; the terminal session is what the commands really print, set
-by rich.
+The training curve and the maps of attention are `tfm plot`'s; the terminal session is what the commands really print,
+set by rich.
 """
 
 import shlex
@@ -57,6 +57,12 @@ def main(folder: Path) -> None:
     for command in (
         f"tfm plot training {model} --output {IMAGES}/training.png",
         f'tfm plot attention {model} "{sentence}" --mean --output {IMAGES}/attention.png',
+        *(
+            f'tfm plot attention {model} "{sentence}" --grid --kind {kind} --output {IMAGES}/heads-{kind}.png'
+            for kind in ("encoder", "decoder", "cross")
+        ),
+        f"tfm plot attention {model} --entropy --input {shlex.quote(str(folder))}/corpus/test.de --count 100"
+        f" --output {IMAGES}/entropy.png",
     ):
         subprocess.run(["bash", "-c", command], check=True)
 

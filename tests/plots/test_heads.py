@@ -71,7 +71,7 @@ def test_the_grid_has_a_map_for_each_layer_and_head(kind: str, attention: Attent
         shown = maps[f"layer {layer + 1}, head {head + 1}"].images[0]
         np.testing.assert_array_equal(np.asarray(shown.get_array()), weights[layer, head])
         assert shown.get_clim() == (0.0, 1.0)
-    assert [text.get_text() for text in figure.texts][:2] == [f"{KINDS[kind]}: every head", attention.sentence]
+    assert [text.get_text() for text in figure.texts][:2] == [f"{KINDS[kind]}: head by head", attention.sentence]
 
 
 def test_chosen_layers_and_heads_of_a_grid(attention: Attention) -> None:

@@ -18,6 +18,7 @@ MAP = (1.0, 1.8)  # inches of a small map's longer side, as it takes for POSITIO
 POSITION = 0.035
 LEAST = 0.5  # inches of its shorter side: room for the name of a head
 CELL = 0.42  # inches of a head's cell in the picture of entropies
+LOWEST = 0.9  # inches: room for what stands beside a bar of colours
 MARGIN = 0.15
 LEFT = 0.65  # inches for the names of layers
 MOST = 16  # heads across and layers down: more are too small to see, or too large a picture
@@ -58,10 +59,10 @@ def heads_figure(
     lines = [attention.sentence] if kind == "encoder" else [attention.sentence, attention.translation]
     top = 0.45 + 0.2 * len(lines) + 0.15  # inches above the maps
     width = max(LEFT + len(heads) * (across + 0.08) + 0.75, 4.5)
-    height = top + len(layers) * (down + 0.08) + 0.3
+    height = top + max(len(layers) * (down + 0.08), LOWEST) + 0.3
     with style():
         figure = Figure(figsize=(width, height))
-        _head(figure, f"{KINDS[kind]}: every head", lines)
+        _head(figure, f"{KINDS[kind]}: head by head", lines)
         image = None
         for r, layer in enumerate(layers):
             for c, head in enumerate(heads):
@@ -81,7 +82,7 @@ def heads_figure(
                     axes.set_ylabel(f"layer {layer}", fontsize=8, labelpad=3)
         assert image is not None
         place = LEFT + len(heads) * (across + 0.08) + 0.1
-        high = min(1.0, len(layers) * (down + 0.08) - 0.08)
+        high = min(1.0, max(len(layers) * (down + 0.08) - 0.08, LOWEST))
         colour_bar(figure, image, (place / width, 1 - (top + high) / height, 0.1 / width, high / height))
         seen = "source" if kind == "encoder" else "target"
         read = "target" if kind == "decoder" else "source"
@@ -104,11 +105,11 @@ def entropy_figure(
         values = mean_entropy(attentions, kind)[np.ix_(*([number - 1 for number in side] for side in chosen))]
         found.append((kind, values, *chosen))
     highest = max(float(values.max()) for _, values, _, _ in found)
-    sizes = [(CELL * len(heads), CELL * 0.75 * len(layers)) for _, _, layers, heads in found]
+    sizes = [(CELL * len(heads), max(CELL * 0.75 * len(layers), LOWEST)) for _, _, layers, heads in found]
     wide = [max(across, 1.6) for across, _ in sizes]
     count = len(attentions)
     lines = [attentions[0].sentence if count == 1 else f"mean over {count} sentences", _positions(attentions, kinds)]
-    top, width = 1.1, max(sum(wide) + LEFT * len(wide) + 0.95, 4.5)
+    top, width = 1.1, max(sum(wide) + LEFT * len(wide) + 0.95, 5.0)
     height = top + max(down for _, down in sizes) + 0.45
     with style():
         figure = Figure(figsize=(width, height))
