@@ -201,3 +201,17 @@ def test_nothing_left_to_learn_is_an_error() -> None:
     with pytest.raises(UserError, match=r"training\.freeze: encoder, decoder, generator leave nothing to learn"):
         freeze_parts(model(), ("encoder", "decoder", "generator"))
     freeze_parts(model("none"), ("encoder", "decoder", "generator"))
+
+
+def test_one_embedding_alone_is_frozen() -> None:
+    apart = model("none")
+    assert len(freeze_parts(apart, ("source_embedding",))) == 1
+    assert not any(parameter.requires_grad for parameter in apart.source_embedding.parameters())
+    assert all(parameter.requires_grad for parameter in apart.target_embedding.parameters())
+    assert len(freeze_parts(model("none"), ("source_embedding", "target_embedding"))) == 1
+    told = freeze_parts(model("decoder"), ("target_embedding",))
+    assert told[1:] == ["             the matrix that the generator shares with them stays too"]
+    told = freeze_parts(model(), ("source_embedding",))
+    assert [line.split()[4] for line in told[1:]] == ["generator", "target"]
+    told = freeze_parts(model(), ("generator",))
+    assert told[1:] == ["             the matrix that the embeddings share with them stays too"]

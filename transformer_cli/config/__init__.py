@@ -61,6 +61,7 @@ class Config(Section):
         `autoregressive` exclude each other.
         `training.guided_attention` names a layer and heads that the decoder has; its `alignments` are of tokens as
         they were encoded once, so that they exclude `training.subword_sampling`.
+        `training.source_vectors` and `target_vectors` are not both set where `model.tie_embeddings` is `all`.
         `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings."""
         if awaits_preset(info):
             return self
@@ -85,14 +86,29 @@ class Config(Section):
             raise ValueError(
                 "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
             )
+        if self.model.tie_embeddings == "all" and self.training.source_vectors and self.training.target_vectors:
+            raise ValueError(
+                "training.target_vectors: with model.tie_embeddings all both sides share one table; give one file for "
+                "it (of both languages, in one space), or set tie_embeddings: decoder"
+            )
         self._check_objective()
         self._check_guide()
         tied = self.model.tie_embeddings != "none" and not self.model.generator_bias
-        if {"embeddings", "encoder", "decoder"} <= set(self.training.freeze) and (
-            tied or "generator" in self.training.freeze
-        ):
+        frozen = set(self.training.freeze)
+        if {"source_embedding", "target_embedding"} <= frozen:
+            frozen.add("embeddings")
+        if {"embeddings", "encoder", "decoder"} <= frozen and (tied or "generator" in frozen):
             raise ValueError("training.freeze: leaves no weights to train; leave out a part")
         return self
+
+    @property
+    def alignment_attention(self) -> tuple[int, tuple[int, ...] | None]:
+        """The decoder layer and its heads (None: all) whose attention alignments are read from: the last layer, or what
+        learned them."""
+        guide = self.training.guided_attention
+        if guide is None or guide.supervised_heads is None:
+            return -1, None
+        return guide.layer, guide.supervised_heads
 
     def _check_objective(self) -> None:
         """Raise `ValueError` for two kinds of training that exclude each other."""

@@ -71,7 +71,8 @@ class TrainingConfig(Section):
         """`max_steps` or `max_epochs` is set. Schedules other than `noam` need `peak_learning_rate`, `noam` has none;
         `noam` and `inverse_sqrt` need `warmup_steps` of at least 1, `cosine` needs `max_steps` above `warmup_steps`.
         `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`, `average_best` at most
-        `keep_best`; only one of the two is set. `freeze` names each part once."""
+        `keep_best`; only one of the two is set. `freeze` names each part once. `init_from` brings embeddings of its
+        own: neither `source_vectors` nor `target_vectors` is set with it."""
         if awaits_preset(info):
             return self
         if self.max_steps is None and self.max_epochs is None:
@@ -94,4 +95,7 @@ class TrainingConfig(Section):
             raise ValueError("average_best: average_last is set too; set one of them to null")
         if len(set(self.freeze)) < len(self.freeze):
             raise ValueError("freeze: a part is named twice")
+        for key in ("source_vectors", "target_vectors"):
+            if self.init_from is not None and getattr(self, key) is not None:
+                raise ValueError(f"{key}: init_from brings embeddings of its own; leave one of the two out")
         return self

@@ -18,6 +18,7 @@ from transformer_cli.training.continuation import check_continuation, check_corp
 from transformer_cli.training.distributed import ALONE, Ranks
 from transformer_cli.training.fine_tuning import check_start
 from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
+from transformer_cli.training.pretrained import check_vector_files
 from transformer_cli.training.recorder import load_tensorboard
 from transformer_cli.training.session import Session
 from transformer_cli.training.state import Progress, read_progress
@@ -75,6 +76,8 @@ def make_session(
     Raises `UserError` for whatever is wrong with the data.
     """
     run, config, index = beginning.run, beginning.config, beginning.index
+    if index.last is None:
+        check_vector_files(config)
     codecs = load_or_build_codecs(config, run if beginning.goes_on else None, index.last, progress=not quiet)
     material = prepare_material(config, *codecs, progress=not quiet, ranks=ranks.count)
     changed = check_corpora(run, beginning.progress, material.train.key, material.valid.key)

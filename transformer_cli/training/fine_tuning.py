@@ -65,6 +65,8 @@ def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
     """
     modules: dict[str, tuple[nn.Module, ...]] = {
         "embeddings": (model.source_embedding, model.target_embedding),
+        "source_embedding": (model.source_embedding,),
+        "target_embedding": (model.target_embedding,),
         "encoder": (model.encoder,),
         "decoder": (model.decoder,),
         "generator": (model.generator,),
@@ -81,9 +83,12 @@ def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
             "(model.tie_embeddings); leave out a part"
         )
     lines = [f"frozen       {', '.join(parts)}: {frozen:,} of {count:,} parameters stay as they are"]
-    for part in modules.keys() - set(parts):
+    halves = {"source_embedding", "target_embedding"}
+    told = modules.keys() - set(parts) - ({"embeddings"} if halves & set(parts) else halves)
+    for part in sorted(told - (halves if "embeddings" in parts else set())):
         if not all(parameter.requires_grad for module in modules[part] for parameter in module.parameters()):
-            lines.append(f"             the matrix that the {part} share{'s' * (part[-1] != 's')} with them stays too")
+            name = f"{part.replace('_', ' ')} share{'s' * (part[-1] != 's')}"
+            lines.append(f"             the matrix that the {name} with them stays too")
     return lines
 
 

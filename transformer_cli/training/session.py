@@ -27,6 +27,7 @@ from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import build_objective
 from transformer_cli.training.precision import Precision
 from transformer_cli.training.preparation import Material, describe_training, teach_vocabularies
+from transformer_cli.training.pretrained import load_vectors
 from transformer_cli.training.probe import probe_memory
 from transformer_cli.training.profiling import Profiling
 from transformer_cli.training.recorder import Recorder
@@ -61,7 +62,10 @@ class Session:
         teach_vocabularies(self.model, self.codecs)
         if index.last is None and config.training.init_from is not None:
             load_start(config, self.model)
-        self.notes = freeze_parts(self.model, config.training.freeze)
+        self.notes = []
+        if index.last is None:
+            self.notes += load_vectors(config, self.model, self.codecs, progress=not quiet and ranks.leads)
+        self.notes += freeze_parts(self.model, config.training.freeze)
         self.model.to(device)
         if config.training.compile:
             compile_layers(self.model)

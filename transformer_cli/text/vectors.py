@@ -1,0 +1,142 @@
+"""Word vectors of others, in word2vec's or GloVe's text format: those that a vocabulary has a use for.
+
+`training.pretrained` gives them to a model. A line is a word and its numbers, with spaces between; a first line with
+their count and size (word2vec, fastText's `.vec`) may come before. Plain or `.gz`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from transformer_cli.errors import UserError
+from transformer_cli.text.codec import Codec
+from transformer_cli.text.lines import TextLines, read_lines
+from transformer_cli.text.words import JOINER, SPACE, unescape
+
+SHOWN = 40  # characters of a word in a message
+LARGEST = 1e30  # what a number may be: their squares must be numbers too
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """What a file has for a vocabulary."""
+
+    ids: npt.NDArray[np.int64]  # (N,) of the tokens that it knows, in order
+    vectors: Matrix  # (N, D)
+    words: int  # in the file
+
+
+def check_vectors(path: str | Path, size: int) -> None:
+    """Raise `UserError` where the file cannot be read, or does not begin as one with vectors of this size does."""
+    with read_lines(path) as lines:
+        next(_entries(lines, size), None)
+
+
+def read_vectors(path: str | Path, size: int, codec: Codec, progress: bool = False) -> WordVectors:
+    """The vectors of this size for the tokens of a codec's vocabulary, specials left out.
+
+    A token takes the vector of the word that it is: as it stands, else without its mark (`￭`, `▁`), else lowercased. A
+    piece within a word is no word: it takes one only of a file whose words are pieces too. Of a word that stands there
+    twice the first counts. With `progress`, a bar is drawn on stderr if that is a terminal. Raises `UserError` with
+    file and line.
+    """
+    wanted = _wanted(codec)
+    rank = np.full(len(codec.vocabulary), 99)
+    table = np.zeros((len(codec.vocabulary), size), dtype=np.float32)
+    words, of_pieces, hidden = 0, False, None if progress else True  # None: where stderr is no terminal
+    with read_lines(path) as lines:
+        entries = _entries(lines, size)
+        for word, numbers in tqdm(entries, desc=f"reading {path}", unit=" words", unit_scale=True, disable=hidden):
+            words += 1
+            of_pieces |= word.startswith(SPACE)
+            better = [(place, token) for place, token in wanted.get(word, ()) if place < rank[token]]
+            if better:
+                vector = _vector(lines, word, numbers)
+                for place, token in better:
+                    rank[token], table[token] = place, vector
+    if codec.is_subword and not of_pieces:
+        starts = [token.startswith(SPACE) for token in codec.vocabulary.get_itos()]
+        rank[~np.array(starts)] = 99
+    ids = (rank < 99).nonzero()[0]
+    return WordVectors(ids, table[ids], words)
+
+
+def _wanted(codec: Codec) -> dict[str, list[tuple[int, int]]]:
+    """For each word that is looked for, the tokens (by id) that it may be, each with its rank: 0 is the best."""
+    wanted: dict[str, list[tuple[int, int]]] = {}
+    for token_id, token in enumerate(codec.vocabulary.get_itos()):
+        if token_id < len(codec.vocabulary.specials):
+            continue
+        bare = unescape(token).removeprefix(SPACE if codec.is_subword else JOINER)
+        for place, word in enumerate(dict.fromkeys([token, bare, token.lower(), bare.lower()])):
+            if word:
+                wanted.setdefault(word, []).append((place, token_id))
+    return wanted
+
+
+def _entries(lines: TextLines, size: int) -> Iterator[tuple[str, str]]:
+    """Each word and its numbers, as text; a word may hold spaces. Raises `UserError` where a line has too few."""
+    promised, found = None, 0
+    for line in lines:
+        line = line.replace("\t", " ").rstrip(" ")
+        spaces = line.count(" ")
+        if lines.number == 1:
+            if promised := _promise(line):
+                if promised[1] != size:
+                    raise _wrong_size(lines, promised[1], size)
+                continue
+            if spaces != size:
+                raise _wrong_size(lines, spaces, size)
+        if spaces < size:
+            if not line:  # the file's last, as a rule
+                continue
+            word = line.partition(" ")[0][:SHOWN]
+            raise UserError(f"{lines.path}:{lines.number}: {word!r} has {spaces} numbers, not {size}; mend the line")
+        found += 1
+        word, numbers = line.split(" ", 1) if spaces == size else _split_last(line, size)
+        yield word, numbers
+    if not found:
+        raise UserError(f"{lines.path}: holds no word vectors; a line is a word and its numbers, with spaces between")
+    if promised and promised[0] != found:
+        raise UserError(f"{lines.path}:1: promises {promised[0]:,} words, but {found:,} are there; copy the file again")
+
+
+def _promise(line: str) -> tuple[int, int] | None:
+    """The count and size of the vectors, where the line is such a first line."""
+    fields = line.split(" ")
+    if len(fields) == 2 and all(field.isascii() and field.isdigit() and len(field) < 16 for field in fields):
+        return int(fields[0]), int(fields[1])
+    return None
+
+
+def _split_last(line: str, size: int) -> tuple[str, str]:
+    """The word, spaces and all, and the last `size` fields."""
+    word, *numbers = line.rsplit(" ", size)
+    return word, " ".join(numbers)
+
+
+def _vector(lines: TextLines, word: str, numbers: str) -> npt.NDArray[Any]:
+    try:
+        vector = np.array([float(number) for number in numbers.split(" ")])
+    except ValueError:
+        vector = np.array([np.nan])
+    if not (np.abs(vector) < LARGEST).all():  # what is no number is not below anything
+        raise UserError(f"{lines.path}:{lines.number}: {word[:SHOWN]!r} has what is no finite number; mend the line")
+    return vector
+
+
+def _wrong_size(lines: TextLines, found: int, size: int) -> UserError:
+    where = f"{lines.path}:{lines.number}"
+    if found < 2:
+        return UserError(f"{where}: is no word vector; a line is a word and its {size} numbers, with spaces between")
+    return UserError(
+        f"{where}: has {found} numbers a word, but model.d_model is {size}; take vectors of that size, or set "
+        f"d_model: {found}"
+    )
