@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.search.mask_predict import (
+    Lengths,
     Tokens,
     best_hypotheses,
     best_tokens,
@@ -115,22 +116,19 @@ def test_likely_lengths_keep_to_their_limits() -> None:
     scores = torch.full((3, 2 * LENGTH_SPAN + 1), -9.0)
     for difference, value in ((0, -1.0), (-3, -0.5), (2, -2.0), (1, -3.0), (-2, -4.0)):
         scores[:, LENGTH_SPAN + difference] = value
-    sources = torch.tensor([5, 3, 3])
-    assert likely_lengths(scores, sources, torch.tensor([16, 16, 3]), 1, 3).tolist() == [
-        [2, 5, 7],
-        [3, 5, 4],
-        [3, 1, 2],
-    ]
-    assert likely_lengths(scores, sources, torch.tensor([16, 16, 4]), 4, 1).tolist() == [[5], [5], [4]]
-    assert likely_lengths(scores, sources, torch.tensor([16, 16, 2]), 1, 3).tolist()[2] == [
-        1,
-        2,
-        1,
-    ]  # there are only two
-    far = likely_lengths(
-        scores, torch.tensor([500] * 3), torch.tensor([20] * 3), 1, 2
-    )  # of its classes none is allowed
-    assert far.tolist() == [[20, 20]] * 3
+
+    def likely(sources: list[int], limits: list[int], least: int, count: int) -> list[list[tuple[int, float]]]:
+        found = likely_lengths(scores, torch.tensor(sources), torch.tensor(limits), least, count)
+        return [[*zip(*rows, strict=True)] for rows in zip(*(field.tolist() for field in found), strict=True)]
+
+    one, two, three = likely([5, 3, 3], [16, 16, 3], 1, 3)
+    assert one == [(2, -0.5), (5, -1.0), (7, -2.0)]
+    assert two == [(3, -1.0), (5, -2.0), (4, -3.0)]
+    assert three == [(3, -1.0), (1, -4.0), (2, -9.0)]
+    assert likely([5, 3, 3], [16, 16, 4], 4, 1) == [[(5, -1.0)], [(5, -2.0)], [(4, -3.0)]]
+    assert likely([5, 3, 3], [16, 16, 2], 1, 3)[2] == [(1, -4.0), (2, -9.0), (1, -4.0)]  # there are only two
+    far = likely([500] * 3, [20] * 3, 1, 2)  # of its classes none is allowed
+    assert [length for row in far for length, _ in row] == [20] * 6
 
 
 def test_the_best_by_score_wins_and_one_length_counts_once() -> None:
@@ -138,14 +136,16 @@ def test_the_best_by_score_wins_and_one_length_counts_once() -> None:
         torch.tensor([[4, 5, 6], [4, 5, PAD], [4, 5, PAD]]),
         torch.tensor([[-1.0, -1.0, -1.0], [-0.5, -2.0, 0.0], [-0.5, -2.0, 0.0]]),
     )
-    lengths = torch.tensor([[3, 2, 2]])
+    lengths = Lengths(torch.tensor([[3, 2, 2]]), torch.tensor([[-3.0, -0.5, -0.5]]))
     (found,) = best_hypotheses(tokens, lengths, SearchOptions(n_best=3))
     assert [(one.ids, one.log_probability, one.score, one.ended) for one in found] == [
-        ([4, 5, 6], -3.0, -1.0, True),
-        ([4, 5], -2.5, -1.25, True),
+        ([4, 5], -3.0, -1.5, True),
+        ([4, 5, 6], -6.0, -2.0, True),
     ]
-    (found,) = best_hypotheses(tokens, lengths, SearchOptions(length_penalty=0.0))
-    assert [one.ids for one in found] == [[4, 5]]
+    unlikely = lengths._replace(log_probability=torch.tensor([[-3.0, -3.0, -3.0]]))
+    for penalty, expected in ((1.0, [4, 5, 6]), (0.0, [4, 5])):  # by the token, or in all
+        (found,) = best_hypotheses(tokens, unlikely, SearchOptions(length_penalty=penalty))
+        assert [one.ids for one in found] == [expected]
 
 
 def test_one_long_output_is_cut_at_its_first_end(projection: nn.Linear) -> None:

@@ -143,10 +143,9 @@ class NonAutoregressiveEngine:
             torch.tensor(limits, device=self.device),
             least,
             options.length_candidates,
-        )  # (B, K)
-        return best_hypotheses(
-            mask_predict(decode, projection, lengths.flatten(), options.iterations), lengths, options
         )
+        tokens = mask_predict(decode, projection, lengths.tokens.flatten(), options.iterations)
+        return best_hypotheses(tokens, lengths, options)
 
     def _encode(self, sources: Rows) -> tuple[Tensor, Tensor, Tensor, DecoderCache]:
         """Source ids (B, S), their mask, the memory, and its keys and values."""

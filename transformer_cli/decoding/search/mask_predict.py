@@ -6,6 +6,7 @@ sentences, K lengths tried for each, N = B · K rows, T positions of the longest
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -85,31 +86,40 @@ def best_tokens(projection: nn.Linear, hidden: Tensor, forbidden: Sequence[int])
     return torch.cat(tokens), torch.cat(values)
 
 
-def likely_lengths(log_probability: Tensor, source_lengths: Tensor, limits: Tensor, least: int, count: int) -> Tensor:
-    """The likeliest target lengths of each sentence, from `least` to its limit, best first. → (B, K), K ≤ `count`
+class Lengths(NamedTuple):
+    """The lengths that are tried for each sentence, best first; where there are fewer, the best comes again."""
 
-    Log-probabilities of `length_class` (B, classes), source lengths and limits (B,). Where there are fewer, the best
-    length comes again.
+    tokens: Tensor  # (B, K)
+    log_probability: Tensor  # (B, K)
+
+
+def likely_lengths(log_probability: Tensor, source_lengths: Tensor, limits: Tensor, least: int, count: int) -> Lengths:
+    """The K ≤ `count` likeliest target lengths of each sentence, from `least` to its limit.
+
+    Log-probabilities of `length_class` (B, classes), source lengths and limits (B,).
     """
     differences = torch.arange(log_probability.size(1), device=log_probability.device) - LENGTH_SPAN
     lengths = source_lengths[:, None] + differences  # (B, classes)
     allowed = (lengths >= least) & (lengths <= limits[:, None])
     values, which = log_probability.masked_fill(~allowed, -torch.inf).topk(min(count, lengths.size(1)), dim=1)
+    missing = values == -torch.inf  # all but the limit itself, where the source is that much longer
     chosen = lengths.gather(1, which).minimum(limits[:, None]).clamp(min=least)
-    return torch.where(values == -torch.inf, chosen[:, :1], chosen)
+    values = log_probability.gather(1, which)
+    return Lengths(torch.where(missing, chosen[:, :1], chosen), torch.where(missing, values[:, :1], values))
 
 
-def best_hypotheses(tokens: Tokens, lengths: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
-    """The `n_best` of the candidates of each sentence, by score; rows (B · K), lengths (B, K), each counted once.
+def best_hypotheses(tokens: Tokens, lengths: Lengths, options: SearchOptions) -> list[list[Hypothesis]]:
+    """The `n_best` of the candidates of each sentence, by score; rows (B · K), each length counted once.
 
-    log p is that of each token when it was last predicted, beside the tokens that stood then; the length takes no part.
+    log p is that of each token when it was last predicted, beside the tokens that stood then, and of the length, in the
+    place of `</s>`: by their tokens alone, short candidates would win that leave out what is hard to say.
     """
     found: list[list[Hypothesis]] = []
     rows = iter(zip(tokens.ids.tolist(), tokens.log_probability.tolist(), strict=True))
-    for candidates in lengths.tolist():
+    for candidates in zip(lengths.tokens.tolist(), lengths.log_probability.tolist(), strict=True):
         by_length = {
-            length: hypothesis(ids[:length], values[:length], True, options)
-            for length, (ids, values) in zip(candidates, rows, strict=False)
+            length: hypothesis(ids[:length], [*values[:length], end], True, options)
+            for length, end, (ids, values) in zip(*candidates, rows, strict=False)
         }
         found.append(sorted(by_length.values(), key=lambda one: -one.score)[: options.n_best])
     return found
