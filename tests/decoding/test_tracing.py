@@ -7,43 +7,68 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import WORDS, make_loaded
+from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.tracing import DECODER, ENCODER, trace
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.masks import padding_mask
+from transformer_cli.model.pointer import PointerGenerator
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 SENTENCE = " ".join(WORDS[4:9])
 
 
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre", "positions": "learned", "activation": "swiglu"},
+    {"shared": False, "tie_embeddings": "decoder"},
+    {"generator": "pointer"},
+    {"value_dim": 5},
+    {"embedding": "one_hot"},
+]
+
+
 def make(seed: int = 1, *, guard: bool = True, **options: Any) -> Translator:
     loaded = make_loaded(seed, **options)
-    return Translator(TorchEngine(loaded.model), loaded.codecs, loaded.config, guard=guard)
+    if isinstance(loaded.model.generator, PointerGenerator):
+        loaded.model.generator.learn_vocabularies(loaded.codecs.source.target_ids())  # type: ignore[attr-defined]
+    return Translator(build_engine(loaded.model), loaded.codecs, loaded.config, guard=guard)
 
 
-@pytest.mark.parametrize(
-    "model", [{}, {"norm": "pre", "positions": "learned"}, {"shared": False, "tie_embeddings": "decoder"}], ids=str
-)
+@pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("search", [{}, {"beam_size": 3}, {"method": "greedy"}, {"beam_size": 4, "min_length": 9}])
 def test_the_translation_is_the_translators(model: dict[str, Any], search: dict[str, Any]) -> None:
-    for seed in range(3):
+    for seed in range(2):
         translator = make(seed, **model)
         options = SearchOptions.from_config(translator.config.decoding, **search)
         found = translator.translate_batch([SENTENCE], options)[0]
         traced = trace(translator, SENTENCE, options)
         assert traced.translation.text == found.text
-        ended = [EOS] if found.hypotheses[0].ended else []
-        assert traced.target_ids == [*translator.codecs.target.lookup(found.tokens), *ended]
+        ended = ["</s>"] if found.hypotheses[0].ended else []
+        assert [step.taken.token for step in traced.steps] == [*found.tokens, *ended]
         assert [step.taken.id for step in traced.steps] == traced.target_ids
-        assert translator.codecs.target.decode(traced.target_ids) == found.text
 
 
-def test_probabilities_of_the_steps_make_the_log_probability() -> None:
-    traced = trace(make(), SENTENCE)
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_probabilities_of_the_steps_make_the_log_probability(model: dict[str, Any]) -> None:
+    traced = trace(make(**model), f"{SENTENCE} never-seen")
     total = sum(math.log(step.taken.probability) for step in traced.steps)
     assert total == pytest.approx(traced.translation.log_probability, abs=1e-4)
+
+
+def test_words_that_are_copied_are_named() -> None:
+    """A model that does nothing else copies the word that no vocabulary has, and its probabilities are of words."""
+    translator = make(generator="pointer")
+    assert isinstance(translator.engine, TorchEngine)
+    with torch.no_grad():
+        translator.engine.model.generator.mixture.bias.fill_(-30.0)  # type: ignore[union-attr, operator]
+    traced = trace(translator, "never-seen", SearchOptions(max_length=3))
+    size = len(translator.codecs.target.vocabulary)
+    assert traced.steps[0].best[0].token == "never-seen"
+    assert traced.steps[0].best[0].id == size
+    assert (traced.decoder[-1].axes, traced.decoder[-1].shape) == ("B, T, V+S", (1, 1, size + 2))
 
 
 def test_each_step_knows_what_is_before_it_and_what_may_come_next() -> None:
@@ -68,14 +93,25 @@ def test_shapes_are_those_the_model_has() -> None:
     model = translator.config.model
     S, D, H = len(SENTENCE.split()) + 1, model.d_model, model.heads
     sizes = {"B": 1, "S": S, "T": 1, "D": D, "H": H, "V": len(translator.codecs.target.vocabulary), "d_ff": model.d_ff}
-    sizes |= {"H·d": D, "2·H·d": 2 * D}
+    sizes |= {"H·d_k": D, "H·(d_k+d_v)": 2 * D}
     for stage in [*traced.encoder, *traced.decoder]:
         assert stage.axes, stage.name
         assert stage.shape == tuple(sizes[axis] for axis in stage.axes.split(", ")), stage.name
     assert traced.tokens == [*SENTENCE.split(), "</s>"]
     assert traced.ids == [*translator.codecs.source.encode(SENTENCE), EOS]
-    assert len(traced.encoder) == sum(len(outputs) for _, outputs in ENCODER) + model.encoder_layers - 1
-    assert len(traced.decoder) == sum(len(outputs) for _, outputs in DECODER) + model.decoder_layers - 1
+    absent = {"layer 1: keys", "layer 1: values", "layer 1: feed-forward, gate"}  # of variants
+    for stages, parts, layers in ((traced.encoder, ENCODER, 1), (traced.decoder, DECODER, 2)):
+        names = [name for _, outputs in parts for name, _ in outputs if name not in absent]
+        expected = [name.format(1) for name in names] + [f"layer {number}" for number in range(2, layers + 1)]
+        assert sorted(stage.name for stage in stages) == sorted(expected)
+
+
+def test_parts_that_only_a_variant_has_are_shown() -> None:
+    gated = {stage.name: stage for stage in trace(make(activation="swiglu"), SENTENCE).encoder}
+    assert gated["layer 1: feed-forward, gate"].shape == gated["layer 1: feed-forward, inner"].shape
+    uneven = {stage.name: stage for stage in trace(make(value_dim=5), SENTENCE).encoder}
+    assert uneven["layer 1: values"].shape == (1, 6, 3 * 5)
+    assert "layer 1: keys, values" not in uneven
 
 
 def test_values_are_those_of_a_pass_without_a_trace() -> None:
@@ -118,9 +154,9 @@ def test_a_sentence_that_goes_another_way_is_refused() -> None:
         with pytest.raises(UserError, match=message):
             trace(translator, text, protect=True)
     assert trace(translator, "a https://a.example b").tokens[1] == "https://a.example"
-    translator.engine = object()  # type: ignore[assignment]  # nothing to look into
-    with pytest.raises(UserError, match=r"model\.generation: autoregressive"):
-        trace(translator, SENTENCE)
+    for generation in ("mask_predict", "one_shot"):
+        with pytest.raises(UserError, match=f"this one has model.generation: {generation}"):
+            trace(make(generation=generation), SENTENCE)
 
 
 def test_one_token_and_the_longest_sentence() -> None:

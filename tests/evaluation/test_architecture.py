@@ -90,6 +90,31 @@ def test_all_is_counted_once_and_in_the_parts_that_multiply() -> None:
     assert parts[""].own_multiply_adds == 0
 
 
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"generator": "pointer"},
+        {"generation": "mask_predict"},
+        {"generation": "one_shot"},
+        {"value_dim": 3},
+        {"embedding": "one_hot"},
+    ],
+    ids=str,
+)
+def test_every_variant_has_a_tree(variant: dict[str, Any]) -> None:
+    model = make(**variant)
+    parts = tree(model)
+    assert parts[""].parameters == count_parameters(model)
+    assert parts["encoder.layers.1.self_attention"].own_multiply_adds == S * S * (
+        D + H * variant.get("value_dim", D // H)
+    )
+    assert all(parts[name].multiply_adds for name in ("encoder", "decoder", "generator"))
+    if variant == {"embedding": "one_hot"}:
+        assert parts["source_embedding"].multiply_adds == S * V * D
+    if variant == {"generation": "mask_predict"}:  # one row, of the mean of the memory
+        assert parts["length_predictor.projection"].multiply_adds == model.length_predictor.projection.weight.numel()  # type: ignore[union-attr, operator]
+
+
 def test_long_sentences_are_counted_alike() -> None:
     """Training on a CPU leaves open products to a fused kernel from 257 keys on; the count knows of neither."""
     parts = tree(make(), 300, 2)

@@ -111,7 +111,10 @@ def _below(part: "Part", whole: "Part", indent: str, depth: int | None) -> Itera
     if shown and part.own_multiply_adds:
         count, share = f"{part.own_multiply_adds:,}", _percent(part.own_multiply_adds, whole.multiply_adds)
         yield f"{indent}├─ products of its own", "", "", "", count, share
-    alike = [list(group) for _, group in groupby(shown, key=_content)]
+    # Layers have numbers; of parts with names of their own each is shown.
+    alike = [
+        list(group) for _, group in groupby(shown, key=lambda one: (_content(one), one.name.isdigit() or one.name))
+    ]
     for number, group in enumerate(alike, start=1):
         first, last = group[0], group[-1]
         is_last = number == len(alike)

@@ -6,7 +6,7 @@ each token of the translation that search found.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -99,6 +99,8 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
             begun = torch.full((1, 1), BOS, device=engine.device)
             output = model.decode(begun, memory, source_mask, need_weights=True)
             model.generator(output, source)
+            if codecs.copies:
+                decoder[-1] = replace(decoder[-1], axes="B, T, V+S")
         steps = list(_steps(engine, source, memory, target_ids, _Names(codecs.target.vocabulary.get_itos(), tokens)))
     return Trace(
         text=text,
@@ -174,12 +176,15 @@ ENCODER: tuple[Part, ...] = (
     ("source_embedding.tokens", (("times √d_model", "B, S, D"),)),
     ("source_embedding.positions", (("positions", "S, D"),)),
     ("source_embedding", (("both added", "B, S, D"),)),
-    ("encoder.layers.0.self_attention.query", (("layer 1: queries", "B, S, H·d"),)),
-    ("encoder.layers.0.self_attention.key_value", (("layer 1: keys, values", "B, S, 2·H·d"),)),
+    ("encoder.layers.0.self_attention.query", (("layer 1: queries", "B, S, H·d_k"),)),
+    ("encoder.layers.0.self_attention.key_value", (("layer 1: keys, values", "B, S, H·(d_k+d_v)"),)),
+    ("encoder.layers.0.self_attention.key", (("layer 1: keys", "B, S, H·d_k"),)),  # of attention with a `value_dim`
+    ("encoder.layers.0.self_attention.value", (("layer 1: values", "B, S, H·d_v"),)),
     (
         "encoder.layers.0.self_attention",
         (("layer 1: self-attention", "B, S, D"), ("layer 1: its weights", "B, H, S, S")),
     ),
+    ("encoder.layers.0.feed_forward.gate", (("layer 1: feed-forward, gate", "B, S, d_ff"),)),
     ("encoder.layers.0.feed_forward.inner", (("layer 1: feed-forward, inner", "B, S, d_ff"),)),
     ("encoder.layers.0.feed_forward", (("layer 1: feed-forward", "B, S, D"),)),
     ("encoder.layers.*", (("layer {}", "B, S, D"),)),

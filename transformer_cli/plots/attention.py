@@ -66,20 +66,21 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     _check_length("the sentence", source_ids, translator.max_length)
     if target is None:
         best = translator.translate_batch([sentence], alignments=False)[0]
-        target, target_ids = best.text, codecs.target.lookup(best.tokens)
+        target, tokens = best.text, best.tokens
+        target_ids = codecs.lookup_target(tokens, sentence)
     else:
         target_ids = codecs.target.encode(target if target.strip() else "")
         _check_length("the target", target_ids, engine.max_target_length)
+        tokens = codecs.target.tokens(target_ids)
     model = engine.model.eval()  # no dropout
     batch = Batch.from_ids([(source_ids, target_ids)]).to(engine.device)
     with torch.inference_mode():
         memory, encoder = model.encoder(model.source_embedding(batch.source), batch.source_mask, need_weights=True)
         output = model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
-    tokens = codecs.target.tokens(target_ids)
     return Attention(
         sentence=sentence,
         translation=target,
-        source=[*codecs.source.tokens(source_ids), "</s>"],
+        source=[*(codecs.source.tokenise(sentence) if codecs.copies else codecs.source.tokens(source_ids)), "</s>"],
         target_input=["<s>", *tokens],
         target_output=[*tokens, "</s>"],
         encoder=_stack(encoder),
