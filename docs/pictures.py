@@ -1,4 +1,4 @@
-"""Draws the pictures of the README and of seeing-inside.md from a finished demo: `python docs/pictures.py demo`.
+"""Draws the pictures of the README and of docs/ from a finished demo: `python docs/pictures.py demo`.
 
 The training curve and the maps of attention are `tfm plot`'s; the terminal session is what the commands really print,
 set by rich.
@@ -12,6 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
+
+from transformer_cli.config import ScheduledSampling
+from transformer_cli.plots.saving import save
+from transformer_cli.plots.schedule import truth_figure
 
 IMAGES = Path(__file__).parent / "images"
 WIDTH = 100  # columns
@@ -45,8 +49,19 @@ def session(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
+def truths() -> None:
+    """The three schedules of scheduled sampling, as docs/scheduled-sampling.md shows them."""
+    common = {"steps": 1000, "floor": 0.5, "start_step": 500}
+    samplings = [
+        (schedule, ScheduledSampling.model_validate({**common, "schedule": schedule}))
+        for schedule in ("linear", "exponential", "inverse_sigmoid")
+    ]
+    save(truth_figure(samplings, steps=5000), IMAGES / "scheduled-sampling.png")
+
+
 def main(folder: Path) -> None:
     IMAGES.mkdir(exist_ok=True)
+    truths()
     console = Console(record=True, width=WIDTH, file=open("/dev/null", "w", encoding="utf-8"), force_terminal=True)  # noqa: SIM115
     for command, printed in session(folder):
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))

@@ -124,6 +124,12 @@ def test_round_trip(tmp_path: Path, tie: str) -> None:
     assert len(list(model.parameters())) == len(list(loaded.model.parameters()))  # tied again
 
 
+@pytest.mark.parametrize("value_dim", [1, 64])
+def test_values_of_another_width_are_no_damage(tmp_path: Path, value_dim: int) -> None:
+    model = publish_model(tmp_path / "model", f"model.value_dim={value_dim}")
+    assert_same_weights(model, load_model(tmp_path / "model").model)
+
+
 def test_loaded_model_computes_what_the_saved_one_did(tmp_path: Path) -> None:
     model = publish_model(tmp_path / "model", "model.positions=learned", "model.norm=pre").eval()
     source, target = torch.tensor([[4, 5, 3]]), torch.tensor([[2, 4]])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from transformer_cli.config import Config
-from transformer_cli.plots.schedule import schedule_figure
-from transformer_cli.training.schedules import learning_rate
+from transformer_cli.plots.schedule import schedule_figure, truth_figure
+from transformer_cli.training.schedules import learning_rate, truth_probability
 
 FILES = {"source": "a", "target": "b"}
 DATA = {"source_language": "de", "target_language": "en", "train": FILES, "valid": FILES}
@@ -44,3 +44,18 @@ def test_the_number_of_steps_can_be_given(steps: int) -> None:
     (axes,) = schedule_figure([("a", make("noam"))], steps).axes
     (line,) = axes.lines
     assert np.asarray(line.get_xdata())[-1] == steps
+
+
+def test_scheduled_sampling_has_a_picture_of_its_own_below() -> None:
+    training = {**SCHEDULES["cosine"], "scheduled_sampling": {"schedule": "linear", "steps": 300, "floor": 0.25}}
+    sampled = Config.model_validate({"data": DATA, "training": training})
+    above, below = schedule_figure([("a", make("noam")), ("b", sampled)]).axes
+    (line,) = below.lines
+    sampling = sampled.training.scheduled_sampling
+    assert sampling is not None
+    steps = np.asarray(line.get_xdata()).tolist()
+    assert (steps[0], steps[-1]) == (1, 777)
+    assert np.asarray(line.get_ydata()).tolist() == [truth_probability(sampling, step - 1) for step in steps]
+    assert line.get_color() == above.lines[1].get_color(), "a config keeps its colour"
+    (axes,) = truth_figure([("b", sampling)], 777).axes
+    assert np.array_equal(axes.lines[0].get_ydata(), line.get_ydata())
