@@ -21,6 +21,7 @@ COMMANDS = [
     "translate",
     "evaluate",
     "score",
+    "align",
     "average",
     "calibrate",
     "distill",

@@ -43,7 +43,12 @@ CASES = [
 
 def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
     """What the command needs beside its options."""
-    texts = ["--source", trial.source, "--target" if path == ("score",) else "--reference", trial.reference]
+    texts = [
+        "--source",
+        trial.source,
+        "--target" if path in (("score",), ("align",)) else "--reference",
+        trial.reference,
+    ]
     return {
         ("demo",): ["--out", folder / "demo", "--quiet"],
         ("build-vocab",): [trial.config, "--out", folder / "run"],
@@ -51,6 +56,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("translate",): [trial.run, "ein hund"],
         ("evaluate",): [trial.run, *texts],
         ("score",): [trial.run, *texts],
+        ("align",): [trial.run, *texts],
         ("average",): [trial.run, "--out", folder / "average"],
         ("calibrate",): [trial.run, *texts],
         ("inspect",): [trial.run],

@@ -48,3 +48,23 @@ def test_a_batch_survives_other_processes_and_devices() -> None:
         for name in ("source", "source_mask", "target_input", "target_output", "target_places"):
             assert torch.equal(getattr(other, name), getattr(batch, name))
     assert batch.to("meta").source.device.type == "meta"
+
+
+def test_links_go_where_their_rows_go() -> None:
+    links = [np.array([[0, 1]]), np.zeros((0, 2), dtype=np.int32), np.array([[0, 0], [2, 0]])]
+    batch = Batch.from_ids([([5, 6], [7]), ([8], [9]), ([8], [9, 10, 11])], links=links)
+    assert batch.links is not None
+    assert batch.links.tolist() == [[0, 0, 1], [2, 0, 0], [2, 2, 0]]
+    assert batch.links.dtype == torch.int64
+    for other in (copy.deepcopy(batch), batch.to("cpu")):
+        assert other.links is not None
+        assert torch.equal(other.links, batch.links)
+    assert copy.deepcopy(Batch.from_ids([([5], [6])])).links is None
+    first, second = batch.halves()
+    assert first.links is not None
+    assert second.links is not None
+    assert first.links.tolist() == [[0, 0, 1]]
+    assert second.links.tolist() == [[1, 0, 0], [1, 2, 0]]
+    nothing = Batch.from_ids([([5], [6])], links=[np.zeros((0, 2))])
+    assert nothing.links is not None
+    assert nothing.links.shape == (0, 3)

@@ -21,6 +21,7 @@ import typer.main
 
 from transformer_cli import __version__
 from transformer_cli.cli import (
+    align,
     average,
     build_vocab,
     calibrate,
@@ -118,6 +119,7 @@ app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("score")(score.score)
+app.command("align")(align.align)
 app.command("average")(average.average)
 app.command("calibrate")(calibrate.calibrate)
 app.command("distill")(distill.distill)

@@ -166,7 +166,7 @@ AlignmentLayer = Annotated[
         "--alignment-layer",
         min=1,
         metavar="N",
-        help="Decoder layer whose attention --alignments reads, counted from 1.  [default: the last]",
+        help="Decoder layer whose attention --alignments reads, from 1.  [default: the last, or what learned to align]",
     ),
 ]
 AlignmentHeads = Annotated[
@@ -174,7 +174,7 @@ AlignmentHeads = Annotated[
     typer.Option(
         "--alignment-heads",
         metavar="NUMBERS",
-        help="Its heads, such as 1,3 or 2-4, counted from 1.  [default: all]",
+        help="Its heads, such as 1,3 or 2-4, from 1.  [default: all, or what learned to align]",
     ),
 ]
 With = Annotated[

@@ -43,8 +43,8 @@ class Settings:
     search: Mapping[str, Any] = field(default_factory=dict)  # what is changed in the model's own `SearchOptions`
     mbr: bool = False
     guard: bool = True
-    alignment_layer: int | None = None  # from 1; None: the last
-    alignment_heads: tuple[int, ...] | None = None  # from 1; None: all
+    alignment_layer: int | None = None  # from 1; None: the last, or with no heads either what learned to align
+    alignment_heads: tuple[int, ...] | None = None  # from 1; None: all, likewise
     batch_tokens: int | None = None
     keep_unknown: bool = False
     layout: Layout = field(default_factory=Layout)
@@ -107,10 +107,10 @@ class Settings:
             guard=self.guard,
             beside=self.beside,
         )
-        if self.alignment_layer is not None:
-            translator.alignment_layer = self.alignment_layer - 1
-        if self.alignment_heads is not None:
-            translator.alignment_heads = [head - 1 for head in self.alignment_heads]
+        if self.alignment_layer is not None or self.alignment_heads is not None:  # not what the model has learned it by
+            translator.alignment_layer = (self.alignment_layer or 0) - 1
+            heads = self.alignment_heads
+            translator.alignment_heads = None if heads is None else [head - 1 for head in heads]
         return LineTranslator(self, translator, options)
 
     def fingerprint(self) -> str:

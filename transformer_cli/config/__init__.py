@@ -140,7 +140,7 @@ class Config(Section):
             )
         if guide.alignments is not None and self.training.subword_sampling:
             raise ValueError(
-                "training.guided_attention with alignments and training.subword_sampling exclude each other: "
+                "training.guided_attention: its alignments and training.subword_sampling exclude each other: "
                 "alignments are of tokens that stay; leave one out"
             )
 

@@ -35,18 +35,24 @@ class Translator:
         *,
         guard: bool = True,
         confidence: Confidence | None = None,
-        alignment_layer: int = -1,
+        alignment_layer: int | None = None,
         alignment_heads: Sequence[int] | None = None,
     ) -> None:
         """guard: search again, with repetition blocked, where a translation runs in circles or has no end.
 
         confidence: what `tfm calibrate` found. alignment_layer, alignment_heads: of the decoder, whose attention
-        alignments are read from (None: all heads).
+        alignments are read from. Without both, those that learned it, else the last layer; without heads, all of it.
         """
         self.engine = engine
         self.codecs = codecs
         self.config = config
-        self.alignment_layer, self.alignment_heads = alignment_layer, alignment_heads
+        self.alignment_layer: int
+        self.alignment_heads: Sequence[int] | None
+        if alignment_layer is None and alignment_heads is None:
+            self.alignment_layer, self.alignment_heads = config.alignment_attention
+        else:
+            self.alignment_layer = -1 if alignment_layer is None else alignment_layer
+            self.alignment_heads = alignment_heads
         self.guarded = guard
         self.confidence = confidence
         self.engine_choice = f"engine: {engine.name}"  # a sentence for the user

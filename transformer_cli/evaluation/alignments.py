@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transformer_cli.decoding.windows import batches_by_length
 from transformer_cli.errors import UserError
 from transformer_cli.text.lines import read_lines
 from transformer_cli.text.token_words import token_words
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
+    from transformer_cli.text.codec import Codecs
 
 Links = set[tuple[int, int]]  # source word, target word
 
@@ -81,13 +83,44 @@ def model_links(
 
     Words are linked where any of their tokens are.
     """
+    texts = [(" ".join(pair.source.split()), " ".join(pair.target.split())) for pair in pairs]
     codecs = translator.codecs
-    sources = [codecs.source.encode(" ".join(pair.source.split())) for pair in pairs]
-    targets = [codecs.target.encode(" ".join(pair.target.split())) for pair in pairs]
+    sources, targets = (
+        codec.encode_batch([pair[side] for pair in texts]) for side, codec in enumerate([codecs.source, codecs.target])
+    )
     rows = translator.engine.align(sources, targets, layer, heads)
-    found = []
-    for pair, row in zip(pairs, rows, strict=True):
-        source_words = token_words(codecs.source, pair.source)
-        target_words = token_words(codecs.target, pair.target)
-        found.append({(source_words[place], word) for word, place in zip(target_words, row, strict=True)})
+    return [_of_words(translator.codecs, *pair, row) for pair, row in zip(texts, rows, strict=True)]
+
+
+def align_texts(
+    translator: "Translator", sources: Sequence[str], targets: Sequence[str], *, words: bool = True
+) -> list[Links]:
+    """The links between words, or between tokens, of given sources and targets, by the model's own rule.
+
+    A text without tokens has no links; nor have the words of one whose normalisation changes where words end.
+    """
+    codecs = translator.codecs
+    source_ids, target_ids = codecs.source.encode_batch(sources), codecs.target.encode_batch(targets)
+    filled = [pair for pair, both in enumerate(zip(source_ids, target_ids, strict=True)) if all(both)]
+    lengths = [max(len(source_ids[pair]), len(target_ids[pair])) for pair in filled]
+    found: list[Links] = [set() for _ in sources]
+    for batch in batches_by_length(lengths, translator.config.decoding.batch_tokens):
+        places = [filled[number] for number in batch]
+        rows = translator.engine.align(
+            [source_ids[place] for place in places],
+            [target_ids[place] for place in places],
+            translator.alignment_layer,
+            translator.alignment_heads,
+        )
+        for place, row in zip(places, rows, strict=True):
+            links = {(source, target) for target, source in enumerate(row)}
+            found[place] = _of_words(codecs, sources[place], targets[place], row) if words else links
     return found
+
+
+def _of_words(codecs: "Codecs", source: str, target: str, row: Sequence[int]) -> Links:
+    """The links between the words of two texts; row: of each target token the place of its source token."""
+    source_words, target_words = token_words(codecs.source, source), token_words(codecs.target, target)
+    if len(target_words) != len(row) or max(row) >= len(source_words):
+        return set()
+    return {(source_words[place], word) for word, place in zip(target_words, row, strict=True)}

@@ -12,12 +12,14 @@ import torch
 
 from tests.decoding.checkpoints import make_loaded
 from transformer_cli.checkpoint import LoadedModel
+from transformer_cli.config import GuidedAttention
 from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, torch_needs, worker_count
 from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count, write_model
 from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
 from transformer_cli.decoding.engines.search_cache import SearchCache
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
@@ -132,6 +134,24 @@ def test_forced_scores_and_alignments_are_those_of_the_torch_engine(pair: Callab
         assert row == pytest.approx(expected, abs=1e-4)
     assert engine.score([[]], [[5]])[0] == pytest.approx(ours.score([[]], [[5]])[0], abs=1e-4)
     assert engine.align(sources, targets) == ours.align(sources, targets)
+
+
+@pytest.mark.parametrize(("layer", "heads"), [(0, (0,)), (-2, (1, 0)), (-1, (0, 1, 2))])
+def test_a_head_that_learned_to_align_is_asked(tmp_path: Path, layer: int, heads: tuple[int, ...]) -> None:
+    guide = {"prior": "alignments", "alignments": "a", "layer": layer, "heads": heads}
+    loaded = make_loaded()
+    training = loaded.config.training.model_copy(update={"guided_attention": GuidedAttention.model_validate(guide)})
+    loaded = replace(loaded, config=loaded.config.model_copy(update={"training": training}))
+    write_model(tmp_path, loaded)
+    engine, ours = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else), TorchEngine(loaded.model)
+    sources = draw_sources(loaded, 8)
+    expected = ours.align(sources, sources, layer, heads)
+    translator = Translator(engine, loaded.codecs, loaded.config)
+    chosen = translator.alignment_layer, translator.alignment_heads
+    assert chosen == (layer, heads)
+    assert engine.align(sources, sources, *chosen) == expected
+    with pytest.raises(AssertionError, match="torch is not needed"):
+        engine.align(sources, sources)
 
 
 def test_greedy_texts_are_the_torch_engines_own(pair: Callable[..., Pair]) -> None:

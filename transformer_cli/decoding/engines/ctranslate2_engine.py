@@ -34,6 +34,8 @@ class Description:
 
     positions: int  # rows of the position tables: the longest source with </s>, and the longest target with <s>
     learned_positions: bool  # whether the model itself ends there
+    alignment_layer: int = -1  # whose attention it gives
+    alignment_heads: int | None = None  # the mean of its first ones; None: of all
 
 
 def torch_needs(options: SearchOptions) -> list[str]:
@@ -277,13 +279,20 @@ class CTranslate2Engine:
     ) -> list[list[int]]:
         """For each target token, the place of its source token by the cross-attention (see `own_sources`).
 
-        The mean over the heads of the last layer is what CTranslate2 gives; other layers and heads are torch's.
+        CTranslate2 gives what was written into the model: the mean over the heads of the last layer, or, where they are
+        the first heads of a layer, those that learned to align. Other layers and heads are torch's.
         """
         from transformer_cli.decoding.engines.alignment import own_sources  # not at the top: numpy takes a while
 
         longest = max(map(len, (*sources, *targets)), default=0) + 1
-        if layer != -1 or heads is not None or longest > self.description.positions or not all(map(len, sources)):
-            self._check_allowed(["alignments from other layers or heads than the last layer's"])
+        first = self.description.alignment_heads
+        given = self.description.alignment_layer, None if first is None else tuple(range(first))
+        if (
+            (layer, None if heads is None else tuple(sorted(heads))) != given
+            or longest > self.description.positions
+            or not all(map(len, sources))
+        ):
+            self._check_allowed(["alignments from other layers or heads than the model's own"])
             return self._other().align(sources, targets, layer, heads)
         places = sorted(
             (place for place, target in enumerate(targets) if target), key=lambda place: len(targets[place])

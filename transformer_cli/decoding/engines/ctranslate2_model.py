@@ -46,7 +46,8 @@ def write_model(folder: Path, loaded: LoadedModel, quantization: str | None = No
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
     learned = loaded.config.model.positions == "learned"
-    description = Description(positions=position_count(loaded.config), learned_positions=learned)
+    layer, heads = alignment_attention(loaded.config)
+    description = Description(position_count(loaded.config), learned, layer, heads)
     (folder / DESCRIPTION).write_text(json.dumps(asdict(description)) + "\n", encoding="utf-8")
 
 
@@ -60,11 +61,22 @@ def position_count(config: Config) -> int:
     return max(LEAST_POSITIONS, config.data.max_length + 1, longest + 1)
 
 
+def alignment_attention(config: Config) -> tuple[int, int | None]:
+    """The layer whose attention CTranslate2 is to give, and the mean of how many of its first heads (None: of all).
+
+    Those that learned to align, where they are a layer's first; CTranslate2 can give no others.
+    """
+    layer, heads = config.alignment_attention
+    if heads is None or sorted(heads) != list(range(len(heads))):
+        return -1, None
+    return layer, len(heads)
+
+
 def build_spec(loaded: LoadedModel) -> Any:
     """CTranslate2's specification, with the weights in it; `UserError` for a model that it has no place for."""
     shape, codecs = loaded.config.model, loaded.codecs
     weights = _Weights(loaded)
-    spec = transformer_spec.TransformerSpec(_encoder(shape), _decoder(shape))
+    spec = transformer_spec.TransformerSpec(_encoder(shape), _decoder(loaded.config))
     positions = position_count(loaded.config)
     for side, part in (("source", spec.encoder), ("target", spec.decoder)):
         embeddings = part.embeddings[0] if side == "source" else part.embeddings
@@ -91,8 +103,10 @@ def _encoder(shape: ModelConfig) -> Any:
     return transformer_spec.TransformerEncoderSpec(shape.encoder_layers, shape.heads, **_kind(shape))
 
 
-def _decoder(shape: ModelConfig) -> Any:
-    alignment = {"alignment_layer": -1, "alignment_heads": shape.heads}  # the mean over the heads of the last layer
+def _decoder(config: Config) -> Any:
+    shape = config.model
+    layer, heads = alignment_attention(config)
+    alignment = {"alignment_layer": layer, "alignment_heads": heads or shape.heads}
     return transformer_spec.TransformerDecoderSpec(shape.decoder_layers, shape.heads, **_kind(shape), **alignment)
 
 

@@ -1,0 +1,183 @@
+"""Links of words, line by line beside a corpus: read strictly, turned into links of tokens, kept with the pairs."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.data.conftest import configure
+from transformer_cli.data import encoding
+from transformer_cli.data.aligned import AlignedCorpus, AlignedPair, token_links
+from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.data.encoded import encode_corpus
+from transformer_cli.data.encoding import PairEncoder
+from transformer_cli.data.loader import load_updates, read_batch
+from transformer_cli.errors import UserError
+from transformer_cli.text.build import build_codecs
+from transformer_cli.text.codec import Codecs
+from transformer_cli.text.token_words import token_words
+
+
+class Rows:
+    """A corpus that is no file."""
+
+    def __init__(self, *pairs: tuple[str, str]) -> None:
+        self._pairs = pairs
+        self.notes = ["a note"]
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        return iter(self._pairs)
+
+    def content_hash(self) -> str:
+        return str(self._pairs)
+
+    def describe(self) -> str:
+        return "some rows"
+
+
+def aligned(folder: Path, text: str, *pairs: tuple[str, str]) -> AlignedCorpus:
+    path = folder / "links"
+    path.write_text(text, encoding="utf-8")
+    return AlignedCorpus(Rows(*pairs), path)
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_each_pair_gets_its_line(tmp_path: Path) -> None:
+    corpus = aligned(tmp_path, "1-0 0-0\r\n\n 0-1", ("a b", "c"), ("a", "b"), ("a", "b c"))
+    assert list(corpus.pairs()) == [
+        ("a b", "c", [(1, 0), (0, 0)]),
+        ("a", "b", []),
+        ("a", "b c", [(0, 1)]),
+    ]
+    assert corpus.notes == ["a note", f"{tmp_path / 'links'}: dropped the carriage return at the end of 1 line"]
+    packed = tmp_path / "links.gz"
+    packed.write_bytes(gzip.compress(b"0-0\n"))
+    assert list(AlignedCorpus(Rows(("a", "b")), packed).pairs()) == [("a", "b", [(0, 0)])]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0-0\n", "2: is missing: the file has 1 lines, and some rows more pairs"),
+        ("0-0\n0-0\n\n0-0\n", "3: has no counterpart: the file has 4 lines, and some rows 2 pairs"),
+        ("0-0\n0-0 0?1\n", r"2: '0\?1' is no link; write 0-1"),
+        ("0-0\n0--1\n", "2: '0--1' is no link"),
+        ("0-0\n٠-0\n", "2: '٠-0' is no link"),
+        ("0-0\n0-0,1-1\n", "2: '0-0,1-1' is no link"),
+        ("0-0\n99999999999-0\n", "2: '99999999999-0' is no link"),
+        ("0-0\n2-0\n", "2: '2-0' links a word that is not there: the pair has 2 source and 1 target words"),
+        ("0-0\n0-1\n", "2: '0-1' links a word that is not there"),
+        ("1-1\n0-0\n", "1: '1-1' links"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(UserError, match=f"links:{says}"):
+        list(aligned(tmp_path, text, ("a", "b"), ("a  b", "c")).pairs())
+
+
+def test_the_hash_is_of_both(tmp_path: Path) -> None:
+    hashes = {
+        aligned(tmp_path, text, pair).content_hash() for text in ("0-0\n", "\n") for pair in (("a", "b"), ("b", "a"))
+    }
+    assert len(hashes) == 4
+    with pytest.raises(UserError, match="no such file"):
+        AlignedCorpus(Rows(), tmp_path / "nowhere")
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------
+
+
+def test_links_of_words_become_links_of_all_their_tokens() -> None:
+    codecs, _ = build_codecs(configure("character"), lambda: [("ab c", "de")])
+    pair = AlignedPair("ab c", "d ef", [(0, 1), (1, 0), (0, 1)])  # tokens: a b ▁ c and d ▁ e f
+    assert token_links(codecs, pair, (4, 4)).tolist() == [
+        [0, 2],
+        [0, 3],
+        *[[1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]],
+    ]
+    assert token_links(codecs, pair._replace(links=[]), (4, 4)).shape == (0, 2)
+    assert token_links(codecs, pair, (4, 5)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("text", ["ba de fi", "  ba   de fi ", "ba\u00a0de\tfi", "ba", "de \x00 ba", "ﬁ ½ ¨ba de"])
+@pytest.mark.parametrize("kind", ["word", "subword"])
+def test_every_token_has_a_word(text: str, kind: str, word_codecs: Codecs, subword_codecs: Codecs) -> None:
+    codec = (word_codecs if kind == "word" else subword_codecs).source
+    words = token_words(codec, text)
+    assert len(words) == len(codec.encode(text))
+    assert words == sorted(words)
+    assert set(words) <= set(range(len(text.split())))
+
+
+# --- beside the pairs ---------------------------------------------------------------------------------------------
+
+
+def diagonal_of(corpus: TextCorpus, path: Path) -> AlignedCorpus:
+    """Each source word with the target word of its place, where there is one."""
+    lines = [range(min(len(source.split()), len(target.split()))) for source, target in corpus.pairs()]
+    path.write_text("".join(" ".join(f"{place}-{place}" for place in places) + "\n" for places in lines))
+    return AlignedCorpus(corpus, path)
+
+
+@pytest.mark.parametrize("kind", ["word", "subword"])
+def test_links_stay_with_their_pairs(
+    tmp_path: Path,
+    corpus: TextCorpus,
+    word_codecs: Codecs,
+    subword_codecs: Codecs,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pairs are left out before, between and after; several chunks, several processes."""
+    monkeypatch.setattr(encoding, "_CHUNK_PAIRS", 50)
+    monkeypatch.setattr(encoding, "_INLINE_SECONDS", 0.0)
+    codecs = word_codecs if kind == "word" else subword_codecs
+    linked = diagonal_of(corpus, tmp_path / "links")
+    options: dict[str, Any] = {"max_length": 30, "keep_text": True}
+    encoded = encode_corpus(linked, codecs, cache_folder=tmp_path / "2", workers=2, **options)
+    assert (
+        encoded.path.read_bytes()
+        == encode_corpus(linked, codecs, cache_folder=tmp_path / "0", **options).path.read_bytes()
+    )
+    plain = encode_corpus(corpus, codecs, cache_folder=tmp_path / "0", **options)
+    assert encoded.key != plain.key
+    assert len(encoded) == len(plain) < 200
+    assert encoded.linked_pairs == len(encoded)
+    for pair in range(len(plain)):
+        assert encoded.texts(pair) == plain.texts(pair)
+        sources, targets = (
+            token_words(codec, text)
+            for codec, text in zip((codecs.source, codecs.target), plain.texts(pair), strict=True)
+        )
+        expected = [[t, s] for t, word in enumerate(targets) for s, other in enumerate(sources) if word == other]
+        assert encoded.links(pair).tolist() == expected
+    assert not plain.has_links
+
+
+def test_batches_bring_their_links(tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs) -> None:
+    encoded = encode_corpus(diagonal_of(corpus, tmp_path / "links"), word_codecs, max_length=30, cache_folder=tmp_path)
+    for workers in (0, 1):
+        updates = load_updates(encoded, batch_tokens=120, seed=1, workers=workers, accumulation=2)
+        for batch in (batch for _ in range(3) for batch in next(updates).batches):
+            assert batch.links is not None
+            assert len(batch.links)
+            rows, targets, sources = batch.links.unbind(1)
+            assert (batch.target_output[rows, targets] > 3).all()
+            assert (batch.source[rows, sources] > 3).all()
+            assert targets.equal(sources)  # words are tokens here
+        updates.close()  # type: ignore[attr-defined]
+    links = read_batch(encoded, np.array([3, 0])).links
+    assert links is not None
+    assert links[links[:, 0] == 1][:, 1:].tolist() == encoded.links(0).tolist()
+
+
+def test_without_links_nothing_is_kept(word_codecs: Codecs) -> None:
+    """The file of a plain corpus is what it was: its columns are ids, and texts on request."""
+    assert PairEncoder(word_codecs, 30, keep_text=False).schema.names == ["source_ids", "target_ids"]
+    texts = ["source_text", "target_text"]
+    assert PairEncoder(word_codecs, 30, keep_text=True).schema.names == ["source_ids", "target_ids", *texts]
