@@ -39,6 +39,7 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "alignments.md",
     "api.md",
     "confidence.md",
+    "distillation.md",
     "export.md",
     "protected-text.md",
     "run-folder.md",

@@ -127,7 +127,7 @@ def test_it_measures(tmp_path: Path) -> None:
     (tmp_path / "my.yaml").write_text(
         "data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b},"
         " workers: 0, max_length: 40}\n"
-        "vocabulary: {size: 300}\nmodel: {encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16}\n"
+        "vocabulary: {tokenizer: whitespace}\nmodel: {encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16}\n"
         "training: {max_steps: 2, validate_every: 2, batch_tokens: 200, warmup_steps: 1}\n"
     )
     tfm = [sys.executable, "-m", "transformer_cli", "train", "my.yaml", "--out", "run", "--device", "cpu", "--quiet"]
