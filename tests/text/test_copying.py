@@ -40,9 +40,12 @@ def test_a_target_token_is_copied_only_where_the_vocabulary_lacks_it(codecs: Cod
     _, (ids,) = codecs.encode_pairs([source], [reference])
     copied = len(target)
     assert ids == [target["Ada"], target["the"], copied + 0, copied + 2, UNK]
-    words = source.split()
-    assert codecs.target.decode(ids, [words[0], words[2], "Bim"]) == reference
+    beside = codecs.target_beside(source.split())
+    assert beside.decode(ids, ["Bim"]) == reference
+    assert beside.tokens(ids) == ["Ada", "the", "Zorg", "Rex", "<unk>"]
+    assert beside.encode(reference) == codecs.lookup_target(reference.split(), source) == ids
     assert codecs.target.tokens(ids) == ["Ada", "the", "<unk>", "<unk>", "<unk>"]
+    assert codecs.target.encode(reference) == [target["Ada"], target["the"], UNK, UNK, UNK]
     assert codecs.encode_pairs([source], ["the dog runs"])[1] == [codecs.target.encode("the dog runs")]
 
 
@@ -73,8 +76,8 @@ def test_with_every_tokeniser_what_is_copied_comes_back(configure: Configure, to
     assert any(index >= known for index in ids)
     tokens = codecs.target.tokenise(reference)
     assert all(words[index - known] == token for index, token in zip(ids, tokens, strict=True) if index >= known)
-    unknowns = [token for token, index in zip(tokens, ids, strict=True) if index == UNK or index >= known]
-    assert codecs.target.decode(ids, unknowns) == codecs.target.tokeniser.join(tokens)
+    unknowns = [token for token, index in zip(tokens, ids, strict=True) if index == UNK]
+    assert codecs.target_beside(words).decode(ids, unknowns) == codecs.target.tokeniser.join(tokens)
     assert max(*source_ids, *ids) < codecs.most_ids(len(source_ids))
 
 

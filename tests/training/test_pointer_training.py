@@ -12,7 +12,8 @@ from transformer_cli.checkpoint import load_model
 from transformer_cli.cli.app import main
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.translator import Translator
+from transformer_cli.decoding.translator import TextDemands, Translator
+from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.model.pointer import PointerGenerator
 from transformer_cli.run_folder import RunFolder
@@ -130,7 +131,15 @@ def test_what_no_vocabulary_holds_is_copied_to_the_very_text(
     assert translator.translate(["Eva ruft Udo Zoë sieht Bo"]) == ["Udo calls Eva Bo sees Zoë"]
     wrong, right = translator.score(["Zoë sieht Bo"] * 2, ["Zoë sees Bo", "Bo sees Zoë"])
     assert right.log_probability > -1 > wrong.log_probability
-    assert right.tokens == ["<unk>", "sees", "<unk>", "</s>"]
+    assert right.tokens == ["Bo", "sees", "Zoë", "</s>"]
+    demands = [TextDemands(required=("Udo",)), TextDemands(forbidden=("Eva", "knows")), TextDemands(prefix="Eva")]
+    lines = ["Eva ruft Udo Eva kennt Bo"] * 3  # two pieces each
+    required, forbidden, begun = translator.translate_batch(lines, demands=demands)
+    assert "Udo" in required.tokens
+    assert not {"Eva", "knows"} & set(forbidden.text.split())
+    assert begun.tokens[0] == "Eva"
+    with pytest.raises(UserError, match="'Ugo': cannot be demanded"):
+        translator.translate_batch(lines[:1], demands=[TextDemands(required=("Ugo",))])
 
 
 def test_a_run_goes_on_bit_for_bit_and_its_model_is_whole(tmp_path: Path, names: dict[str, dict[str, str]]) -> None:

@@ -5,7 +5,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from transformer_cli.decoding.options import Demands, occurs
@@ -29,23 +29,28 @@ class TextDemands:
 NOTHING = TextDemands()
 
 
-def demands_of_pieces(wanted: TextDemands, pieces: Sequence[Piece], codec: Codec) -> list[Demands]:
+def demands_of_pieces(
+    wanted: TextDemands, pieces: Sequence[Piece], codec: Codec, beside: Callable[[Piece], Codec] | None = None
+) -> list[Demands]:
     """What each piece of a line must obey: the first has the prefix, none the forbidden words.
 
     A required text goes to the first piece whose source holds it as it is (a name, a placeholder), else to the first.
-    Raises `UserError` where the vocabulary cannot write a text.
+    `beside` gives the target's codec beside a piece, where that is another one each time. Raises `UserError` where the
+    vocabulary cannot write a text.
     """
+    codecs = [codec if beside is None else beside(piece) for piece in pieces]
     required: list[list[tuple[int, ...]]] = [[] for _ in pieces]
     for text in filter(str.strip, wanted.required):
         holder = next((place for place, piece in enumerate(pieces) if text in piece.text), 0)
         if pieces:
-            required[holder].append(_written(text, codec))
-    prefix = tuple(codec.encode(wanted.prefix))
+            required[holder].append(_written(text, codecs[holder]))
+    prefix = tuple((codecs or [codec])[0].encode(wanted.prefix))
     if UNK in prefix:
         raise _unwritable(wanted.prefix)
-    forbidden = _forbidden(wanted, [prefix, *(ids for texts in required for ids in texts)], codec)
+    held = [prefix, *(ids for texts in required for ids in texts)]
+    forbidden = {own: _forbidden(wanted, held, own) for own in dict.fromkeys([codec, *codecs])}
     return [
-        Demands(prefix=prefix if place == 0 else (), required=tuple(texts), forbidden=forbidden)
+        Demands(prefix=prefix if place == 0 else (), required=tuple(texts), forbidden=forbidden[codecs[place]])
         for place, texts in enumerate(required)
     ]
 

@@ -42,6 +42,11 @@ def cut(text: str, ids: list[int], codec: Codec, max_length: int) -> list[Piece]
     return pieces
 
 
+def source_words(piece: Piece, codec: Codec) -> list[str]:
+    """The tokens of a piece, anew from its text: the ids may have lost the very words that are to be copied."""
+    return codec.tokenise(piece.text)[piece.start : piece.start + len(piece.ids)]
+
+
 def join(texts: Sequence[str], language: str) -> str:
     """The translations of a line's pieces as one text."""
     space = "" if re.split("[-_]", language)[0].lower() in WITHOUT_SPACES else " "

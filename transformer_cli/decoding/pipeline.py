@@ -112,7 +112,7 @@ class Pipeline:
     def _obey(self, window: Window) -> None:
         """Search again where forbidden words were written with other tokens than those that were foreseen."""
         for _ in range(MOST_SPELLINGS):
-            disobedient = window.forbid_spellings(self.writer.codecs.target)
+            disobedient = window.forbid_spellings()
             if not disobedient:
                 break
             window.write(dict(self._search_again(window, disobedient, self.writer.options)), self.writer)

@@ -174,7 +174,8 @@ class Translator:
             for pair, row in zip(batch, rows, strict=True):
                 ids = target_ids[pair]
                 total = sum(row)
-                tokens = [*self.codecs.target.tokens(ids), "</s>"]
+                beside = self.codecs.source.tokenise(sources[pair]) if self.codecs.copies else ()
+                tokens = [*self.codecs.target_beside(beside).tokens(ids), "</s>"]
                 scored[pair] = Scored(tokens, row, total, total / options.penalty(len(ids)))
         return [scored[pair] for pair in range(len(lengths))]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from transformer_cli.decoding.demands import TextDemands, broken, demands_of_pieces
 from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.options import Demands, Hypothesis, occurs
-from transformer_cli.decoding.pieces import cut
+from transformer_cli.decoding.pieces import Piece, cut, source_words
 from transformer_cli.decoding.translation import Candidate
 from transformer_cli.decoding.writing import Writer
 from transformer_cli.text.codec import Codec, Codecs
@@ -31,7 +31,7 @@ class Window:
         demands: Callable[[str], TextDemands] | None = None,
     ) -> None:
         """max_length: of a piece, in tokens. first: how many lines came before, for the keys of sampling."""
-        codec = codecs.source
+        codec, self._codecs = codecs.source, codecs
         lines = [text if text.strip() else "" for text in texts]
         spoken = [place for place, line in enumerate(lines) if line]
         ids = dict(zip(spoken, codec.encode_batch([lines[place] for place in spoken]), strict=True))
@@ -44,7 +44,7 @@ class Window:
             for text, line in zip(texts, self.lines, strict=True):
                 wanted = demands(text)
                 self.wanted += [wanted] * len(line)
-                self.demands += demands_of_pieces(wanted, line, codecs.target)
+                self.demands += demands_of_pieces(wanted, line, codecs.target, self._beside)
         self._batch_tokens = batch_tokens
         self.batches = self.batches_of(range(len(self.pieces)))
         self.translated: list[list[Candidate]] = [[] for _ in self.pieces]
@@ -65,12 +65,18 @@ class Window:
         for place, candidates in zip(found, writer.candidates(pieces, list(found.values())), strict=True):
             self.translated[place] = candidates
 
-    def forbid_spellings(self, codec: Codec) -> list[int]:
+    def _beside(self, piece: Piece) -> Codec:
+        """The target's codec beside a piece: what a model that copies may write of it is no other token elsewhere."""
+        if not self._codecs.copies:
+            return self._codecs.target
+        return self._codecs.target_beside(source_words(piece, self._codecs.source))
+
+    def forbid_spellings(self) -> list[int]:
         """The pieces where a translation holds a forbidden word, each way to write it that was found now forbidden."""
         places = []
         for place, wanted in enumerate(self.wanted):
             if wanted.forbidden:
-                demands = self.demands[place]
+                demands, codec = self.demands[place], self._beside(self.pieces[place])
                 more = [
                     ids
                     for candidate in self.translated[place]

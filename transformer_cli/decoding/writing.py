@@ -11,7 +11,7 @@ from transformer_cli.config import Config
 from transformer_cli.decoding.confidence import Confidence
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.decoding.pieces import Piece, join
+from transformer_cli.decoding.pieces import Piece, join, source_words
 from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.lines import one_line
@@ -79,26 +79,18 @@ class Writer:
 
     def _candidate(self, piece: Piece, hypothesis: Hypothesis, alignment: list[int] | None, copy: bool) -> Candidate:
         """Decode a hypothesis; each `<unk>` becomes the source word that attention points at."""
-        tokens = self.codecs.target.tokens(hypothesis.ids)
+        points = copy and alignment is not None and UNK in hypothesis.ids
+        words = source_words(piece, self.codecs.source) if points or self.codecs.copies else []
+        codec = self.codecs.target_beside(words)
         unknowns: list[str] | None = None
-        known = len(self.codecs.target.vocabulary)
-        copied = {place: index - known for place, index in enumerate(hypothesis.ids) if index >= known}
-        if copied or (copy and alignment is not None and UNK in hypothesis.ids):
-            # Anew from the text: the ids may have lost the very words that are to be copied.
-            words = self.codecs.source.tokenise(piece.text)[piece.start :]
-            for place, source in copied.items():
-                tokens[place] = words[source]
-            unknowns = [
-                words[alignment[place]] if copy and alignment is not None and place not in copied else tokens[place]
-                for place, index in enumerate(hypothesis.ids)
-                if index == UNK or place in copied
-            ]
-        text = one_line(self.codecs.target.decode(hypothesis.ids, unknowns))
+        if points and alignment is not None:
+            unknowns = [words[place] for token, place in zip(hypothesis.ids, alignment, strict=True) if token == UNK]
+        text = one_line(codec.decode(hypothesis.ids, unknowns))
         return Candidate(
             text=text,
             score=hypothesis.score,
             log_probability=hypothesis.log_probability,
-            tokens=tokens,
+            tokens=codec.tokens(hypothesis.ids),
             alignment=alignment if self.alignments else None,
             ended=hypothesis.ended,
             confidence=self._confidence(text, hypothesis.log_probability),

@@ -188,16 +188,23 @@ class Codecs:
         if self.copies:
             for place, ids in enumerate(target_ids):
                 if UNK in ids:
-                    target_ids[place] = self.lookup_target(self.target.tokenise(targets[place]), sources[place])
+                    target_ids[place] = self.target_beside(self.source.tokenise(sources[place])).encode(targets[place])
         return source_ids, target_ids
+
+    def target_beside(self, source_tokens: Sequence[str]) -> Codec:
+        """The target's codec beside a source: its ids may be copies of tokens of that, where the vocabulary lacks them.
+
+        `source_tokens` are those that the model reads in one go. For a model that does not copy it is the same codec.
+        """
+        if not self.copies:
+            return self.target
+        from transformer_cli.text.copying import CopiedTarget
+
+        return CopiedTarget(self.target, source_tokens)
 
     def lookup_target(self, tokens: Sequence[str], source: str) -> list[int]:
         """The ids of target tokens beside a source text, from which those that the vocabulary lacks may be copied."""
-        from transformer_cli.text.copying import CopiedTarget
-
-        if not isinstance(self.target, CopiedTarget):
-            return self.target.lookup(tokens)
-        return self.target.lookup_copied(tokens, self.source.tokenise(source))
+        return self.target_beside(self.source.tokenise(source)).lookup(tokens)
 
     def most_ids(self, max_length: int) -> int:
         """How many ids there are on the side that has more of them, in texts of at most `max_length` tokens."""

@@ -9,7 +9,7 @@
 from collections.abc import Iterable, Sequence
 
 from transformer_cli.text.codec import Codec
-from transformer_cli.text.vocabulary import UNK, Vocabulary
+from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 
 class CopiedSource(Codec):
@@ -53,26 +53,41 @@ class CopiedSource(Codec):
 
 
 class CopiedTarget(Codec):
-    """The target side: `encode` knows no source, and so gives the ids of the vocabulary alone."""
+    """The target side, beside the tokens of a source; without any, its ids are those of the vocabulary alone."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, source: Sequence[str] = ()) -> None:
         super().__init__(codec.tokeniser, codec.vocabulary, codec.preparation)
+        self._source = source
+        self._places = {token: place for place, token in reversed(list(enumerate(source)))}  # of a token's first
 
-    def lookup_copied(self, tokens: Sequence[str], source_tokens: Sequence[str]) -> list[int]:
+    def lookup(self, tokens: Iterable[str]) -> list[int]:
         """The ids of tokens, those outside the vocabulary copied from the source where it holds them."""
-        first = {token: place for place, token in reversed(list(enumerate(source_tokens)))}
+        known, places = self.vocabulary, self._places
         return [
-            len(self.vocabulary) + first[token] if index == UNK and token in first else index
-            for token, index in zip(tokens, self.lookup(tokens), strict=True)
+            len(known) + places[token] if token not in known and token in places else known[token] for token in tokens
         ]
 
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        ids = super().encode(text)
+        return self.lookup(self.tokenise(text)) if UNK in ids else ids
+
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The vocabulary's string of each id, `<unk>` beyond it."""
-        return super().tokens(known_ids(ids, self.vocabulary))
+        """The string of each id; `<unk>` for one beyond the vocabulary where there is no source."""
+        if not self._source:
+            return super().tokens(known_ids(ids, self.vocabulary))
+        known = len(self.vocabulary)
+        return [self._source[index - known] if index >= known else self.vocabulary.lookup_token(index) for index in ids]
 
     def decode(self, ids: Iterable[int], unknowns: Sequence[str] | None = None) -> str:
-        """As `Codec.decode`; an id beyond the vocabulary is one more `<unk>`."""
-        return super().decode(known_ids(ids, self.vocabulary), unknowns)
+        """As `Codec.decode`: `unknowns` are for `<unk>` alone."""
+        indices, replacements = list(ids), iter(unknowns or ())
+        strings = [
+            next(replacements, token) if index == UNK else token
+            for index, token in zip(indices, self.tokens(indices), strict=True)
+            if index >= len(self.vocabulary) or index not in (PAD, BOS, EOS)
+        ]
+        return self.tokeniser.join(strings)
 
 
 def known_ids(ids: Iterable[int], vocabulary: Vocabulary) -> list[int]:
