@@ -42,6 +42,11 @@ def main() -> None:
         with mock.patch.object(torch_engine, "own_sources", peaks):
             highest = rate(layer)
         print(f"| {layer + 1} | {highest} | {rate(layer)} |", *(f"{rate(layer, [head])} |" for head in heads))
+    layer, learned = translator.config.alignment_attention
+    if learned is not None:
+        with mock.patch.object(torch_engine, "own_sources", peaks):
+            highest = rate(layer, [*learned])
+        print(f"\nwhat learned to align: {rate(layer, [*learned])} by the share, {highest} by the highest weight")
 
 
 if __name__ == "__main__":
