@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.cli.tracing import WIDTH, _columns
+
 SENTENCE = "ein hund läuft ."
 
 
@@ -37,6 +39,15 @@ def test_several_sentences_follow_each_other(trial: Any, tfm: Any) -> None:
     both = tfm("translate", trial.run, "--trace", "ein hund", "katze .").out
     one, other = (tfm("translate", trial.run, "--trace", text).out for text in ("ein hund", "katze ."))
     assert both == f"{one}\n{other}"
+
+
+def test_ids_stand_below_their_tokens_however_wide_these_are() -> None:
+    tokens = ["漢字", "a", "\x1b[2J", *(["word"] * 30)]
+    rows = list(_columns(tokens, range(33)))
+    assert max(map(len, rows)) <= WIDTH
+    assert rows[0].split()[:3] == ["漢字", "a", "<U+001B>[2J"]
+    assert (rows[0].index("a") + 2, rows[0].index("<") + 2) == (rows[1].index("1"), rows[1].index("2"))
+    assert " ".join(rows[1::2]).split() == [str(number) for number in range(33)]
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

@@ -42,7 +42,7 @@ def trace_lines(traced: "Trace") -> Iterator[str]:
     source, target = len(traced.ids), len(traced.steps)
     size = traced.encoder[-1].shape[-1]
     yield f"B = 1 sentence, S = {source} source tokens, T = {target} target tokens, D = {size} dimensions (d_model)"
-    yield from _headed("1. text", [traced.text])
+    yield from _headed("1. text", [_visible(traced.text)])
     yield from _headed("2. words", [" | ".join(map(_visible, traced.words))])
     yield from _headed("3. tokens and their ids", _columns(traced.tokens, traced.ids), f"(B, S) = (1, {source})")
     embedding = [stage for stage in traced.encoder if "layer" not in stage.name and stage.name != "memory"]
@@ -99,15 +99,17 @@ def _choice(choice: "Choice", *, taken: bool) -> str:
 
 def _columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:
     """Tokens with their ids below, in as many pairs of lines as it takes."""
-    rows: list[tuple[str, str]] = [("", "")]
+    from rich.cells import cell_len  # a Chinese character takes two columns
+
+    above = below = ""
     for token, index in zip(map(_visible, tokens), map(str, ids), strict=True):
-        width = max(len(token), len(index)) + 2
-        if len(rows[-1][0]) + width > WIDTH and rows[-1][0]:
-            rows.append(("", ""))
-        above, below = rows[-1]
-        rows[-1] = above + token.ljust(width), below + index.ljust(width)
-    for row in rows:
-        yield from row
+        width = max(cell_len(token), len(index)) + 2
+        if above and len(below) + width > WIDTH:
+            yield from (above, below)
+            above = below = ""
+        above += token + " " * (width - cell_len(token))
+        below += index.ljust(width)
+    yield from (above, below)
 
 
 def _search(options: "SearchOptions") -> str:
