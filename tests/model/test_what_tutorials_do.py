@@ -93,6 +93,8 @@ def test_with_ordinary_scores_all_fills_agree(fill: float) -> None:
 def test_a_row_that_may_look_nowhere_shows_under_inf_only() -> None:
     nowhere = torch.zeros(3, dtype=torch.bool)
     assert attention_weights(QUERY, KEYS, nowhere).isnan().all()
+    fused = nn.functional.scaled_dot_product_attention(QUERY, KEYS, KEYS, nowhere.expand(2, 3))
+    assert (fused == 0).all()
     third = torch.full((1, 1, 2, 3), 1 / 3)
     torch.testing.assert_close(weights_with_fill(QUERY, KEYS, nowhere, -1e9), third)
     scores = QUERY @ KEYS.transpose(-2, -1) / 2
