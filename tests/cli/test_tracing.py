@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli.tracing import WIDTH, _columns
+from transformer_cli.cli.tracing import WIDTH, _columns, _end
 
 SENTENCE = "ein hund läuft ."
 
@@ -48,6 +48,13 @@ def test_ids_stand_below_their_tokens_however_wide_these_are() -> None:
     assert rows[0].split()[:3] == ["漢字", "a", "<U+001B>[2J"]
     assert (rows[0].index("a") + 2, rows[0].index("<") + 2) == (rows[1].index("1"), rows[1].index("2"))
     assert " ".join(rows[1::2]).split() == [str(number) for number in range(33)]
+
+
+def test_what_was_written_so_far_is_cut_at_tokens() -> None:
+    assert _end(["<s>", "a"], 5) == "<s> a"
+    assert _end(["<s>", "ab", "cd"], 7) == "… ab cd"
+    assert _end(["<s>", "ab", "cd"], 6) == "… cd"
+    assert _end(["<s>", "abcdefghi"], 6) == "… abcdefghi"
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

@@ -86,7 +86,7 @@ def _stages(stages: Sequence["Stage"]) -> Iterator[str]:
 
 def _step(number: int, step: "Step") -> Iterator[str]:
     """What was written so far, and what may come next; > marks what search took."""
-    yield f"{number:>2}  {_end(' '.join(map(_visible, step.so_far)), WIDTH - 4)}"
+    yield f"{number:>2}  {_end([_visible(token) for token in step.so_far], WIDTH - 4)}"
     shown = "  ".join(_choice(choice, taken=choice.id == step.taken.id) for choice in step.best)
     if step.rank > len(step.best):
         shown += f"  … {_choice(step.taken, taken=True)} (place {step.rank})"
@@ -118,9 +118,13 @@ def _search(options: "SearchOptions") -> str:
     return "greedy search"
 
 
-def _end(text: str, width: int) -> str:
-    """The end of a text that is too long for a line."""
-    return text if len(text) <= width else f"…{text[1 - width :]}"
+def _end(tokens: list[str], width: int) -> str:
+    """As many of the last tokens as one line takes, but for the last one itself."""
+    text = " ".join(tokens)
+    while len(text) > width and len(tokens) > 1:
+        tokens = tokens[1:]
+        text = " ".join(["…", *tokens])
+    return text
 
 
 def _visible(token: str) -> str:
