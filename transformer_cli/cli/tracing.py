@@ -119,7 +119,7 @@ def _search(options: "SearchOptions") -> str:
 
 
 def _end(tokens: list[str], width: int) -> str:
-    """As many of the last tokens as one line takes, but for the last one itself."""
+    """As many of the last tokens as one line takes; one at least."""
     text = " ".join(tokens)
     while len(text) > width and len(tokens) > 1:
         tokens = tokens[1:]
