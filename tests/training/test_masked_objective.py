@@ -80,7 +80,8 @@ def test_what_is_seen_is_not_asked() -> None:
     """A token that is not masked changes what is predicted, but its own prediction moves nothing."""
     model, batch = make("mask_predict", tie_embeddings="none"), Batch.from_ids([([4, 5], [7, 8, 9])])
     masked = torch.tensor([[True, False, False]])
-    MaskedObjective(model, 0.0).loss_of(batch, without_end(batch.target_output), masked, 1.0).minimised.backward()
+    loss = MaskedObjective(model, 0.0).loss_of(batch, without_end(batch.target_output), masked, 1.0)
+    torch.autograd.backward(loss.minimised)
     used = model.target_embedding.tokens.table.weight.grad
     assert used is not None
     assert (used.abs().sum(dim=1) > 0).nonzero()[:, 0].tolist() == [MASK, 8, 9]

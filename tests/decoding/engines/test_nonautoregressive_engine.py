@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.decoding.checkpoints import make_loaded
 from transformer_cli.decoding import guard
@@ -14,7 +15,7 @@ from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.options import Demands, SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.model.nonautoregressive import LENGTH_SPAN, MASK
+from transformer_cli.model.nonautoregressive import LENGTH_SPAN, MASK, NonAutoregressiveTransformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 KINDS = ["mask_predict", "one_shot"]
@@ -25,7 +26,8 @@ def make(generation: str, **options: Any) -> NonAutoregressiveEngine:
     """In float64, with lengths spread over a few near the source's."""
     loaded = make_loaded(generation=generation, generator_bias=True, **options)
     model = loaded.model.double()
-    if generation == "mask_predict":
+    assert isinstance(model, NonAutoregressiveTransformer)
+    if model.length_predictor is not None:
         with torch.no_grad():
             model.length_predictor.projection.bias.fill_(-30.0)
             model.length_predictor.projection.bias[LENGTH_SPAN : LENGTH_SPAN + 8] = torch.linspace(1.0, 0.0, 8).double()
@@ -122,11 +124,15 @@ def test_alignments_do_not_hang_on_the_batch(generation: str) -> None:
 
 
 def test_a_token_is_masked_where_its_attention_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, asked = make("mask_predict"), []
+    engine = make("mask_predict")
+    asked: list[Tensor] = []
     decode = engine.model.decode
-    monkeypatch.setattr(
-        engine.model, "decode", lambda ids, *rest, **more: asked.append(ids) or decode(ids, *rest, **more)
-    )
+
+    def remember(ids: Tensor, *rest: Any, **more: Any) -> Any:
+        asked.append(ids)
+        return decode(ids, *rest, **more)
+
+    monkeypatch.setattr(engine.model, "decode", remember)
     engine.align([[5, 6, 7]], [[4, 5, 6, 7, 8, 9]])
     masked = torch.stack([ids[0] == MASK for ids in asked])
     assert masked.sum(dim=0).tolist() == [1] * 6
@@ -150,6 +156,8 @@ def test_what_it_cannot_do_is_refused(changes: dict[str, Any], demand: Demands |
 
 def test_what_runs_in_circles_is_mended() -> None:
     loaded = make_loaded(generation="mask_predict", generator_bias=True)
+    assert isinstance(loaded.model, NonAutoregressiveTransformer)
+    assert loaded.model.length_predictor is not None
     with torch.no_grad():
         loaded.model.length_predictor.projection.bias[LENGTH_SPAN + 9] = 99.0
         loaded.model.generator.projection.bias[7] = 99.0
