@@ -16,7 +16,7 @@ class WholeDecoder:
     def log_probabilities(self, output: DecoderOutput, source: Tensor) -> Tensor:
         """What the generator makes of hidden states (N, 1, D), source ids (M, S) → (N, columns), float32 or wider."""
         log_probs: Tensor = self._model.generator(output, source)
-        return log_probs[:, 0]
+        return log_probs[:, 0].contiguous()  # a search reads a batch as one row; copying leaves a column out
 
     def step(self, tokens: Tensor, source_mask: Tensor, cache: DecoderCache) -> DecoderOutput:
         """Tokens (N,) that follow what the cache holds, mask (M, 1, 1, S) → hidden (N, 1, D), grown cache."""
