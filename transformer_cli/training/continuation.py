@@ -57,8 +57,9 @@ def check_corpora(run: RunFolder, progress: Progress, train_corpus: str, valid_c
     """Lines to show about data that changed under its name; raises `UserError` where training's own did."""
     if progress.train_corpus not in ("", train_corpus):
         raise UserError(
-            f"{run.path}: data.train names the same place, but the text there is not what the run was trained on; put "
-            "the old text back, choose another folder with --out, or begin anew with --fresh"
+            f"{run.path}: data.train names the same place, but the text there, or the file of alignments beside it, is "
+            "not what the run was trained on; put the old one back, choose another folder with --out, or begin anew "
+            "with --fresh"
         )
     if progress.valid_corpus not in ("", valid_corpus):
         return ["the text of data.valid changed: scores before and after cannot be compared"]

@@ -35,7 +35,7 @@ class GuidedObjective(TranslationObjective):
         attention = output.cross_attention[guide.layer]  # (B, H, T, S)
         heads = guide.supervised_heads or guide.heads
         if heads is not None:
-            attention = attention[:, list(heads)]
+            attention = torch.stack([attention[:, head] for head in heads], dim=1)  # no list of indices goes to a GPU
         aside = (
             diagonal_loss(attention, batch, guide.width) if guide.prior == "diagonal" else _by_links(attention, batch)
         )
