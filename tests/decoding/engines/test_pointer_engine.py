@@ -1,5 +1,6 @@
 """The engine with a model that copies: what holds of any search holds where columns are source positions too."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +87,16 @@ def test_demands_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> No
             assert not any(occurs(sequence, one.ids) for sequence in demand.forbidden)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", SEARCHES)
+def test_a_gpu_finds_the_same(engine: TorchEngine, method: str) -> None:
+    on_gpu = build_engine(copy.deepcopy(engine.model), "cuda", constant=True)
+    same(
+        on_gpu.search(SOURCES, SEARCHES[method], demands=DEMANDS),
+        engine.search(SOURCES, SEARCHES[method], demands=DEMANDS),
+    )
+
+
 def test_beam_one_is_greedy(engine: TorchEngine) -> None:
     greedy = engine.search(SOURCES, SearchOptions(method="greedy"))
     same(engine.search(SOURCES, SearchOptions(beam_size=1)), greedy)
@@ -120,10 +131,8 @@ def test_an_ensemble_of_one_model_twice_is_that_model(tmp_path: Path) -> None:
     alone = load_engine(copying, "cpu", "torch")[0]
     twice = load_ensemble([copying, copying], "cpu")
     assert isinstance(alone.engine, TorchEngine)
-    size = len(alone.codecs.target.vocabulary)
     sources = alone.codecs.source.encode_batch(["ba new be newer", "gö new"])
     for options in (SEARCHES["beam"], SEARCHES["fresh"], replace(SEARCHES["beam"], coverage_penalty=0.3)):
         found = alone.engine.search(sources, options)
         expected = [[one.ids for one in group] for group in found]
         assert [[one.ids for one in group] for group in twice.engine.search(sources, options)] == expected
-    assert size
