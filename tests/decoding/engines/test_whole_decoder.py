@@ -27,6 +27,7 @@ def test_beam_search_finds_what_the_model_scores(variant: dict[str, Any]) -> Non
     }
     engine = build_engine(build_model(ModelConfig.model_validate(shape), 1500, 1501).double())
     searched = engine.search(SOURCES, SearchOptions(beam_size=3, n_best=2))
+    assert engine.search(SOURCES, SearchOptions(beam_size=3, n_best=2, coverage_penalty=0.1))
     for hypotheses, source in zip(searched, SOURCES, strict=True):
         for hypothesis in hypotheses:
             (forced,) = engine.score([source], [hypothesis.ids])

@@ -241,7 +241,7 @@ class TorchEngine:
     def _attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
         """The same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
         output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
-        log_probs = self.model.generator(output, cache.source)[:, -1]  # (N, V)
+        log_probs = self.model.generator(output, cache.source)[:, -1].contiguous()  # (N, V)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf
         attention = output.cross_attention[-1][:, :, -1].mean(dim=1)
         return log_probs, attention.to(wide(attention.dtype)), replace(cache, decoder=output.cache)
