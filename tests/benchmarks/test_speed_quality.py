@@ -127,25 +127,16 @@ def test_it_measures(tmp_path: Path) -> None:
     (tmp_path / "my.yaml").write_text(
         "data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b},"
         " workers: 0, max_length: 40}\n"
-        "vocabulary: {tokenizer: whitespace}\nmodel: {encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16}\n"
+        "vocabulary: {tokenizer: whitespace}\n"
+        "model: {encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16}\n"
         "training: {max_steps: 2, validate_every: 2, batch_tokens: 200, warmup_steps: 1}\n"
     )
     tfm = [sys.executable, "-m", "transformer_cli", "train", "my.yaml", "--out", "run", "--device", "cpu", "--quiet"]
     subprocess.run(tfm, cwd=tmp_path, check=True, capture_output=True)
-    command = [
-        sys.executable,
-        str(BENCHMARKS / "speed_quality.py"),
-        "--source",
-        "a",
-        "--reference",
-        "b",
-        "--rounds",
-        "2",
-    ]
-    models = ["--model", "beam=run", "--model", "greedy=run,beam=1", "--model", "torch=run,engine=torch"]
-    done = subprocess.run(
-        [*command, *models, "--picture", "out.png"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
+    options = "--source a --reference b --rounds 2 --beam 2 --picture out.png".split()
+    models = "--model beam=run --model greedy=run,beam=1 --model torch=run,engine=torch".split()
+    command = [sys.executable, str(BENCHMARKS / "speed_quality.py"), *options, *models]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0] for row in rows] == ["| model", "| ---", "| beam", "| greedy", "| torch"]
     assert "| 1+1 | greedy, ctranslate2 int8 |" in rows[3]
