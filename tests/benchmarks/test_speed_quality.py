@@ -133,8 +133,8 @@ def test_it_measures(tmp_path: Path) -> None:
     )
     tfm = [sys.executable, "-m", "transformer_cli", "train", "my.yaml", "--out", "run", "--device", "cpu", "--quiet"]
     subprocess.run(tfm, cwd=tmp_path, check=True, capture_output=True)
-    options = "--source a --reference b --rounds 2 --beam 2 --picture out.png".split()
-    models = "--model beam=run --model greedy=run,beam=1 --model torch=run,engine=torch".split()
+    options = ["--source", "a", "--reference", "b", "--rounds", "2", "--beam", "2", "--picture", "out.png"]
+    models = ["--model", "beam=run", "--model", "greedy=run,beam=1", "--model", "torch=run,engine=torch"]
     command = [sys.executable, str(BENCHMARKS / "speed_quality.py"), *options, *models]
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
