@@ -10,6 +10,7 @@ from torch import Tensor
 
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.data.batch import Batch
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.model.build import build_model
 from transformer_cli.model.nonautoregressive import MASK, NonAutoregressiveTransformer, length_class
 from transformer_cli.text.vocabulary import EOS, PAD
@@ -177,3 +178,16 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(
             train(Config.model_validate(tree), tmp_path / name, quiet=True)
     one, other = ((tmp_path / name / "step-00000004" / "model.safetensors").read_bytes() for name in ("whole", "parts"))
     assert one == other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("generation", ["mask_predict", "one_shot"])
+def test_a_small_task_is_learned(generation: str, tiny_tree: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    cosine = {"schedule": "cosine", "peak_learning_rate": 0.005, "max_steps": 600, "warmup_steps": 50}
+    tree = tiny_tree(tmp_path, pairs=2000, batch_tokens=500, validate_every=600, save_every=600, **cosine)
+    tree["model"] |= {"generation": generation, "d_model": 32, "d_ff": 64, "dropout": 0.0}
+    train(Config.model_validate(tree), tmp_path / "run", quiet=True)
+    translator = Translator.load(tmp_path / "run", "cpu")
+    sources, references = ((tmp_path / f"valid.{side}").read_text().splitlines() for side in ("de", "en"))
+    right = [one == other for one, other in zip(translator.translate(sources), references, strict=True)]
+    assert sum(right) >= 0.8 * len(right)

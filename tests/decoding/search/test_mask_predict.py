@@ -92,7 +92,7 @@ def test_what_is_not_masked_stays_and_the_least_sure_are_masked(projection: nn.L
 
 
 def test_the_least_sure_never_lie_in_the_padding() -> None:
-    values = torch.tensor([[-1.0, -3.0, -2.0, 0.0], [-5.0, -9.0, 0.0, 0.0]])
+    values = torch.tensor([[-1.0, -3.0, -2.0, -99.0], [-5.0, -9.0, -99.0, -99.0]])
     real = torch.tensor([[True, True, True, False], [True, True, False, False]])
     masked = least_sure(values, real, torch.tensor([2, 1]))
     assert masked.tolist() == [[False, True, True, False], [False, True, False, False]]
