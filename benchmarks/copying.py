@@ -6,8 +6,8 @@
 A word of a reference is right where the translation holds it, as often as it stands in both; its words are the tokens
 of the model's own tokeniser. `in the source` are those that the source holds as they are. Lines are right where they
 are the reference, letter by letter. `--translations` counts what was written before, by the one model's vocabulary.
-`--keep-unknown` leaves an <unk> as it is, where a model else copies the word that attention points at.
-Prints a Markdown table, and mean and spread where there are several models.
+`--keep-unknown` leaves an <unk> as it is, where a model else copies the word that attention points at. Prints a
+Markdown table; with `--mean` its last line is the mean of the models, which differ in their seeds, and their spread.
 """
 
 import argparse
@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, required=True)
     parser.add_argument("--translations", type=Path, help="count these, made before")
     parser.add_argument("--keep-unknown", action="store_true")
+    parser.add_argument("--mean", action="store_true", help="of all models, with the standard deviation")
     options = parser.parse_args()
     sources, references = list(read_lines(options.source)), list(read_lines(options.reference))
     print("| model | BLEU | unknown words right | in the source, right | lines right |\n|---|---|---|---|---|")
@@ -84,7 +85,7 @@ def main() -> None:
             f"| {shares[1]:.1f} % of {counts.in_source:,} | {rows[-1][-1]:.1f} % |",
             flush=True,
         )
-    if len(rows) > 1:
+    if options.mean and len(rows) > 1:
         cells = [
             f"{statistics.mean(column):.2f} ± {statistics.stdev(column):.2f}" for column in zip(*rows, strict=True)
         ]
