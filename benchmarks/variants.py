@@ -2,7 +2,8 @@
 
     python benchmarks/variants.py DATA OUT [--only NAME …] [--seeds 1 2 3] [--jobs 2] [--distilled FOLDER] [--write]
 
-DATA holds Multi30k as plain text (`train.de`, `train.en`, `val.*`, `test_2016_flickr.*`); OUT gets a run folder, the
+DATA holds Multi30k as plain text (`train.de`, `train.en`, `val.*`, `test_2016_flickr.*`) and its word alignments
+(`train.align`, by benchmarks/word_alignments.py); OUT gets a run folder, the
 translations and the scores of each variant and seed. What is there already is not done again. `--write` puts the tables
 of what OUT holds into docs/results.md.
 """
@@ -71,6 +72,9 @@ VARIANTS = [
         Variant(f"scheduled {kind}", "scheduled_sampling", (*SUBWORDS, f"training.scheduled_sampling.schedule={kind}"))
         for kind in ("linear", "exponential", "inverse_sigmoid")
     ),
+    Variant(
+        "aligned", "guided_attention_alignments", (*SUBWORDS, "training.guided_attention.alignments={data}/train.align")
+    ),
     Variant("words", "multi30k_de_en_spacy", WORDS),
     Variant("copying", "copy_mechanism_multi30k", WORDS),
 ]
@@ -108,7 +112,8 @@ def measure(variant: Variant, seed: int, places: Places) -> None:
     run = places.out / name
     source, target = places.train_files(variant)
     valid = f"{{source: {places.data}/val.de, target: {places.data}/val.en}}"
-    changes = [f"data.train={{source: {source}, target: {target}}}", f"data.valid={valid}", *SHORT, *variant.changes]
+    changes = [f"data.train={{source: {source}, target: {target}}}", f"data.valid={valid}", *SHORT]
+    changes += [change.replace("{data}", str(places.data)) for change in variant.changes]
     settings = [part for change in (*changes, f"training.seed={seed}") for part in ("--set", change)]
     tfm(places.out / f"{name}.log", "train", f"{ROOT}/configs/{variant.config}.yaml", "--out", str(run), *settings)
     for label, options in variant.evaluations.items():
