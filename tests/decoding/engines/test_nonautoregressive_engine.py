@@ -170,6 +170,17 @@ def test_what_runs_in_circles_is_mended() -> None:
     assert translator.engine.search([[5, 6]], replace(again, iterations=1))[0][0].ids == [7, 7, 7]
 
 
+@pytest.mark.parametrize("generation", KINDS)
+def test_narrow_types_sum_in_float32(generation: str) -> None:
+    engine = make(generation)
+    engine.model.bfloat16()
+    for (one, *_), source in zip(engine.search(SOURCES, options(generation)), SOURCES, strict=True):
+        assert one.ids
+        assert one.log_probability != torch.tensor(one.log_probability).bfloat16().item()
+        assert len(engine.score([source], [one.ids])[0]) == len(one.ids) + 1
+    assert engine.align([[5, 6]], [[7, 8, 9]])
+
+
 def test_a_models_mode_is_left_as_it_was() -> None:
     engine = make("mask_predict")
     engine.model.train()
