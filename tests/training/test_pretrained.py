@@ -83,17 +83,16 @@ def test_the_run_says_how_much_the_file_covers_and_reads_it_once(
     assert train(Config.model_validate(tree), tmp_path / "run", quiet=True).step == 2
 
 
-@pytest.mark.parametrize("part", ["source_embedding", "embeddings"])
-def test_frozen_vectors_stay(tmp_path: Path, tiny_tree: MakeTree, part: str) -> None:
+def test_frozen_vectors_stay(tmp_path: Path, tiny_tree: MakeTree) -> None:
     write_vectors(tmp_path / "vectors.txt", ["balan", "demer", "finis"])
     tree = tiny_tree(tmp_path, max_steps=1, factor=1e-30, source_vectors=str(tmp_path / "vectors.txt"))
     tree["model"]["tie_embeddings"] = "none"
-    tree["training"]["freeze"] = (part,)
+    tree["training"]["freeze"] = ("source_embedding",)
     first = trained(tmp_path, tree, "first")
     tree["training"] |= {"factor": 10.0, "max_steps": 3}
     second = trained(tmp_path, tree, "second")
     assert torch.equal(first["source"], second["source"])
-    assert torch.equal(first["target"], second["target"]) is (part == "embeddings")
+    assert not torch.equal(first["target"], second["target"])
 
 
 def test_a_file_that_will_not_do_is_told_before_anything_is_built(tmp_path: Path, tiny_tree: MakeTree) -> None:
