@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from transformer_cli import Translator
 from transformer_cli.config import load_config
 from transformer_cli.demo.dice import Dice
 from transformer_cli.demo.names import SPLITS, TEMPLATES, WORDS, main, sentences, write_names
 from transformer_cli.text.build import build_codecs
+from transformer_cli.training.run import train
 
 CONFIG = Path(__file__).parents[2] / "configs" / "copy_mechanism.yaml"
 
@@ -57,6 +59,19 @@ def test_templates_fit_together() -> None:
     for source, target in TEMPLATES:
         filled = dict.fromkeys(("person", "other", "place", "town", "number", *WORDS), "x")
         assert sorted(source.format(**filled).split()).count("x") == sorted(target.format(**filled).split()).count("x")
+
+
+@pytest.mark.slow
+def test_every_name_and_number_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_names(Path("data/names"))
+    run = train(load_config(CONFIG), "copy", quiet=True).run
+    sources, wanted = (
+        Path(f"data/names/test.{side}").read_text(encoding="utf-8").splitlines() for side in ("de", "en")
+    )
+    found = Translator.load(run, device="cpu").translate(sources)
+    right = sum(a == b for a, b in zip(found, wanted, strict=True))
+    assert right >= 0.99 * len(wanted)
 
 
 def test_mistakes_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ class Codecs:
         if self.copies:
             for place, ids in enumerate(target_ids):
                 if UNK in ids:
-                    target_ids[place] = self.target_beside(self.source.tokenise(sources[place])).encode(targets[place])
+                    target_ids[place] = self.lookup_target(self.target.tokenise(targets[place]), sources[place])
         return source_ids, target_ids
 
     def target_beside(self, source_tokens: Sequence[str]) -> Codec:
