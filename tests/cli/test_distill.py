@@ -79,7 +79,10 @@ def test_the_targets_are_what_the_teacher_writes(trial: Any, tfm: Any, place: Pa
     assert [path.name for path in (place / "made").iterdir()] == ["here"]
 
 
-@pytest.mark.parametrize("kind", ["few.tsv", "few.csv", "few.jsonl", "few.parquet", "folder"])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("few.csv", "folder")]
+
+
+@pytest.mark.parametrize("kind", ["few.tsv", "few.jsonl", "few.parquet", *SLOW])
 def test_every_kind_of_source_gives_the_same_files(kind: str, trial: Any, tfm: Any, place: Path) -> None:
     columns = {"de": [source for source, _ in few(place)], "en": [target for _, target in few(place)]}
     source = f"{{file: {kind}}}"
