@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: each benchmark puts what it measured between its own two markers there, and the run above it."""
+"""docs/benchmarks.md or docs/results.md: each benchmark puts what it measured between its own two markers there."""
 
 import re
 import shlex
@@ -10,6 +10,7 @@ import torch
 from machine import describe_machine
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+RESULTS = PAGE.with_name("results.md")
 END = "<!-- end -->"
 
 
@@ -24,12 +25,12 @@ def describe_run(threads: int, *versions: str, device: str = "cpu") -> str:
     )
 
 
-def report(lines: list[str], write: bool) -> None:
+def report(lines: list[str], write: bool, page: Path = PAGE) -> None:
     """Print the lines; with `write`, they also replace what stands in the page's section of this program."""
     print("\n".join(lines))
     if write:
         name = Path(sys.argv[0]).stem
-        PAGE.write_text(replace_section(PAGE.read_text(encoding="utf-8"), name, lines), encoding="utf-8")
+        page.write_text(replace_section(page.read_text(encoding="utf-8"), name, lines), encoding="utf-8")
 
 
 def replace_section(page: str, name: str, lines: list[str]) -> str:

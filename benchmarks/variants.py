@@ -3,9 +3,9 @@
     python benchmarks/variants.py DATA OUT [--only NAME …] [--seeds 1 2 3] [--jobs 2] [--distilled FOLDER] [--write]
 
 DATA holds Multi30k as plain text (`train.de`, `train.en`, `val.*`, `test_2016_flickr.*`) and its word alignments
-(`train.align`, by benchmarks/word_alignments.py); OUT gets a run folder, the
-translations and the scores of each variant and seed. What is there already is not done again. `--write` puts the tables
-of what OUT holds into docs/results.md.
+(`train.align`, by benchmarks/word_alignments.py); OUT gets a run folder, the translations and the scores of each
+variant and seed. What is there already is not done again. `--write` puts the table of what OUT holds into
+docs/results.md.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from page import RESULTS, describe_run, report
 
 ROOT = Path(__file__).parents[1]
 TEST = "test_2016_flickr"
@@ -90,6 +92,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side, one thread each")
     parser.add_argument("--distilled", type=Path, metavar="FOLDER")
     parser.add_argument("--table", action="store_true", help="train nothing, show what is there")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/results.md")
     options = parser.parse_args()
     known = {variant.name: variant for variant in VARIANTS}
     unknown = [name for name in options.only if name not in known]
@@ -102,7 +105,7 @@ def main() -> int:
             work = [pool.submit(measure, variant, seed, places) for seed in options.seeds for variant in chosen]
             for done in work:
                 done.result()
-    print("\n".join(table(chosen, places)))
+    report([*table(chosen, places), "", describe_run(threads=1)], options.write, RESULTS)
     return 0
 
 
