@@ -59,6 +59,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("align",): [trial.run, *texts],
         ("average",): [trial.run, "--out", folder / "average"],
         ("calibrate",): [trial.run, *texts],
+        ("distill",): [trial.run, trial.config, "--out", folder / "distilled"],
         ("inspect",): [trial.run],
         ("plot", "attention"): [trial.run, "ein hund", "-o", folder / "a.png"],
         ("plot", "positions"): ["-o", folder / "a.png"],
@@ -134,6 +135,14 @@ EXCLUDING = {
     "train": [["--resume", "--fresh"]],
     "evaluate": [["--beam", "2", "--greedy"]],
     "average": [["{run}", "--last", "2"]],
+    "distill": [
+        ["--beam", "2", "--greedy"],
+        ["--temperature", "2"],
+        ["--best-of", "3", "--greedy"],
+        ["--best-of", "3", "--mbr", "4"],
+        ["--best-of", "4", "--beam", "3"],
+        ["--glossary", "{source}", "--no-protect"],
+    ],
 }
 
 

@@ -110,7 +110,7 @@ def distill(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Let a teacher translate the training data of CONFIG, for a student to learn from.
+    """Let a teacher translate the training data of a student.
 
     Sequence-level knowledge distillation (Kim and Rush 2016): what a good model wrote is easier to learn than what many
     people wrote, for small, fast and non-autoregressive models above all. Writes FOLDER/train.SOURCE and
