@@ -294,6 +294,11 @@ def test_a_language_code_is_no_path(code: str) -> None:
         (["training.guided_attention.layer=-7"], "training.guided_attention.layer", "the decoder has 6 layers"),
         (["training.guided_attention.heads=[0, 8]"], "training.guided_attention.heads", "there is no head 8"),
         (["model.generator=pointer", "model.generation=one_shot"], "model.generator", "token after token"),
+        (
+            ["model.generator=pointer", "training.subword_sampling=0.1", "vocabulary.byte_fallback=false"],
+            "training.subword_sampling",
+            "would point elsewhere",
+        ),
         (["model.generation=mask_predict", "training.r_drop=1"], "model.generation", "excludes training.r_drop"),
         (
             ["training.guided_attention={}", "training.scheduled_sampling={}"],

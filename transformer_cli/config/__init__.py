@@ -56,7 +56,8 @@ class Config(Section):
     def _lengths_fit(self, info: ValidationInfo) -> "Config":
         """`data.max_length` + 1, rounded up to a multiple of `training.pad_to`, is at most `training.batch_tokens`, and
         at most `model.max_positions` where positions are learned. `training.subword_sampling` needs
-        `vocabulary.tokenizer: sentencepiece`. `model.tie_embeddings: all` needs `vocabulary.shared: true`.
+        `vocabulary.tokenizer: sentencepiece`, and with `model.generator: pointer` also `vocabulary.byte_fallback`.
+        `model.tie_embeddings: all` needs `vocabulary.shared: true`.
         `training.r_drop`, `guided_attention`, `scheduled_sampling` and a `model.generation` other than
         `autoregressive` exclude each other.
         `training.guided_attention` names a layer and heads that the decoder has; its `alignments` are of tokens as
@@ -82,6 +83,11 @@ class Config(Section):
             )
         if self.vocabulary.tokenizer != "sentencepiece" and self.training.subword_sampling:
             raise ValueError("training.subword_sampling: only vocabulary.tokenizer sentencepiece can sample")
+        if self.model.generator == "pointer" and self.training.subword_sampling and not self.vocabulary.byte_fallback:
+            raise ValueError(
+                "training.subword_sampling: cuts the source anew, so that copies of unknown tokens (model.generator "
+                "pointer) would point elsewhere; set vocabulary.byte_fallback: true, or leave one out"
+            )
         if self.model.tie_embeddings == "all" and not self.vocabulary.shared:
             raise ValueError(
                 "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
