@@ -81,6 +81,17 @@ def test_what_such_a_model_cannot_do_is_refused(
     assert not output.exists()
 
 
+@pytest.mark.parametrize("generation", KINDS)
+def test_no_causal_mask_is_drawn_of_a_decoder_that_has_none(
+    generation: str, models: Any, tfm: Any, tmp_path: Path
+) -> None:
+    picture = tmp_path / "mask.png"
+    assert "--side source" in tfm("plot", "mask", models(generation), "ein hund", "-o", picture).refused()
+    assert not picture.exists()
+    assert tfm("plot", "mask", models(generation), "ein hund", "--side", "source", "-o", picture).code == 0
+    assert picture.exists()
+
+
 def test_such_models_decide_with_none_beside_them(models: Any, trial: Any, tfm: Any) -> None:
     other = models("one_shot")
     for first, second in ((trial.run, other), (other, trial.run)):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformer_cli.config import Config
 
 TOKEN_BY_TOKEN = {  # of `SearchOptions`
-    "beam_size": "--beam (and --mbr, which needs beams)",
+    "beam_size": "--beam (and --mbr and --best-of, which need beams)",
     "coverage_penalty": "--coverage-penalty",
     "diversity_groups": "--diverse-groups",
 }

@@ -121,6 +121,11 @@ def mask(
 
     verify(folder, [CONFIG])
     config = load_config(folder / CONFIG)
+    if side == "target" and config.model.generation != "autoregressive":
+        raise UserError(
+            "a decoder's masks are drawn of models that write token by token;"
+            f" this one has model.generation: {config.model.generation}; give --side source"
+        )
     codecs = load_codecs(folder, config)
     codec = codecs.source if side == "source" else codecs.target
     if sentences:
