@@ -12,12 +12,15 @@ Markdown table; with `--mean` its last line is the mean of the models, which dif
 
 import argparse
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from transformer_cli import Translator
+from transformer_cli.errors import UserError
+from transformer_cli.evaluation.evaluate import read_test_set
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.lines import read_lines
@@ -63,7 +66,8 @@ def main() -> None:
     parser.add_argument("--keep-unknown", action="store_true")
     parser.add_argument("--mean", action="store_true", help="of all models, with the standard deviation")
     options = parser.parse_args()
-    sources, references = list(read_lines(options.source)), list(read_lines(options.reference))
+    test_set = read_test_set(options.source, [options.reference])
+    sources, (references,) = test_set.sources, test_set.references
     print("| model | BLEU | unknown words right | in the source, right | lines right |\n|---|---|---|---|---|")
     rows: list[tuple[float, ...]] = []
     for model in options.models:
@@ -75,6 +79,10 @@ def main() -> None:
             found = translator.translate(sources)
         else:
             found = list(read_lines(options.translations))
+            if len(found) != len(references):
+                raise UserError(
+                    f"{options.translations}: has {len(found)} lines, but {options.reference} {len(references)}"
+                )
         counts = count_copied(sources, references, found, translator.codecs)
         bleu = corpus_metric("bleu", found, [references], translator.config.data.target_language).score
         whole = sum(one == other for one, other in zip(found, references, strict=True))
@@ -93,4 +101,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

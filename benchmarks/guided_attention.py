@@ -12,6 +12,7 @@ table; OUT keeps every value. A seed that is in OUT already is not trained again
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from transformer_cli.config import Config, load_config
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import load_updates, plan_corpus, read_batch
+from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.plots.saving import save
@@ -155,4 +157,7 @@ def picture(curves: dict[str, Curve]) -> Figure:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -30,6 +30,8 @@ from page import describe_run, report
 from speed_quality_picture import Point, draw
 
 from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.errors import UserError
+from transformer_cli.evaluation.evaluate import read_test_set
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.plots.saving import save
 
@@ -226,8 +228,8 @@ def read_arguments() -> tuple[argparse.Namespace, list[Entry]]:
 def main() -> None:
     """See the module."""
     options, entries = read_arguments()
-    texts, references = (path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.reference))
-    assert len(texts) == len(references), "source and reference have the same number of lines"
+    test_set = read_test_set(options.source, [options.reference])
+    texts, (references,) = test_set.sources, test_set.references
     baseline = next(entry for entry in entries if entry.label == options.baseline)
     for entry in entries:
         measure_quality(entry, texts, references, max(options.batch))
@@ -262,4 +264,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -10,13 +10,15 @@ printed. Needs some 2 GB for 30,000 sentences. Where there are tools for this (f
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.errors import UserError
 from transformer_cli.evaluation.alignments import Links, alignment_error_rate, read_aligned_pairs
-from transformer_cli.text.lines import read_lines
 
 PAIRS = Path(__file__).with_name("hand_aligned.de-en.tsv")
 ROUNDS = 5
@@ -36,8 +38,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, default=PAIRS, help="hand-aligned pairs to judge by")
     options = parser.parse_args()
     judged = read_aligned_pairs(options.pairs)
-    sources = [*read_lines(options.source), *(pair.source for pair in judged)]
-    targets = [*read_lines(options.target), *(pair.target for pair in judged)]
+    corpus = [*TextCorpus(options.source, options.target).pairs()]
+    sources = [*(source for source, _ in corpus), *(pair.source for pair in judged)]
+    targets = [*(target for _, target in corpus), *(pair.target for pair in judged)]
     numbers: dict[str, int] = {}
     source, target = (
         [_numbered(line, numbers, side) for line in lines] for side, lines in enumerate([sources, targets])
@@ -47,7 +50,7 @@ def main() -> None:
         grow(ahead, {(s, t) for t, s in back}, len(s_words), len(t_words))
         for ahead, back, s_words, t_words in zip(forward, backward, source, target, strict=True)
     ]
-    count = len(sources) - len(judged)
+    count = len(corpus)
     lines = (" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n" for links in found[:count])
     options.output.write_text("".join(lines))
     reversed_ = [{(s, t) for t, s in back} for back in backward]
@@ -125,4 +128,7 @@ def grow(forward: Links, backward: Links, sources: int, targets: int) -> Links:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
