@@ -298,5 +298,5 @@ def _tell_finished(training_set: "TrainingSet", parts: "Parts", quiet: bool) -> 
 
 def _tell_missing(folder: Path, missing: int, parts: int, quiet: bool) -> None:
     if not quiet:
-        rest = f"{missing:,} of {parts:,} parts are still missing" if missing else f"all {parts:,} parts are there"
+        rest = f"{missing:,} of {parts:,} parts are still missing" if missing else "none is missing"
         note(f"this share is done, in {folder}: {rest}; without --shard the same command joins them")
