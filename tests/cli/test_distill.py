@@ -229,6 +229,7 @@ def test_best_of_takes_what_is_most_like_the_reference(trial: Any, tfm: Any, pla
     assert others, "in no line anything but the best was chosen"
 
 
+@pytest.mark.slow  # by default docs/distillation.md shows it
 def test_a_student_trains_on_it(trial: Any, tfm: Any, place: Path) -> None:
     printed = tfm("distill", trial.run, "my.yaml", "--out", "it's made", "--greedy", "--jobs", 1).out
     smaller = ["--set", "training.max_steps=2", "--set", "vocabulary={tokenizer: whitespace}"]
