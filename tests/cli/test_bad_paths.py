@@ -45,6 +45,9 @@ FILES = {  # a file is meant
     "evaluate: reference": ["{run}", "--source", "{source}", "--reference", "{place}"],
     "score: source": ["{run}", "--source", "{place}", "--target", "{reference}"],
     "score: target": ["{run}", "--source", "{source}", "--target", "{place}"],
+    "align: source": ["{run}", "--source", "{place}", "--target", "{reference}"],
+    "align: target": ["{run}", "--source", "{source}", "--target", "{place}"],
+    "distill: config": ["{run}", "{place}", "--out", "{out}"],
     "plot schedule": ["{place}", "-o", "{out}.png"],
 }
 MODELS = {  # a run folder or a checkpoint is meant
@@ -52,6 +55,9 @@ MODELS = {  # a run folder or a checkpoint is meant
     "evaluate": ["{place}", "--source", "{source}", "--reference", "{reference}"],
     "score": ["{place}", "--source", "{source}", "--target", "{reference}"],
     "average": ["{place}", "{place}", "--out", "{out}"],
+    "align": ["{place}", "--source", "{source}", "--target", "{reference}"],
+    "distill": ["{place}", "{config}", "--out", "{out}"],
+    "inspect": ["{place}"],
     "average: last": ["{place}", "--last", "2", "--out", "{out}"],
     "plot attention": ["{place}", "ein hund", "-o", "{out}.png"],
     "plot mask": ["{place}", "ein hund", "-o", "{out}.png"],
@@ -61,6 +67,7 @@ RESULTS = {  # a new file is meant
     "translate": ["{run}", "ein hund", "-o", "{place}"],
     "evaluate": ["{run}", "--source", "{source}", "--reference", "{reference}", "-o", "{place}"],
     "score": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
+    "align": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
 }
 RUNS = {  # a new folder, or an old run, is meant
     "build-vocab": ["{config}", "--out", "{place}"],
@@ -95,6 +102,29 @@ def test_the_wrong_kind_of_place_is_refused(
     assert str(places[place]) in said
     assert "internal" not in said
     assert tree(tmp_path) == before
+
+
+READ = {  # a file that is read, and written too by mistake
+    "translate": ["{run}", "-i", "{place}", "-o", "{place}"],
+    "evaluate: source": ["{run}", "--source", "{place}", "--reference", "{reference}", "-o", "{place}"],
+    "evaluate: reference": ["{run}", "--source", "{source}", "--reference", "{place}", "-o", "{place}"],
+    "score": ["{run}", "--source", "{source}", "--target", "{place}", "-o", "{place}"],
+    "align": ["{run}", "--source", "{place}", "--target", "{reference}", "-o", "{place}"],
+}
+
+
+@pytest.mark.parametrize(("case", "words"), READ.items(), ids=READ)
+def test_results_never_take_the_place_of_what_is_read(
+    case: str, words: list[str], trial: Any, tfm: Any, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    shutil.copy(trial.source, own)
+    (tmp_path / "link").symlink_to(own)
+    read, written = words[:-1], words[-1:]
+    for place in (own, tmp_path / "link"):
+        arguments = [*command(case, read, trial, own, own), *(word.format(place=place) for word in written)]
+        assert "is read, and the results" in tfm(*arguments).refused()
+        assert own.read_bytes() == trial.source.read_bytes()
 
 
 # --- no permission ------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def align(
     from transformer_cli.evaluation.alignments import align_texts
     from transformer_cli.evaluation.evaluate import read_test_set
 
-    check_output(output_file)
+    check_output(output_file, source, target)
     test_set = read_test_set(source, [target])
     sources, (targets,) = test_set.sources, test_set.references
     translator, _ = load_translator(model, device, batch_tokens=batch_tokens, engine=engine)

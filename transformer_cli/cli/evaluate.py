@@ -76,7 +76,7 @@ def evaluate(
     metrics = list(dict.fromkeys(metric or ("bleu", "chrf", "ter")))
     check_metrics(metrics)
     check_search(beam=beam, greedy=greedy)
-    check_output(output_file)
+    check_output(output_file, source, *(reference or ()))
     if (source is None) != (not reference):
         raise UserError("--source and --reference belong together: give both, or neither for the config's data.test")
     test_set = evaluation_of.read_test_set(source, reference) if source and reference else None

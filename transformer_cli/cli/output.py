@@ -22,8 +22,11 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def check_output(path: Path | None) -> None:
-    """Raise `UserError` where a result file could not be written, before time is spent on its content."""
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Raise `UserError` where a result file could not be written, before time is spent on its content.
+
+    inputs: files that are read for it, in whose place it must not come.
+    """
     if path is None or str(path) in ("-", "/dev/stdout"):
         if sys.stdout is None:
             raise UserError("stdout is closed; open it, or name a file with --output")
@@ -36,6 +39,9 @@ def check_output(path: Path | None) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
     if os.path.isdir(path):
         raise UserError(f"{path}: is a folder; name a file to write the results to")
+    read = [given for given in inputs if given is not None and os.path.isfile(given)]
+    if exists and any(os.path.samefile(path, given) for given in read):
+        raise UserError(f"{path}: is read, and the results would take its place; name another file for them")
     if exists and not os.access(path, os.W_OK):
         raise UserError(f"{path}: cannot be written: no permission; choose another place")
     folder = Path(os.path.realpath(path)).parent

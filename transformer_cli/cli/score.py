@@ -78,7 +78,7 @@ def score(
 
     if tokens and format_ == Format.JSON:
         raise UserError("--tokens and --format json exclude each other: JSON always has the tokens; leave one out")
-    check_output(output_file)
+    check_output(output_file, source, target)
     test_set = read_test_set(source, [target])
     sources, (targets,) = test_set.sources, test_set.references
     changes = search_changes(beam=None, greedy=False, length_penalty=length_penalty)
