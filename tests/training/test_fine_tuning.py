@@ -94,7 +94,13 @@ def test_another_kind_of_model_is_refused(
 
 
 def test_dropout_may_differ(tmp_path: Path, old: Config) -> None:
-    config = change(change(old, "training", init_from=str(tmp_path / "old")), "model", dropout=0.4, max_positions=9)
+    config = change(
+        change(old, "training", init_from=str(tmp_path / "old")),
+        "model",
+        dropout=0.4,
+        max_positions=9,
+        embedding="one_hot",
+    )
     assert train(config, tmp_path / "run", quiet=True).step == 2
 
 

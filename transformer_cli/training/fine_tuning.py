@@ -20,7 +20,7 @@ from transformer_cli.run_folder import CONFIG, RunFolder, find_model
 from transformer_cli.text.codec import Codecs
 
 # How the model was or will be trained, not what it is.
-MAY_DIFFER = {"preset", "dropout", "attention_dropout", "activation_dropout", "embedding_dropout"}
+MAY_DIFFER = {"preset", "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "embedding"}
 
 
 def check_start(config: Config, run: RunFolder) -> None:
