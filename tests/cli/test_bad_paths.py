@@ -104,8 +104,7 @@ def test_the_wrong_kind_of_place_is_refused(
     assert tree(tmp_path) == before
 
 
-READ = {  # a file that is read, and written too by mistake
-    "translate": ["{run}", "-i", "{place}", "-o", "{place}"],
+READ = {  # a file that is read, and written too by mistake (`translate` may: lines in, lines out)
     "evaluate: source": ["{run}", "--source", "{place}", "--reference", "{reference}", "-o", "{place}"],
     "evaluate: reference": ["{run}", "--source", "{source}", "--reference", "{place}", "-o", "{place}"],
     "score": ["{run}", "--source", "{source}", "--target", "{place}", "-o", "{place}"],

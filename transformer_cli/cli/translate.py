@@ -259,7 +259,7 @@ def check_places(
     """Raise `UserError` where the results cannot go, or not be made, as the options say."""
     if text and input_file is not None:
         raise UserError("TEXT and --input exclude each other: translate arguments, or a file")
-    check_output(output_file, input_file)
+    check_output(output_file)  # which may be the input: it is read before, and replaced when all is done
     reason = "--jobs" if jobs is not None else "torchrun" if rank_and_size()[1] > 1 else None
     if reason is None:
         return
