@@ -30,7 +30,7 @@ WORDS = ("training.max_steps=2400", "training.validate_every=800", "vocabulary.s
 DEEP = ("model.encoder_layers=6", "model.decoder_layers=1")
 SHORT = ("training.average_last=null", "training.keep_last=1", "data.workers=0", "data.test=null")
 BEAMS = {"greedy": ("--beam", "1"), "beam 5": ("--beam", "5")}
-PASSES = {f"{count} iterations": ("--iterations", str(count)) for count in (1, 2, 4, 10)}
+PASSES = {f"iterations {count}": ("--iterations", str(count)) for count in (1, 2, 4, 10)}
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,9 @@ def score(scores: dict[str, object], metric: str) -> float:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean (lowest–highest)."""
+    """Mean (lowest–highest); of a single value that alone."""
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
     return f"{statistics.mean(values):.2f} ({min(values):.2f}–{max(values):.2f})"
 
 
