@@ -187,7 +187,12 @@ def test_the_recipes_run_with_a_process_of_its_own_for_each_command(trained: Pat
 @pytest.mark.filterwarnings(
     "ignore:Recommended. pip install sacremoses"
 )  # of no use to tfm's models: transformers' own
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    # Of the command line's page each example is a place of its own, with all that it reads.
+    [pytest.param(page, marks=pytest.mark.slow) if page.name == "cli.md" else page for page in PAGES],
+    ids=lambda page: page.name,
+)
 def test_every_block_of_a_page_runs(
     page: Path,
     trained: Path,

@@ -97,7 +97,11 @@ def slow_tree(make: MakeTree, folder: Path, workers: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("workers", "killed_by", "code"),
-    [(0, signal.SIGKILL, -signal.SIGKILL), (2, signal.SIGTERM, 143), (0, signal.SIGINT, 130)],
+    [
+        pytest.param(0, signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),  # test_kills does so too
+        (2, signal.SIGTERM, 143),
+        pytest.param(0, signal.SIGINT, 130, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_goes_on_bit_for_bit(
     tmp_path: Path, tiny_tree: MakeTree, workers: int, killed_by: signal.Signals, code: int
