@@ -12,12 +12,13 @@ from machine import describe_machine
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 RESULTS = PAGE.with_name("results.md")
 END = "<!-- end -->"
+UNSAID = ("--write", "--table")  # arguments that change nothing of what is measured
 
 
 def describe_run(threads: int, *versions: str, device: str = "cpu") -> str:
     """The command, the machine, the threads, versions and date, as one sentence."""
     # Where files lay on this machine is nobody's business: their names will do.
-    arguments = [re.sub(r"(^|=)/.*/", r"\1", argument) for argument in sys.argv[1:] if argument != "--write"]
+    arguments = [re.sub(r"(^|=)/.*/", r"\1", argument) for argument in sys.argv[1:] if argument not in UNSAID]
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
     names = dict.fromkeys([f"torch {torch.__version__}", *versions])
     return (
