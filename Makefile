@@ -35,10 +35,10 @@ demo: $(VENV)/.installed  ## train a small German-English translator, score it, 
 	$(TFM) demo
 
 test: $(VENV)/.installed-dev  ## the tests, with branch coverage and its floor
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 
 test-slow: $(VENV)/.installed-dev  ## the slow tests, and those for a GPU where there is one
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "slow or gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow or gpu"
 
 lint: $(VENV)/.installed-dev  ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -194,7 +194,9 @@ def test_what_may_not_be_read_or_written_is_refused(
         if not (place == closed["unread"] and case in ("plot mask", "plot training"))
     ]
     driver = [*as_owner, sys.executable, "-c", DRIVER, json.dumps([arguments for _, arguments in asked])]
-    done = subprocess.run(driver, capture_output=True, text=True, check=True)
+    # Where a CTranslate2 model of the same weights is kept, nobody needs to read them.
+    apart = os.environ | {"TFM_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(driver, capture_output=True, text=True, check=True, env=apart)
     for (place, arguments), (code, out, err) in zip(asked, json.loads(done.stdout), strict=True):
         assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
         assert str(place) in err, (arguments, err)

@@ -140,6 +140,7 @@ def test_hardly_a_word_of_test_is_new(drawn: Drawn, train: list[Sentence]) -> No
         assert len(new) <= 5, new
 
 
+@pytest.mark.slow  # ten thousands of sentences are made anew
 def test_the_same_german_has_one_english() -> None:
     dice, english_of = Dice(99), dict[str, str]()
     for _ in range(30_000):
