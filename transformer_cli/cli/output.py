@@ -120,12 +120,13 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
 def _whole_file(path: Path, name: Path) -> Iterator[IO[bytes]]:
     """`name`: what the user calls it."""
     temporary = path.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
-    with _named(name):
-        file = open(temporary, "xb")  # noqa: SIM115  (closed below)
-    packed = None
-    if path.suffix == ".gz":
-        packed = cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
-    try:
+    file: IO[bytes] | None = None
+    packed: IO[bytes] | None = None
+    try:  # from before it is there: an interruption may come as soon as it is
+        with _named(name):
+            file = open(temporary, "xb")  # noqa: SIM115  (closed below)
+        if path.suffix == ".gz":
+            packed = cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
         yield packed or file
         with _named(name):
             if packed is not None:
@@ -141,7 +142,8 @@ def _whole_file(path: Path, name: Path) -> Iterator[IO[bytes]]:
             with contextlib.suppress(OSError, ValueError):
                 if stream is not None:
                     stream.close()
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
 
 
