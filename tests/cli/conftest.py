@@ -5,10 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from transformer_cli.cli.app import main
+from transformer_cli.decoding.translator import Translator
 
 # fmt: off
 GLOSSES = {
@@ -126,3 +128,18 @@ def _write_run(config_path: Path, path: Path, steps: list[int]) -> None:
             model = build_model(config.model, *sizes)
         run.publish(step_name(step), partial(save_model, model=model, config=config, codecs=codecs))
     run.write_index(CheckpointIndex(steps=steps, best=steps[-1:], last=steps[-1]))
+
+
+@pytest.fixture
+def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """All lines that a model of this process was given, one after the other."""
+    lines: list[str] = []
+    real = Translator.translate_lines
+
+    def noting(self: Translator, texts: Any, *arguments: Any, **options: Any) -> Any:
+        texts = list(texts)
+        lines.extend(texts)
+        return real(self, iter(texts), *arguments, **options)
+
+    monkeypatch.setattr(Translator, "translate_lines", noting)
+    return lines

@@ -17,7 +17,6 @@ from sacrebleu.metrics.chrf import CHRF
 from transformer_cli.cli import torchrun
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding import sharding
-from transformer_cli.decoding.translator import Translator
 
 TFM = [sys.executable, "-m", "transformer_cli"]
 PAIRS = 13
@@ -36,21 +35,6 @@ def place(tmp_path: Path, trial: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
         text = text.replace(f"{trial.folder}/train.{language}", f"few.{language}")
     (tmp_path / "my.yaml").write_text(text, encoding="utf-8")
     return tmp_path
-
-
-@pytest.fixture
-def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """All lines that a model of this process was given, one after the other."""
-    lines: list[str] = []
-    real = Translator.translate_lines
-
-    def noting(self: Translator, texts: Any, *arguments: Any, **options: Any) -> Any:
-        texts = list(texts)
-        lines.extend(texts)
-        return real(self, iter(texts), *arguments, **options)
-
-    monkeypatch.setattr(Translator, "translate_lines", noting)
-    return lines
 
 
 def pairs(folder: Path, ending: str = "") -> list[tuple[str, str]]:

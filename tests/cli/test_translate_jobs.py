@@ -16,7 +16,6 @@ import pytest
 from transformer_cli.cli import torchrun
 from transformer_cli.cli.settings import Settings
 from transformer_cli.decoding import sharding
-from transformer_cli.decoding.translator import Translator
 
 TFM = [sys.executable, "-m", "transformer_cli"]
 
@@ -28,21 +27,6 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "source"
     path.write_text("".join(f"{'ein hund sieht ' * (number % 4)}{'zwei ' * number}\n" for number in range(23)))
     return path
-
-
-@pytest.fixture
-def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """All lines that a model of this process was given, one after the other."""
-    lines: list[str] = []
-    real = Translator.translate_lines
-
-    def noting(self: Translator, texts: Any, *arguments: Any, **options: Any) -> Any:
-        texts = list(texts)
-        lines.extend(texts)
-        return real(self, iter(texts), *arguments, **options)
-
-    monkeypatch.setattr(Translator, "translate_lines", noting)
-    return lines
 
 
 @pytest.mark.parametrize(
