@@ -16,7 +16,7 @@ LAYERS = [
     {"config_file"},  # knows no keys
     {"config"},
     {"text"},
-    {"failpoints", "publishing", "metrics_file", "run_folder"},
+    {"failpoints", "publishing", "metrics_file", "run_lock", "run_folder"},
     {"data"},
     {"presets"},  # which count the pairs
     {"model"},

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from transformer_cli import run_lock
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import MANIFEST, REPLACED, TEMPORARY, manifest_names, verify
@@ -245,15 +246,15 @@ def test_a_lock_that_is_removed_while_another_opens_it_still_holds(
     """Who gets the lock of a file that is gone takes the next one; else two would train in one folder."""
     run = RunFolder(tmp_path)
     opened: list[Any] = []
-    hold = RunFolder._hold
+    take = run_lock._take
 
-    def hold_late(self: RunFolder, file: Any) -> None:
+    def take_late(file: Any, folder: Path) -> None:
         if not opened:
             (tmp_path / ".lock").unlink()  # by its holder, who has ended
         opened.append(file)
-        hold(self, file)
+        take(file, folder)
 
-    monkeypatch.setattr(RunFolder, "_hold", hold_late)
+    monkeypatch.setattr(run_lock, "_take", take_late)
     with run.lock():
         assert len(opened) == 2
         assert os.path.samestat(os.fstat(opened[1].fileno()), os.stat(tmp_path / ".lock"))

@@ -4,14 +4,13 @@ Training writes through it, every command that takes a MODEL reads through it. I
 """
 
 import contextlib
-import errno
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
@@ -33,6 +32,7 @@ from transformer_cli.publishing import (
     sync_folder,
     verify,
 )
+from transformer_cli.run_lock import LOCK, hold, not_writable
 
 __all__ = [
     "CheckpointIndex",
@@ -122,7 +122,7 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             pass  # else: a name that is too long, links in a circle, a folder on the way that is closed
         except OSError as error:
-            raise _not_writable(self.path, error) from None
+            raise not_writable(self.path, error) from None
         nearest = self.path.absolute()
         while not os.path.lexists(nearest) and nearest != nearest.parent:
             nearest = nearest.parent
@@ -137,7 +137,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _not_writable(self.path, error) from None
+            raise not_writable(self.path, error) from None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -145,36 +145,8 @@ class RunFolder:
 
         Raises `UserError` where another process holds it.
         """
-        path = self.path / ".lock"
-        with contextlib.ExitStack() as stack:
-            while True:
-                try:
-                    file = stack.enter_context(open(path, "a", encoding="utf-8"))
-                except OSError as error:
-                    raise _not_writable(self.path, error) from None
-                self._hold(file)
-                if _is_open(file, path):
-                    break  # else: its holder removed it after we had opened it
-            try:
-                yield
-            finally:
-                with contextlib.suppress(OSError):
-                    if _is_open(file, path):  # else: the folder was renamed, and this is another's
-                        path.unlink()
-
-    def _hold(self, file: IO[str]) -> None:
-        import fcntl  # training only: where a system has none, models can still be used
-
-        try:
-            # Not flock: data workers would inherit it, and hold it for seconds after a killed trainer.
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise UserError(
-                    f"{self.path}: another tfm is training here; wait for it, or choose another folder with --out"
-                ) from None
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise  # else: a file system without locks; to train without one beats not to train
+        with hold(self.path / LOCK):
+            yield
 
     # --- the index ------------------------------------------------------------------------------------------------
 
@@ -300,17 +272,9 @@ class RunFolder:
             except OSError as error:
                 raise UserError(f"{self.path}: cannot be renamed to {aside.name}: {error.strerror}") from None
             with contextlib.suppress(OSError):
-                (aside / ".lock").unlink()  # it went along, and its own path is gone
+                (aside / LOCK).unlink()  # it went along, and its own path is gone
         sync_folder(path.parent)
         return self.path.with_name(aside.name)
-
-
-def _is_open(file: IO[str], path: Path) -> bool:
-    """Whether the path still leads to the file that is open."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def find_model(path: str | Path) -> Path:
@@ -344,10 +308,3 @@ def find_model(path: str | Path) -> Path:
             f"{run.index_path}: names {folder.name}, which is missing or incomplete; copy the whole folder again"
         )
     return folder
-
-
-def _not_writable(path: Path, error: OSError) -> Exception:
-    """The user's fault, but for a full or failing disk."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return error
-    return UserError(f"{path}: cannot write here: {error.strerror}; choose another folder with --out")

@@ -21,14 +21,15 @@ from transformer_cli.decoding.placing import (
     with_gaps,
     written,
 )
-from transformer_cli.decoding.stretches import SplitLine, join_stretches, split_line
+from transformer_cli.decoding.rejoining import rejoined, shared_out, untranslated
+from transformer_cli.decoding.stretches import split_line
 from transformer_cli.decoding.tally import Tally
 from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.decoding.translator import WINDOW, Translator
 from transformer_cli.decoding.windows import WINDOW_CHARACTERS, batches_by_length
 from transformer_cli.text.glossary import Glossary, occurrences
 from transformer_cli.text.lines import one_line
-from transformer_cli.text.protected import Masked, Span, cut_out, find_spans, is_kept, leave_out
+from transformer_cli.text.protected import Masked, Span, find_spans, is_kept, leave_out
 
 Demanded = Callable[[str], TextDemands]
 
@@ -284,14 +285,21 @@ class Protector:
         split = [split_line(line.text, line.spans) for line in lines]
         one_each = replace(options, n_best=1)
         parts = [
-            list(zip(one.spoken, _shared_out(line.demands, one), strict=True))
+            list(zip(one.spoken, shared_out(line.demands, one), strict=True))
             for line, one in zip(lines, split, strict=True)
         ]
         again = self._again(lines, parts, one_each, alignments, mbr=False)
         return [
-            self._joined(line, one, translated, options, alignments)
+            rejoined(one, translated, line.spans, line.demands, options, self.translator.confidence, alignments)
+            or self._untranslated(line, alignments, confidence=0.0)  # whatever it was: what is protected matters more
             for line, one, translated in zip(lines, split, again, strict=True)
         ]
+
+    def _untranslated(self, line: _Line, alignments: bool, confidence: float) -> Translation:
+        """A line in which nothing is translated but terms by the glossary; `confidence` where the model has one."""
+        return untranslated(
+            line.text, line.spans, None if self.translator.confidence is None else confidence, alignments
+        )
 
     def _again(
         self,
@@ -321,62 +329,3 @@ class Protector:
             rest = iter(list(translated))
             found += [[next(rest) for _ in parts[place]] for place in group]
         return found
-
-    def _untranslated(self, line: _Line, alignments: bool, confidence: float) -> Translation:
-        """A line in which nothing is translated but terms by the glossary; `confidence` where the model has one."""
-        stretches, fixed = cut_out(line.text, line.spans)
-        text = stretches[0] + "".join(own + rest for own, rest in zip(fixed, stretches[1:], strict=True))
-        links = list(range(len(fixed))) if alignments else None
-        sure = None if self.translator.confidence is None else confidence
-        return Translation(list(fixed), [Candidate(text, 0.0, 0.0, list(fixed), links, True, confidence=sure)])
-
-    def _joined(
-        self, line: _Line, split: SplitLine, parts: Sequence[Translation], options: SearchOptions, alignments: bool
-    ) -> Translation:
-        """A line from the translations of its stretches."""
-        demanded = [wanted for wanted in (line.demands.prefix, *line.demands.required) if wanted.strip()]
-        text = join_stretches(split, [part.text for part in parts], demanded)
-        if not is_kept(text, line.spans):  # whatever it was: what is protected matters more
-            return self._untranslated(line, alignments, confidence=0.0)
-        source_tokens: list[str] = []
-        tokens: list[str] = []
-        links: list[int] = []
-        rest = iter(parts)
-        for stretch, fixed in zip(split.stretches, [*split.fixed, None], strict=True):
-            if stretch.text:
-                part = next(rest)
-                links += [len(source_tokens) + place for place in part.alignment or ()]
-                source_tokens += part.source_tokens
-                tokens += part.tokens
-            if fixed is not None:
-                links.append(len(source_tokens))
-                source_tokens.append(fixed)
-                tokens.append(fixed)
-        log_probability = sum(part.hypotheses[0].log_probability for part in parts)
-        score = log_probability / options.penalty(len(tokens))
-        calibrated = self.translator.confidence
-        ended = all(part.hypotheses[0].ended for part in parts)
-        own = " ".join(part.text for part in parts)
-        best = Candidate(
-            text,
-            score,
-            log_probability,
-            tokens,
-            links if alignments else None,
-            ended,
-            confidence=None if calibrated is None else calibrated.expect(own, log_probability),
-        )
-        return Translation(source_tokens, [best])
-
-
-def _shared_out(demands: TextDemands, line: SplitLine) -> list[TextDemands]:
-    """What each stretch that is translated must obey: none has forbidden words, the first begins with the prefix, and
-    what is required goes to the first that holds it as it is, else to the first of all.
-    """
-    parts = [replace(demands, prefix="", required=()) for _ in line.spoken]
-    if parts:
-        parts[0] = replace(parts[0], prefix=demands.prefix)
-    for text in demands.required if parts else ():
-        place = next((place for place, spoken in enumerate(line.spoken) if text in spoken), 0)
-        parts[place] = replace(parts[place], required=(*parts[place].required, text))
-    return parts
