@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 
 from transformer_cli.config import Config, load_config
 from transformer_cli.data.corpora import open_corpus
-from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import load_updates, plan_corpus, read_batch
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model

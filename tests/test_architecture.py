@@ -20,7 +20,7 @@ LAYERS = [
     {"data"},
     {"presets"},  # which count the pairs
     {"model"},
-    {"checkpoint"},
+    {"checkpoint", "checkpoint_average"},
     {"decoding"},
     {"evaluation"},
     {"training"},
@@ -33,7 +33,17 @@ NARROWER = {
     "__main__": {"cli"},
     "": {"decoding"},  # the package itself: Translator, looked up when asked for
 }
-LOOP_KNOWS_NO_FILES = {"os", "io", "shutil", "pathlib", "tempfile", "run_folder", "publishing", "checkpoint"}
+LOOP_KNOWS_NO_FILES = {
+    "os",
+    "io",
+    "shutil",
+    "pathlib",
+    "tempfile",
+    "run_folder",
+    "publishing",
+    "checkpoint",
+    "checkpoint_average",
+}
 TORCH_FREE = [
     "transformer_cli",
     "transformer_cli.config",
@@ -47,6 +57,7 @@ TORCH_FREE = [
     "transformer_cli.run_folder",
     "transformer_cli.data.corpora",
     "transformer_cli.data.encoded",
+    "transformer_cli.data.encoded_cache",
     "transformer_cli.data.batching",
     "transformer_cli.decoding.engines.ctranslate2_cache",
     "transformer_cli.decoding.engines.ctranslate2_engine",

@@ -31,14 +31,13 @@ from transformer_cli.checkpoint import (
     STATE_VALUES,
     LoadedModel,
     TrainingState,
-    average,
     load_model,
     load_training_state,
     load_weights,
     save_model,
     save_training_state,
-    write_average,
 )
+from transformer_cli.checkpoint_average import average, write_average
 from transformer_cli.config import Config, load_config, parse_config
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model

@@ -1,4 +1,4 @@
-"""Weights and training state, to and from a checkpoint folder; averaging. For training and all that uses a model.
+"""Weights and training state, to and from a checkpoint folder. For training and all that uses a model.
 
 Tensors are safetensors, everything else JSON; nothing that is read can run code. `run_folder` makes the folders.
 """
@@ -6,8 +6,7 @@ Tensors are safetensors, everything else JSON; nothing that is read can run code
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,8 +21,8 @@ from transformer_cli.config import Config, ModelConfig, dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.publishing import manifest_names, publish, read_bytes, verify
-from transformer_cli.run_folder import CONFIG, WEIGHTS, RunFolder, find_model
+from transformer_cli.publishing import manifest_names, read_bytes, verify
+from transformer_cli.run_folder import CONFIG, WEIGHTS, find_model
 from transformer_cli.text.codec import Codecs, vocabulary_files
 
 STATE_TENSORS = "training.safetensors"
@@ -125,7 +124,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
     Every file is held against its hash before it is read. Leaves torch's random generator alone. Raises `UserError`.
     """
     folder = find_model(path)
-    config, codecs = _load_text_side(folder)
+    config, codecs = load_text_side(folder)
     sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
     _check_size(folder / WEIGHTS, config.model, sizes[1])
     with torch.random.fork_rng(devices=[]), _NoDrawing():
@@ -139,7 +138,7 @@ def _check_size(path: Path, shape: ModelConfig, vocabulary_size: int) -> None:
 
     Counts only what every model has; `_check_layout` looks at each tensor later.
     """
-    layout = _read_layout(path)
+    layout = read_layout(path)
     head_dim = shape.head_dim or shape.d_model // shape.heads
     attention = 2 * shape.d_model * shape.heads * (head_dim + (shape.value_dim or head_dim))
     layer = attention + 2 * shape.d_model * shape.d_ff
@@ -174,7 +173,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 def _fill(model: nn.Module, path: Path) -> None:
     """Copy the file's tensors into the model; its floats take the type that they have in the file."""
-    layout = _read_layout(path)
+    layout = read_layout(path)
     _check_layout(path, layout, stored_weights(model))
     for dtype in {dtype for dtype, _ in layout.values() if dtype.is_floating_point}:
         model.to(dtype)
@@ -214,7 +213,7 @@ def load_training_state(folder: Path) -> TrainingState:
     if STATE_TENSORS not in names or not (folder / STATE_TENSORS).exists():
         raise UserError(f"{folder}: holds a model, but no training state to resume from; begin anew with --fresh")
     verify(folder, [STATE_TENSORS, STATE_VALUES])
-    layout = _read_layout(folder / STATE_TENSORS)
+    layout = read_layout(folder / STATE_TENSORS)
     try:
         values = json.loads(read_bytes(folder / STATE_VALUES))
     except (ValueError, RecursionError) as error:
@@ -226,7 +225,7 @@ def load_training_state(folder: Path) -> TrainingState:
         return TrainingState({name: content.get_tensor(name).clone() for name in layout}, values)
 
 
-def _load_text_side(folder: Path) -> tuple[Config, Codecs]:
+def load_text_side(folder: Path) -> tuple[Config, Codecs]:
     verify(folder, [CONFIG, WEIGHTS])
     config = load_config(folder / CONFIG)
     return config, load_codecs(folder, config)
@@ -238,7 +237,7 @@ def load_codecs(folder: Path, config: Config) -> Codecs:
     return Codecs.load(folder, config)
 
 
-def _read_layout(path: Path) -> Layout:
+def read_layout(path: Path) -> Layout:
     """Type and shape of each tensor, from the header alone; `UserError` where the file is no safetensors file."""
     layout = {}
     try:
@@ -256,55 +255,3 @@ def _read_layout(path: Path) -> Layout:
         reason = " ".join(str(error).split())[:80]
         raise UserError(f"{path}: is no safetensors file that can be read ({reason}); copy it again") from None
     return layout
-
-
-# --- averaging ----------------------------------------------------------------------------------------------------
-
-
-def average(folders: Sequence[str | Path], out: Path) -> None:
-    """Publish as `out` the model whose weights are the means of several checkpoints' (Vaswani et al. 2017, §6.1).
-
-    Raises `UserError`, before anything is written, where `out` exists or the models are not of one kind.
-    """
-    if os.path.lexists(out):
-        raise UserError(f"{out}: exists already; name a new folder with --out")
-    mean = _mean_model([find_model(folder) for folder in folders])
-    RunFolder(out.parent).create()
-    publish(out, lambda folder: save_model(folder, mean.model, mean.config, mean.codecs))
-
-
-def write_average(folders: Sequence[Path], folder: Path) -> None:
-    """`average`, into a folder that is being published: for training's own average at the end."""
-    mean = _mean_model(folders)
-    save_model(folder, mean.model, mean.config, mean.codecs)
-
-
-def _mean_model(folders: Sequence[Path]) -> LoadedModel:
-    if not folders:
-        raise UserError("no checkpoint to average; name at least one")
-    first = load_model(folders[0])
-    layout = _read_layout(folders[0] / WEIGHTS)
-    for folder in folders[1:]:
-        config, codecs = _load_text_side(folder)
-        if config.model != first.config.model or _languages(config) != _languages(first.config):
-            raise UserError(
-                f"{folder}: is another kind of model than {folders[0]} ({CONFIG} differs); average one run's"
-            )
-        if codecs.fingerprint != first.codecs.fingerprint:
-            raise UserError(f"{folder}: has another vocabulary than {folders[0]}; average checkpoints of one run")
-        if _read_layout(folder / WEIGHTS) != layout:
-            raise UserError(f"{folder / WEIGHTS}: has other tensors than {folders[0] / WEIGHTS}; copy it again")
-    tensors = stored_weights(first.model)
-    with torch.no_grad(), ExitStack() as stack:
-        files = [stack.enter_context(safe_open(folder / WEIGHTS, framework="pt")) for folder in folders]
-        for name, (dtype, _) in layout.items():  # one at a time: memory holds one model, however many are averaged
-            if dtype.is_floating_point:
-                total = torch.zeros(tensors[name].shape, dtype=torch.float64)
-                for file in files:
-                    total += file.get_tensor(name)
-                tensors[name].copy_(total / len(files))
-    return first
-
-
-def _languages(config: Config) -> tuple[str, str]:
-    return config.data.source_language, config.data.target_language

@@ -11,7 +11,8 @@ import pytest
 
 from transformer_cli.data import encoding
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 

@@ -19,7 +19,8 @@ from tests.training.conftest import _tree, write_corpus
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import open_corpus
-from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import UpdateBatches, load_updates, read_batch
 from transformer_cli.model.build import build_model
 from transformer_cli.run_folder import CheckpointIndex, RunFolder

@@ -34,9 +34,9 @@ def average(
     folders = choose_checkpoints(checkpoints, last)
     RunFolder(out).check_writable()
 
-    from transformer_cli import checkpoint
+    from transformer_cli import checkpoint_average
 
-    checkpoint.average(folders, out)
+    checkpoint_average.average(folders, out)
     if not quiet:
         note(f"averaged {', '.join(folder.name for folder in folders)} into {out}")
 

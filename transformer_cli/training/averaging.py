@@ -1,6 +1,6 @@
 """Averages of weights: a moving one beside training, and the mean of several checkpoints at its end.
 
-`session` keeps the first and asks for the second. `tfm average` needs neither: see `checkpoint.average`.
+`session` keeps the first and asks for the second. `tfm average` needs neither: see `checkpoint_average.average`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.checkpoint import load_weights, write_average
+from transformer_cli.checkpoint import load_weights
+from transformer_cli.checkpoint_average import write_average
 from transformer_cli.config import TrainingConfig
 from transformer_cli.errors import UserError
 from transformer_cli.run_folder import CheckpointIndex, RunFolder

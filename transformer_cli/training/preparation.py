@@ -9,7 +9,8 @@ from transformer_cli.config import Config
 from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
-from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import plan_corpus
 from transformer_cli.model.build import count_parameters
 from transformer_cli.model.pointer import PointerGenerator
