@@ -37,7 +37,7 @@ from transformer_cli.plots.saving import save
 
 HERE = Path(__file__).parent
 IMAGE = HERE.parent / "docs" / "images" / "speed-quality.png"
-ALONE = 40  # sentences a round, where they come one at a time
+ALONE = 200  # sentences a round, where they come one at a time
 STRINGS = ("method", "length_penalty_kind", "stopping", "beam_size")  # no numbers, or told by `beam`
 
 
