@@ -3,9 +3,10 @@
     python benchmarks/variants.py DATA OUT [--only NAME …] [--seeds 1 2 3] [--jobs 2] [--distilled FOLDER] [--write]
 
 DATA holds Multi30k as plain text (`train.de`, `train.en`, `val.*`, `test_2016_flickr.*`) and its word alignments
-(`train.align`, by benchmarks/word_alignments.py); OUT gets a run folder, the translations and the scores of each
-variant and seed. What is there already is not done again. `--write` puts the table of what OUT holds into
-docs/results.md.
+(`train.align`, by benchmarks/word_alignments.py); for the two variants with few pairs also `train.5000.de` and
+`train.5000.en`, 5,000 of the pairs, and `vectors.de` and `vectors.en` (by benchmarks/word_vectors.py). OUT gets a run
+folder, the translations and the scores of each variant and seed. What is there already is not done again. `--write`
+puts the table of what OUT holds into docs/results.md.
 """
 
 import argparse
@@ -27,6 +28,9 @@ TEST = "test_2016_flickr"
 SUBWORDS = ("training.max_steps=3000", "training.validate_every=1000", "model.dropout=0.1")
 MASKS = (*SUBWORDS, "training.batch_tokens=1000")
 WORDS = ("training.max_steps=2400", "training.validate_every=800", "vocabulary.size=3000")
+FEW = ("training.max_steps=1500", "training.validate_every=300")
+NO_VECTORS = ("training.source_vectors=null", "training.target_vectors=null")
+VECTORS = ("training.source_vectors={data}/vectors.de", "training.target_vectors={data}/vectors.en")
 DEEP = ("model.encoder_layers=6", "model.decoder_layers=1")
 SHORT = ("training.average_last=null", "training.keep_last=1", "data.workers=0", "data.test=null")
 BEAMS = {"greedy": ("--beam", "1"), "beam 5": ("--beam", "5")}
@@ -42,6 +46,7 @@ class Variant:
     changes: Sequence[str]
     evaluations: dict[str, Sequence[str]] = field(default_factory=lambda: BEAMS)
     distilled: bool = False  # trained on the teacher's translations in place of the corpus' own
+    train: str = "train"  # stem of the training files
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Places:
     def train_files(self, variant: Variant) -> tuple[Path, Path]:
         """Source and target of what a variant is trained on."""
         if not variant.distilled:
-            return self.data / "train.de", self.data / "train.en"
+            return self.data / f"{variant.train}.de", self.data / f"{variant.train}.en"
         if self.distilled is None:
             sys.exit(f"error: {variant.name} is trained on distilled data: give --distilled FOLDER (tfm distill)")
         return self.distilled / "train.de", self.distilled / "train.en"
@@ -77,8 +82,12 @@ VARIANTS = [
     Variant(
         "aligned", "guided_attention_alignments", (*SUBWORDS, "training.guided_attention.alignments={data}/train.align")
     ),
+    Variant("learned positions", "multi30k_de_en", (*SUBWORDS, "model.positions=learned", "model.max_positions=256")),
+    Variant("wide values", "multi30k_de_en", (*SUBWORDS, "model.head_dim=32", "model.value_dim=64")),
     Variant("words", "multi30k_de_en_spacy", WORDS),
     Variant("copying", "copy_mechanism_multi30k", WORDS),
+    Variant("5,000 pairs", "pretrained_embeddings", (*FEW, *NO_VECTORS), train="train.5000"),
+    Variant("5,000 pairs and word vectors", "pretrained_embeddings", (*FEW, *VECTORS), train="train.5000"),
 ]
 
 
