@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tests.environment import unmeasured
 from transformer_cli import checkpoint
 from transformer_cli.checkpoint import (
     STATE_TENSORS,
@@ -584,10 +585,8 @@ def test_a_killed_trainer_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     run.create()
     publish_model(run.path / step_name(1))
     run.write_index(CheckpointIndex([1], [1], 1))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-    environment["OMP_NUM_THREADS"] = "1"
     command = [sys.executable, "-c", SAVE_FOR_EVER, str(run.path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=unmeasured(OMP_NUM_THREADS="1")) as process:
         assert process.stdout is not None
         seen = [int(process.stdout.readline()) for _ in range(3)]
         time.sleep(0.017)

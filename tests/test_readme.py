@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from tests.environment import unmeasured
 from transformer_cli.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,8 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "seeing-inside.md",
     "translating.md",
 }
+# Of the command line's page each example is a place of its own, with all that it reads; the other exports to ONNX.
+SLOW = {"cli.md", "export.md"}
 STAND_INS = {  # what `tfm`, and what changes more than its own folder, is in these tests
     "tfm": 'exec "{python}" -IS "{server}" {how} "$@"',
     "make": '[ -e Makefile ] && exec {make} "$@"; exec {make} --dry-run -C "{root}" "$@" >&2',
@@ -79,9 +82,8 @@ def scripts(page: Path) -> Iterator[str]:
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the server of `tfm` listens."""
     path = tmp_path_factory.mktemp("server") / "socket"
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("COV")}
     with subprocess.Popen(
-        [sys.executable, SERVER, "serve", path], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, SERVER, "serve", path], stdout=subprocess.PIPE, text=True, env=unmeasured()
     ) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
@@ -189,8 +191,7 @@ def test_the_recipes_run_with_a_process_of_its_own_for_each_command(trained: Pat
 )  # of no use to tfm's models: transformers' own
 @pytest.mark.parametrize(
     "page",
-    # Of the command line's page each example is a place of its own, with all that it reads.
-    [pytest.param(page, marks=pytest.mark.slow) if page.name == "cli.md" else page for page in PAGES],
+    [pytest.param(page, marks=pytest.mark.slow) if page.name in SLOW else page for page in PAGES],
     ids=lambda page: page.name,
 )
 def test_every_block_of_a_page_runs(

@@ -20,13 +20,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.environment import unmeasured
 from transformer_cli import run_lock
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import MANIFEST, REPLACED, TEMPORARY, manifest_names, verify
 from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name, find_model, step_name
 
-UNMEASURED = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}  # it gets killed
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod"}
 
 
@@ -191,7 +191,7 @@ def test_real_kills_of_a_real_process(tmp_path: Path) -> None:
     last = 0
     for wait in (0.0, 0.013, 0.031):
         command = [sys.executable, "-c", SAVE_FOR_EVER, str(run.path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=UNMEASURED) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=unmeasured()) as process:
             assert process.stdout is not None
             assert process.stdout.readline()
             with pytest.raises(UserError, match="another tfm is training here"), run.lock():
@@ -221,7 +221,7 @@ with RunFolder(sys.argv[1]).lock():
     os.kill(os.getpid(), 9)
 """
     command = [sys.executable, "-c", script, str(run.path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=UNMEASURED) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=unmeasured()) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.environment import unmeasured
 from transformer_cli.data import corpora
 from transformer_cli.evaluation import evaluate
 from transformer_cli.run_folder import find_model
@@ -195,7 +196,7 @@ def test_what_may_not_be_read_or_written_is_refused(
     ]
     driver = [*as_owner, sys.executable, "-c", DRIVER, json.dumps([arguments for _, arguments in asked])]
     # Where a CTranslate2 model of the same weights is kept, nobody needs to read them.
-    apart = os.environ | {"TFM_CACHE": str(tmp_path / "cache")}
+    apart = unmeasured(TFM_CACHE=str(tmp_path / "cache"))
     done = subprocess.run(driver, capture_output=True, text=True, check=True, env=apart)
     for (place, arguments), (code, out, err) in zip(asked, json.loads(done.stdout), strict=True):
         assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
@@ -212,9 +213,7 @@ def translate_to(output: str, trial: Any, before: list[str], folder: Path) -> su
     texts = folder / "texts"
     texts.write_text("ein hund sieht zwei katze\n" * 600)
     translate = [*TFM, "translate", str(trial.run), "-i", str(texts), "-o", output, "--sample", "--scores", "-q"]
-    # coverage could not write its own file either, and would say so
-    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    return subprocess.run([*before, *translate], capture_output=True, text=True, cwd=folder, env=unmeasured)
+    return subprocess.run([*before, *translate], capture_output=True, text=True, cwd=folder, env=unmeasured())
 
 
 def check_full(result: subprocess.CompletedProcess[str], output: str, says: str) -> None:

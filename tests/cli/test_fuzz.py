@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.environment import unmeasured
 from transformer_cli.run_folder import find_model
 
 MUTANTS = 500
@@ -340,10 +341,8 @@ def import_of_torch() -> float:
 
 def _run(command: list[str]) -> tuple[int, str, str, float, float]:
     """Exit code, stdout, stderr, seconds of CPU time, megabytes of memory at most."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    environment["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=unmeasured(OMP_NUM_THREADS="1"))
         killer = threading.Timer(60, process.kill)
         killer.start()
         _, status, usage = os.wait4(process.pid, 0)

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.environment import unmeasured
+
 ODD = [
     "\r",
     "\u2028",
@@ -308,12 +310,10 @@ def test_sigint_leaves_with_130_and_no_half_file(trial: Any, tmp_path: Path) -> 
     """A true process, interrupted while it waits for more input."""
     output = tmp_path / "output"
     run = [sys.executable, "-m", "transformer_cli", "translate", str(trial.run), "--stream", "-o", str(output)]
-    # an interruption inside coverage's own code would leave its lock held, and the process waiting for it
-    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     # a shell starts its background jobs with SIGINT ignored, and they hand that on
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
-        run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed, env=unmeasured
+        run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed, env=unmeasured()
     ) as process:
         assert process.stdin is not None
         process.stdin.write(b"ein hund\n")

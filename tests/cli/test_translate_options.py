@@ -1,7 +1,6 @@
 """Every option of search and of what surrounds it reaches what it names; contradictions are one line."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.environment import unmeasured
 
 LINES = ["ein hund schläft", "", "zwei katze sieht rot"]
 
@@ -191,6 +192,5 @@ code = main({["translate", str(trial.run), *LINES, "--quiet", "--no-guard"]!r})
 print(*sorted({{"multiprocessing", "sacrebleu", "pyarrow", "tqdm", "spacy"}} & set(sys.modules)), file=sys.stderr)
 sys.exit(code)
 """
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("COV")}  # it imports much
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=unmeasured())
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, "\n")

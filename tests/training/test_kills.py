@@ -17,6 +17,7 @@ from typing import IO, Any
 import pytest
 import yaml
 
+from tests.environment import unmeasured
 from transformer_cli.checkpoint import load_model, load_training_state
 from transformer_cli.publishing import REPLACED, TEMPORARY
 from transformer_cli.run_folder import WEIGHTS, RunFolder
@@ -79,14 +80,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(place: Path) -> Iterator[Server]:
-    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     command = [*AS_OWNER, sys.executable, str(Path(__file__).with_name("serving_tfm.py"))]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,  # so that `select` sees each answer
-        env=unmeasured | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        env=unmeasured(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1"),
     ) as program:
         yield Server(program, place)
         assert program.stdin is not None

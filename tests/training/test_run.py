@@ -88,7 +88,7 @@ def test_stopping_and_going_on_equals_never_stopping(tmp_path: Path, tiny_config
 
 def slow_tree(make: MakeTree, folder: Path, workers: int) -> dict[str, Any]:
     """A run with everything random in it: dropout, subword sampling, shuffling; long enough to be killed."""
-    tree = make(folder, max_steps=160, save_every=20, validate_every=100, batch_tokens=120, subword_sampling=0.2)
+    tree = make(folder, max_steps=110, save_every=20, validate_every=100, batch_tokens=120, subword_sampling=0.2)
     tree["data"]["workers"] = workers
     tree["vocabulary"] = {"tokenizer": "sentencepiece", "algorithm": "bpe", "size": 300}
     tree["model"]["dropout"] = 0.3
@@ -125,15 +125,15 @@ def test_a_killed_run_goes_on_bit_for_bit(
     killed = tmp_path / "killed"
     saved = RunFolder(killed).index().last
     assert saved is not None
-    assert 20 <= saved < 160, "the kill came too late to show anything"
+    assert 20 <= saved < 110, "the kill came too late to show anything"
     if code > 0:
         assert saved >= 30, "a signal saves the state where it is"
 
     train(Config.model_validate(tree), killed, quiet=True)
-    assert weights(killed, 160) == weights(tmp_path / "whole", 160)
+    assert weights(killed, 110) == weights(tmp_path / "whole", 110)
     told = [event["step"] for event in events(killed) if "loss" in event]
     assert told == sorted(set(told)), "metrics were cut back to the resumed step"
-    assert told[-1] == 160
+    assert told[-1] == 110
 
 
 def test_a_rerun_of_a_finished_run_says_so(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:
