@@ -63,6 +63,7 @@ TORCH_FREE = [
     "transformer_cli.decoding.engines.ctranslate2_engine",
     "transformer_cli.decoding.engines.protocol",
     "transformer_cli.decoding.engines.loading",
+    "transformer_cli.decoding.engines.torch_only",
     "transformer_cli.decoding.distilling",
     "transformer_cli.decoding.options",
     "transformer_cli.decoding.protecting",

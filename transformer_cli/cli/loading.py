@@ -49,7 +49,7 @@ def load_translator(
     damaged, or options do not go together.
     """
     _, options = read_options(model, changes or {})  # before the seconds that loading torch takes
-    from transformer_cli.decoding.engines.ctranslate2_engine import torch_needs
+    from transformer_cli.decoding.engines.torch_only import torch_needs
     from transformer_cli.decoding.translator import Translator
 
     if beside:

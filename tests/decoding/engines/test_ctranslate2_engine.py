@@ -13,11 +13,12 @@ import torch
 from tests.decoding.checkpoints import make_loaded
 from transformer_cli.checkpoint import LoadedModel
 from transformer_cli.config import GuidedAttention
-from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, torch_needs, worker_count
+from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, worker_count
 from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count, write_model
 from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
 from transformer_cli.decoding.engines.search_cache import SearchCache
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.decoding.engines.torch_only import torch_needs
 from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
-from transformer_cli.decoding.options import NO_DEMANDS, Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.torch_only import batch_needs, torch_needs
+from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.publishing import read_json
 from transformer_cli.text.codec import Codecs
@@ -36,21 +37,6 @@ class Description:
     learned_positions: bool  # whether the model itself ends there
     alignment_layer: int = -1  # whose attention it gives
     alignment_heads: int | None = None  # the mean of its first ones; None: of all
-
-
-def torch_needs(options: SearchOptions) -> list[str]:
-    """What of these options only the torch engine has, by name.
-
-    CTranslate2 has some of it too, but not alike: where it forbids a token, the others share its probability.
-    """
-    wishes = {
-        "sampling": options.method == "sample",
-        "diverse beam search": options.diversity_groups > 1,
-        "the exact stopping rule": options.method == "beam" and options.stopping == "exact",
-        "the coverage penalty": options.coverage_penalty > 0,
-        "a least length": options.min_length > 1,
-    }
-    return [name for name, wished in wishes.items() if wished]
 
 
 def worker_count() -> int:
@@ -171,7 +157,10 @@ class CTranslate2Engine:
         self, batch: SearchBatch, options: SearchOptions, translator: Any
     ) -> tuple[int, Callable[[], list[list[Hypothesis]]]]:
         """Begin to search a batch: in how many chunks, and what waits for the hypotheses and gives them."""
-        needs = [*torch_needs(options), *self._needs_of(batch, options)]
+        longest = max(map(len, batch.sources), default=0)
+        lengths = longest + 1, self._limit(options, longest)
+        of_batch = batch_needs(batch, options, max(lengths), self.description.positions, len(self._target_tokens))
+        needs = [*torch_needs(options), *of_batch]
         if needs:
             self._check_allowed(needs)
             return 0, lambda: self._other().search(batch.sources, options, batch.keys, batch.demands)
@@ -232,20 +221,6 @@ class CTranslate2Engine:
     def _limit(self, options: SearchOptions, source_length: int) -> int:
         limit = options.length_limit(source_length)
         return limit if self.max_target_length is None else max(1, min(limit, self.max_target_length))
-
-    def _needs_of(self, batch: SearchBatch, options: SearchOptions) -> list[str]:
-        """What of a batch only the torch engine can do."""
-        rows = self.description.positions
-        longest = max(map(len, batch.sources), default=0)
-        lengths = longest + 1, self._limit(options, longest)
-        wishes = {
-            "words that must or must not appear": any(one != NO_DEMANDS for one in batch.demands or ()),
-            f"texts of {max(lengths):,} tokens (here {rows:,} are the most)": max(lengths) > rows,
-            "a beam of half the vocabulary": options.method == "beam"
-            and 2 * options.beam_size + len(SPECIALS) > len(self._target_tokens),
-            "an empty source": not all(map(len, batch.sources)),
-        }
-        return [name for name, wished in wishes.items() if wished]
 
     def _check_allowed(self, needs: Sequence[str]) -> None:
         """Raise `UserError` where an explicit choice of this engine meets what it cannot do."""
