@@ -15,7 +15,7 @@ from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.build import build_model, count_parameters
 from transformer_cli.model.layers import FeedForward, GatedFeedForward
 from transformer_cli.model.masks import PAD, padding_mask
-from transformer_cli.model.positions import LearnedPositions
+from transformer_cli.model.positions import LearnedPositions, sinusoidal_table
 from transformer_cli.model.transformer import Transformer
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -168,17 +168,15 @@ def test_initial_weights(small_config: SmallConfig, options: dict[str, Any]) -> 
     for embedding in (model.source_embedding, model.target_embedding):
         table = embedding.tokens.table.weight
         assert table[PAD].eq(0).all()
-        rest = table[PAD + 1 :]
-        tables = [rest]
+        drawn = table[PAD + 1 :]
         checked.add(id(table))
         if isinstance(embedding.positions, LearnedPositions):
-            tables.append(embedding.positions.table.weight)
-            checked.add(id(embedding.positions.table.weight))
-            assert tables[-1][0].ne(0).any()  # position 0 is no padding
-        for drawn in tables:
-            assert drawn.std().item() == pytest.approx(48**-0.5, rel=0.03)
-            assert drawn.abs().max() > 3 * 48**-0.5  # normal, not uniform
-            assert abs(drawn.mean().item()) < 5 * 48**-0.5 / math.sqrt(drawn.numel())
+            learned = embedding.positions.table.weight
+            assert torch.equal(learned, sinusoidal_table(*learned.shape))
+            checked.add(id(learned))
+        assert drawn.std().item() == pytest.approx(48**-0.5, rel=0.03)
+        assert drawn.abs().max() > 3 * 48**-0.5  # normal, not uniform
+        assert abs(drawn.mean().item()) < 5 * 48**-0.5 / math.sqrt(drawn.numel())
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             assert module.weight.eq(1).all()

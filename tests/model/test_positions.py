@@ -6,6 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from transformer_cli.config import ModelConfig
+from transformer_cli.model.build import build_model
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.positions import TABLE_LENGTH, LearnedPositions, SinusoidalPositions, sinusoidal_table
 from transformer_cli.model.transformer import Transformer
@@ -70,6 +72,17 @@ def test_learned_positions_are_rows_of_their_table_which_gets_their_gradient() -
     gradient = positions.table.weight.grad
     assert gradient is not None
     assert gradient[:, 0].tolist() == [0, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("d_model", "even"), [(12, 12), (9, 10)])
+def test_learned_positions_begin_as_sinusoids(
+    small_config: Callable[..., ModelConfig], d_model: int, even: int
+) -> None:
+    """Of an odd width those of the next even one, less the last."""
+    model = build_model(small_config(positions="learned", d_model=d_model), 17, 19)
+    begun = torch.tensor([paper_encoding(position, even)[:d_model] for position in range(7)])
+    for embedding in (model.source_embedding, model.target_embedding):
+        torch.testing.assert_close(embedding.positions(0, 7), begun, rtol=0, atol=1e-7)
 
 
 def test_learned_positions_end_with_their_table(build: Callable[..., Transformer]) -> None:

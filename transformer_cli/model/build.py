@@ -79,7 +79,8 @@ def _tie(model: Transformer, config: ModelConfig) -> None:
 
 
 def _initialise(model: Transformer, config: ModelConfig) -> None:
-    """Xavier-uniform for every projection, embeddings normal(0, d_model^-0.5), the row of <pad> and biases zero."""
+    """Xavier-uniform for every projection, embeddings normal(0, d_model^-0.5), the row of <pad> and biases zero;
+    learned positions begin as the sinusoids."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -96,3 +97,6 @@ def _initialise(model: Transformer, config: ModelConfig) -> None:
     for embedding in embeddings:
         if embedding.padding_idx == PAD:
             nn.init.zeros_(embedding.weight.data[PAD])
+    for module in model.modules():
+        if isinstance(module, LearnedPositions):
+            module.reset_parameters()

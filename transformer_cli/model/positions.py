@@ -37,12 +37,21 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """One learned vector a position (§3.5, table 3 row E); inputs may not be longer than the table."""
+    """One learned vector a position (§3.5, table 3 row E); inputs may not be longer than the table.
+
+    It begins as the sinusoids, so that order is seen from the first step on.
+    """
 
     def __init__(self, max_length: int, d_model: int) -> None:
         super().__init__()
         self.max_length = max_length
         self.table = nn.Embedding(max_length, d_model)
+
+    def reset_parameters(self) -> None:
+        """Back to the beginning."""
+        length, d_model = self.table.weight.shape
+        with torch.no_grad():
+            self.table.weight.copy_(sinusoidal_table(length, d_model + d_model % 2)[:, :d_model])
 
     def forward(self, start: int, length: int) -> Tensor:
         """The vectors of positions start … start + length - 1. → (length, D)"""
