@@ -28,7 +28,8 @@ class ModelConfig(Section):
     # Layer norm after each residual sum (the paper), or before each sub-layer and once at the end.
     norm: Literal["post", "pre"] = "post"
     norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5  # added to the variance in layer norm
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # the paper's sines and cosines, or a table that begins so and is learned
+    # The paper's sines and cosines, or a table that begins as these and is learned.
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     # Tokens: rows of the learned table, so the longest sentence; sinusoidal positions have no limit.
     max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     # Which embeddings are one table: none; the decoder's input and output; these and the encoder's.
