@@ -79,7 +79,8 @@ def best_tokens(projection: nn.Linear, hidden: Tensor, forbidden: Sequence[int])
         logits = projection(some)  # (m, V)
         logits = logits.to(wide(logits.dtype))
         normaliser = logits.logsumexp(dim=1)
-        logits[:, list(forbidden)] = -torch.inf
+        for token in forbidden:  # a column each: an index of all would be one more tensor to bring to the device
+            logits[:, token] = -torch.inf
         best, which = logits.max(dim=1)
         tokens.append(which)
         values.append(best - normaliser)
