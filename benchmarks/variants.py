@@ -6,17 +6,18 @@ DATA holds Multi30k as plain text (`train.de`, `train.en`, `val.*`, `test_2016_f
 (`train.align`, by benchmarks/word_alignments.py); for the two variants with few pairs also `train.5000.de` and
 `train.5000.en`, 5,000 of the pairs, and `vectors.de` and `vectors.en` (by benchmarks/word_vectors.py). OUT gets a run
 folder, the translations and the scores of each variant and seed. What is there already is not done again. `--write`
-puts the table of what OUT holds into docs/results.md.
+puts the table of what OUT holds into docs/results.md; a line there stays that was made from more seeds.
 """
 
 import argparse
 import json
 import os
+import re
 import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,7 +115,10 @@ def main() -> int:
             work = [pool.submit(measure, variant, seed, places) for seed in options.seeds for variant in chosen]
             for done in work:
                 done.result()
-    report([*table(chosen, places), "", describe_run(threads=1)], options.write, RESULTS)
+    lines = table(chosen, places, {})
+    if options.write:
+        lines = table(VARIANTS, places, table_lines(RESULTS.read_text(encoding="utf-8")))
+    report([*lines, "", describe_run(threads=1)], options.write, RESULTS)
     return 0
 
 
@@ -157,17 +161,37 @@ def tfm(log: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def table(variants: Sequence[Variant], places: Places) -> Iterator[str]:
-    """Mean and spread over the seeds, a line for each variant and way of translating."""
+def table(variants: Sequence[Variant], places: Places, written: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """Mean and spread over the seeds, a line for each variant and way of translating.
+
+    written: lines that were there before. They stay where OUT holds fewer seeds than they were made from, and behind
+    the others, where no variant has their name.
+    """
     yield "| variant | translated | seeds | BLEU | chrF2 |"
     yield "| --- | --- | --- | --- | --- |"
+    others = dict(written)
     for variant in variants:
         for label in variant.evaluations:
+            before = others.pop((variant.name, label), None)
             pattern = f"{variant.name.replace(' ', '-')}-[0-9]*.{label.replace(' ', '-')}.json"
             found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(places.out.glob(pattern))]
-            if found:
+            if before is not None and seeds_of(before) > len(found):
+                yield before
+            elif found:
                 bleu, chrf = ([score(one, metric) for one in found] for metric in ("BLEU", "chrF2"))
                 yield f"| {variant.name} | {label} | {len(found)} | {spread(bleu)} | {spread(chrf)} |"
+    yield from others.values()
+
+
+def table_lines(page: str) -> dict[tuple[str, str], str]:
+    """The lines of the page's table, by variant and way of translating."""
+    lines = re.finditer(r"^\| ([^|]+) \| ([^|]+) \| \d+ \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
+    return {(line[1], line[2]): line[0] for line in lines}
+
+
+def seeds_of(line: str) -> int:
+    """From how many seeds a line of the table was made."""
+    return int(line.split("|")[3])
 
 
 def score(scores: dict[str, object], metric: str) -> float:
