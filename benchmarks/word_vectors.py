@@ -33,9 +33,6 @@ def main() -> None:
     )
     model.wv.save_word2vec_format(str(options.output))
     print(f"{len(sentences):,} sentences, vectors of {len(model.wv):,} words in {options.output}")
-    for word in ("Hund", "dog"):
-        if word in model.wv:
-            print(f"nearest to {word}: {', '.join(other for other, _ in model.wv.most_similar(word, topn=5))}")
 
 
 if __name__ == "__main__":

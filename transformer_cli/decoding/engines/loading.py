@@ -38,8 +38,7 @@ def load_engine(
     """The engine for a checkpoint folder, and a sentence that says which one it is and why.
 
     choice: auto, torch or ctranslate2. compute_type: what it computes in (default: float32; torch on a GPU: bfloat16).
-    needs: what is asked for that only the torch engine has, by name (`torch_only.torch_needs` tells of search
-    options).
+    needs: what is asked for that only the torch engine has, by name (`torch_only.torch_needs` tells of search options).
     Raises `UserError` where wishes exclude each other, where there is no such device, or where files are damaged.
     """
     _check(choice, compute_type, needs)
