@@ -14,6 +14,7 @@ from transformer_cli.text.codec import Codecs
 from transformer_cli.training.dry_run import dry_run
 from transformer_cli.training.memory import measure_peak
 from transformer_cli.training.run import train
+from transformer_cli.training.scheduled_objective import ScheduledSamplingObjective
 from transformer_cli.training.schedules import learning_rate
 
 
@@ -157,3 +158,20 @@ def test_vocabularies_stay_in_memory(
 
     monkeypatch.setattr(Codecs, "save", save)
     told(tiny_config(tmp_path), tmp_path / "run", quiet=True)
+
+
+def test_times_updates_of_the_middle_of_the_run(
+    tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    plain = ScheduledSamplingObjective._predict
+
+    def counted(self: ScheduledSamplingObjective, *arguments: Any) -> torch.Tensor:
+        passes.append(self.updates)
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(ScheduledSamplingObjective, "_predict", counted)
+    sampling = {"schedule": "linear", "steps": 1, "floor": 0.0, "start_step": 5}
+    config = tiny_config(tmp_path, max_steps=12, scheduled_sampling=sampling)
+    told(config, tmp_path / "run", quiet=True)
+    assert min(passes) == 6

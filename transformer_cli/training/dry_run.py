@@ -171,11 +171,17 @@ def _measure_time(session: Session) -> Iterator[str]:
 
 
 def _time_updates(session: Session, updates: Iterable[UpdateBatches]) -> tuple[float, float]:
-    """Median seconds and mean target tokens of a few updates; the first counts only where it is the only one."""
+    """Median seconds and mean target tokens of a few updates; the first counts only where it is the only one.
+
+    They are those in the middle of what is left: scheduled sampling costs a second pass once it has begun, guided
+    attention nothing once it has ended.
+    """
     times: list[float] = []
     tokens: list[int] = []
     began = time.monotonic()
-    steps = train_steps(session.objective, session.optimizer, session.precision, session.config.training, updates)
+    middle = (session.progress.step + session.total_steps()) // 2
+    training = session.config.training
+    steps = train_steps(session.objective, session.optimizer, session.precision, training, updates, middle)
     while len(times) <= TIMED and time.monotonic() - began < TIMED_SECONDS:
         before = time.monotonic()
         update = next(steps, None)
