@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.model.build import build_model
 from transformer_cli.plots.attention import Attention
@@ -32,15 +32,25 @@ def make_config(**sections: dict[str, Any]) -> Config:
 
 
 @pytest.fixture(scope="session")
-def translator() -> Translator:
-    config = make_config()
-    codecs, _ = build_codecs(config, lambda: [(text, text) for text in SENTENCES])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.5)
-    return Translator(TorchEngine(model.eval()), codecs, config)
+def make_translator() -> Callable[..., Translator]:
+    """Of a model with random weights, some of its config changed."""
+
+    def make(**model_changes: Any) -> Translator:
+        config = make_config(model=model_changes)
+        codecs, _ = build_codecs(config, lambda: [(text, text) for text in SENTENCES])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
+            for parameter in model.parameters():
+                torch.nn.init.normal_(parameter, std=0.5)
+        return Translator(build_engine(model.eval()), codecs, config)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def translator(make_translator: Callable[..., Translator]) -> Translator:
+    return make_translator()
 
 
 @pytest.fixture(scope="session")

@@ -13,18 +13,21 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from transformer_cli.data.batch import Batch
+from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.plots.grid import Panel, draw_grid
 from transformer_cli.plots.saving import check_picture, save
 from transformer_cli.plots.style import style
+from transformer_cli.text.vocabulary import EOS
 
 KINDS = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
     "cross": "Cross-attention",
 }
+MASKED = "▢"  # where a token is still to be found
 Weights = npt.NDArray[np.float32]
 
 
@@ -33,17 +36,19 @@ class Attention:
     """All attention weights of a sentence and its translation: L layers, H heads, S source and T target positions.
 
     Row t of the decoder's and of the cross-attention weights is from predicting `target_output[t]`; the decoder then
-    sees `target_input[: t + 1]`. Every row sums to one.
+    sees `target_input[: t + 1]`, or, where all tokens are written at once, all of `target_input` (see
+    `NonAutoregressiveEngine.attention`). Every row sums to one.
     """
 
     sentence: str
     translation: str
     source: list[str]  # (S,) tokens, then </s>
-    target_input: list[str]  # (T,) <s>, then tokens
+    target_input: list[str]  # (T,) <s>, then tokens; at once: tokens, or (T',) a canvas
     target_output: list[str]  # (T,) tokens, then </s>
     encoder: Weights  # (L, H, S, S)
-    decoder: Weights  # (L, H, T, T)
+    decoder: Weights  # (L, H, T, T), or over a canvas (L, H, T, T')
     cross: Weights  # (L, H, T, S)
+    at_once: bool = False
 
     def of(self, kind: str) -> Weights:
         """The weights of `encoder`, `decoder` or `cross`."""
@@ -53,15 +58,10 @@ class Attention:
 def attend(translator: Translator, sentence: str, target: str | None = None) -> Attention:
     """Translate a sentence, then run the model over it and its best translation (or `target`) with open attention.
 
-    Raises `UserError` for a sentence without tokens or longer than the model takes in one piece, and for a model that
-    does not write token by token.
+    Raises `UserError` for a sentence without tokens or longer than the model takes in one piece.
     """
     engine, codecs = translator.engine, translator.codecs
-    if not isinstance(engine, TorchEngine):
-        raise UserError(
-            f"attention is drawn of models that write token by token; this one has model.generation: "
-            f"{translator.config.model.generation}"
-        )
+    assert isinstance(engine, TorchEngine | NonAutoregressiveEngine), "attention is seen in torch"
     source_ids = codecs.source.encode(sentence if sentence.strip() else "")
     _check_length("the sentence", source_ids, translator.max_length)
     if target is None:
@@ -76,16 +76,27 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     batch = Batch.from_ids([(source_ids, target_ids)]).to(engine.device)
     with torch.inference_mode():
         memory, encoder = model.encoder(model.source_embedding(batch.source), batch.source_mask, need_weights=True)
-        output = model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
+    target_input, target_output = ["<s>", *tokens], [*tokens, "</s>"]
+    if isinstance(engine, TorchEngine):
+        with torch.inference_mode():
+            output = model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
+        decoder, cross = output.self_attention, output.cross_attention
+    elif translator.config.model.generation == "mask_predict":
+        target_input = target_output = tokens
+        decoder, cross = engine.attention(source_ids, target_ids)
+    else:
+        decoder, cross = engine.attention(source_ids, [*target_ids, EOS])
+        target_input = [MASKED] * decoder[0].size(3)
     return Attention(
         sentence=sentence,
         translation=target,
         source=[*(codecs.source.tokenise(sentence) if codecs.copies else codecs.source.tokens(source_ids)), "</s>"],
-        target_input=["<s>", *tokens],
-        target_output=[*tokens, "</s>"],
+        target_input=target_input,
+        target_output=target_output,
         encoder=_stack(encoder),
-        decoder=_stack(output.self_attention),
-        cross=_stack(output.cross_attention),
+        decoder=_stack(decoder),
+        cross=_stack(cross),
+        at_once=not isinstance(engine, TorchEngine),
     )
 
 
@@ -137,12 +148,13 @@ def attention_figure(
     def draw(axes: Axes, panel: Panel) -> AxesImage:
         return axes.imshow(panel.values, cmap="Blues", vmin=0.0, vmax=top, aspect="auto", interpolation="nearest")
 
+    x_label = "target position" if attention.at_once else "target token so far"
     with style():
         return draw_grid(
             panels,
             title=KINDS[kind],
             lines=[attention.sentence] if kind == "encoder" else [attention.sentence, attention.translation],
-            x_label={"encoder": "source token", "decoder": "target token so far", "cross": "source token"}[kind],
+            x_label=x_label if kind == "decoder" else "source token",
             y_label="source token" if kind == "encoder" else "target token predicted",
             draw=draw,
             legend=colour_bar,

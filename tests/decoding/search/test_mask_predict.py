@@ -1,5 +1,7 @@
 """Which tokens are masked again, what becomes of them, and which candidate wins."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,6 +9,7 @@ from torch import Tensor, nn
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.search.mask_predict import (
     Lengths,
+    Pass,
     Tokens,
     best_hypotheses,
     best_tokens,
@@ -51,9 +54,15 @@ def projection() -> nn.Linear:
     return layer.requires_grad_(False)
 
 
+def last(passes: Iterator[Pass]) -> Tokens:
+    """What stands after all of them."""
+    *_, one = passes
+    return one.tokens
+
+
 def test_one_pass_takes_the_likeliest_token_everywhere(projection: nn.Linear) -> None:
     oracle, lengths = Oracle(), torch.tensor([3, 1, 5])
-    found = mask_predict(oracle, projection, lengths, iterations=1)
+    found = last(mask_predict(oracle, projection, lengths, iterations=1))
     assert len(oracle.asked) == 1
     log_probs = oracle(oracle.asked[0]).log_softmax(dim=2)
     log_probs[:, :, [PAD, BOS, EOS]] = -torch.inf
@@ -67,7 +76,7 @@ def test_one_pass_takes_the_likeliest_token_everywhere(projection: nn.Linear) ->
 @pytest.mark.parametrize("iterations", [1, 2, 4, 10, 30])
 def test_as_many_are_masked_as_the_formula_says(iterations: int, projection: nn.Linear) -> None:
     oracle, lengths = Oracle(), [1, 4, 10, 17]
-    mask_predict(oracle, projection, torch.tensor(lengths), iterations)
+    last(mask_predict(oracle, projection, torch.tensor(lengths), iterations))
     expected = [[length * (iterations - done) // iterations for length in lengths] for done in range(iterations)]
     assert oracle.masked == [counts for counts in expected if any(counts)]
 
@@ -75,14 +84,14 @@ def test_as_many_are_masked_as_the_formula_says(iterations: int, projection: nn.
 def test_as_many_passes_as_tokens_settle_one_or_more_each(projection: nn.Linear) -> None:
     for length in (1, 2, 5, 9):
         oracle = Oracle()
-        mask_predict(oracle, projection, torch.tensor([length]), iterations=length)
+        last(mask_predict(oracle, projection, torch.tensor([length]), iterations=length))
         assert oracle.masked == [[count] for count in range(length, 0, -1)]
 
 
 def test_what_is_not_masked_stays_and_the_least_sure_are_masked(projection: nn.Linear) -> None:
     oracle, lengths = Oracle(), torch.tensor([6])
-    first = mask_predict(oracle, projection, lengths, 1)
-    found = mask_predict(oracle, projection, lengths, 2)
+    first = last(mask_predict(oracle, projection, lengths, 1))
+    found = last(mask_predict(oracle, projection, lengths, 2))
     asked = oracle.asked[-1][0]
     worst = set(first.log_probability[0].argsort()[:3].tolist())
     assert set((asked == MASK).nonzero()[:, 0].tolist()) == worst
@@ -155,11 +164,11 @@ def test_one_long_output_is_cut_at_its_first_end(projection: nn.Linear) -> None:
     oracle.table[5, :, EOS] = 99.0
     for least, end in ((1, 2), (3, 5), (6, 7)):
         lengths = torch.tensor([7, 2])
-        found = cut(one_shot(oracle, projection, lengths, least), [7, 2], SearchOptions())
+        found = cut(one_shot(oracle, projection, lengths, least).tokens, [7, 2], SearchOptions())
         assert [len(one.ids) for (one,) in found] == [end, 2]
         assert [one.ended for (one,) in found] == [least < 6, False]
         assert not any({PAD, BOS, EOS} & {*one.ids} for (one,) in found)
-    (found_short,) = cut(one_shot(oracle, projection, torch.tensor([7]), 1), [1], SearchOptions())
+    (found_short,) = cut(one_shot(oracle, projection, torch.tensor([7]), 1).tokens, [1], SearchOptions())
     assert (len(found_short[0].ids), found_short[0].ended) == (1, False)
 
 

@@ -3,6 +3,7 @@
 `Translator` calls it as it does `TorchEngine`. Source and target ids come and go without specials.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
@@ -17,9 +18,20 @@ from transformer_cli.decoding.engines.workers import map_in_order
 from transformer_cli.decoding.options import NO_DEMANDS, Demands, Hypothesis, SearchOptions
 from transformer_cli.decoding.search.dispatch import parts
 from transformer_cli.decoding.search.greedy import wide
-from transformer_cli.decoding.search.mask_predict import best_hypotheses, cut, likely_lengths, mask_predict, one_shot
+from transformer_cli.decoding.search.mask_predict import (
+    Followed,
+    Lengths,
+    Pass,
+    best_hypotheses,
+    cut,
+    follow,
+    likely_lengths,
+    mask_predict,
+    one_shot,
+)
 from transformer_cli.errors import UserError
 from transformer_cli.model.cache import DecoderCache
+from transformer_cli.model.decoder import DecoderOutput
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.nonautoregressive import (
     MASK,
@@ -121,8 +133,40 @@ class NonAutoregressiveEngine:
             ]
         return alignments
 
+    def attention(self, source: Sequence[int], target: Sequence[int]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The decoder's self- and cross-attention of each layer as each target token is predicted (see `align`).
+
+        Source and target have tokens; `</s>` counts to a target of one_shot, and is given. → (1, H, T, T), of one_shot
+        (1, H, T, T') over all its T' positions, and (1, H, T, S)
+        """
+        with evaluating(self.model), torch.inference_mode():
+            looks = [
+                [
+                    weights[:, :, : len(target)] * asked[:, None]
+                    for weights in (*seen.self_attention, *seen.cross_attention)
+                ]
+                for asked, seen in self._looks([source], [target])
+            ]
+            layers = tuple(torch.stack(parts).sum(dim=0) for parts in zip(*looks, strict=True))
+        return layers[: self.layers], layers[self.layers :]
+
+    def follow(self, source: Sequence[int], options: SearchOptions) -> Followed:
+        """The search of one source, which has tokens, pass by pass. Raises `UserError` as `search` does."""
+        self._check(options, None)
+        with evaluating(self.model), torch.inference_mode():
+            lengths, _, passes = self._begin([source], options)
+            return follow(list(passes), lengths, options)
+
     def _search(self, sources: Rows, options: SearchOptions) -> list[list[Hypothesis]]:
         """All that is searched for at once."""
+        lengths, limits, passes = self._begin(sources, options)
+        (last,) = deque(passes, maxlen=1)
+        if self.model.length_predictor is None:
+            return cut(last.tokens, limits, options)
+        return best_hypotheses(last.tokens, lengths, options)
+
+    def _begin(self, sources: Rows, options: SearchOptions) -> tuple[Lengths, list[int], Iterator[Pass]]:
+        """The lengths that are written for each source, the most tokens that it may get, and the passes to come."""
         source, source_mask, memory, cache = self._encode(sources)
         most = self.max_target_length
         limits = [options.length_limit(len(one)) for one in sources]
@@ -136,7 +180,8 @@ class NonAutoregressiveEngine:
         if self.model.length_predictor is None:
             canvases = self._canvases(source_lengths)
             limits = [min(limit, canvas) for limit, canvas in zip(limits, canvases.tolist(), strict=True)]
-            return cut(one_shot(decode, projection, canvases, least), limits, options)
+            certain = torch.zeros_like(canvases, dtype=torch.float32)[:, None]
+            return Lengths(canvases[:, None], certain), limits, iter([one_shot(decode, projection, canvases, least)])
         lengths = likely_lengths(
             self.model.predict_lengths(memory, source_mask),
             source_lengths,
@@ -144,8 +189,7 @@ class NonAutoregressiveEngine:
             least,
             options.length_candidates,
         )
-        tokens = mask_predict(decode, projection, lengths.tokens.flatten(), options.iterations)
-        return best_hypotheses(tokens, lengths, options)
+        return lengths, limits, mask_predict(decode, projection, lengths.tokens.flatten(), options.iterations)
 
     def _encode(self, sources: Rows) -> tuple[Tensor, Tensor, Tensor, DecoderCache]:
         """Source ids (B, S), their mask, the memory, and its keys and values."""
@@ -180,6 +224,18 @@ class NonAutoregressiveEngine:
 
     def _attend(self, sources: Rows, targets: Rows, layer: int, heads: Sequence[int] | None) -> Tensor:
         """The attention of each target token as it is predicted, the mean over the heads. → (B, T, S)"""
+        length, parts = max(map(len, targets)), []
+        for asked, output in self._looks(sources, targets):
+            chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
+            parts.append(chosen.mean(dim=1, dtype=torch.float64)[:, :length] * asked[:, None])
+        return torch.stack(parts).sum(dim=0)
+
+    def _looks(self, sources: Rows, targets: Rows) -> Iterator[tuple[Tensor, DecoderOutput]]:
+        """The decoder with open attention, as often as it takes to ask for every target token.
+
+        With each, which places are asked for (T,): all of an all masked canvas at once (one_shot), or of every four
+        tokens in a row one, the others seen (mask_predict).
+        """
         source, source_mask, _, cache = self._encode(sources)
         target = _padded(targets).to(self.device)  # (B, T)
         places, length = torch.arange(target.size(1), device=self.device), target.size(1)
@@ -189,12 +245,8 @@ class NonAutoregressiveEngine:
         else:
             asked = [places % ALIGNED_AT_ONCE == one for one in range(ALIGNED_AT_ONCE)]
             inputs = [(target.masked_fill(ask & (target != PAD), MASK), ask) for ask in asked]
-        weights = torch.zeros(len(target), length, source.size(1), dtype=torch.float64, device=self.device)
         for ids, asked_here in inputs:
-            output = self.model.decode(ids, None, source_mask, cache, need_weights=True)
-            chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
-            weights += chosen.mean(dim=1)[:, :length] * asked_here[:, None]
-        return weights
+            yield asked_here, self.model.decode(ids, None, source_mask, cache, need_weights=True)
 
     def _cells(self, sources: Rows, options: SearchOptions) -> int:
         """Of the largest tensor that one sentence needs, with room: states of the positions written for it."""

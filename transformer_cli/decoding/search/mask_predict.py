@@ -4,7 +4,7 @@ And the plain way, one long output that ends at its first `</s>`. `NonAutoregres
 sentences, K lengths tried for each, N = B · K rows, T positions of the longest row, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,10 @@ class Tokens:
         ids, values = best_tokens(projection, hidden[places], forbidden)
         return Tokens(self.ids.masked_scatter(places, ids), self.log_probability.masked_scatter(places, values))
 
+    def row(self, row: int) -> "Tokens":
+        """One row alone, (1, T)."""
+        return Tokens(self.ids[row : row + 1], self.log_probability[row : row + 1])
+
 
 def blank(lengths: Tensor, dtype: torch.dtype) -> Tokens:
     """Masks of the given lengths, (N,); log-probabilities are to be of this type, or float32 if that is narrower."""
@@ -40,8 +44,15 @@ def blank(lengths: Tensor, dtype: torch.dtype) -> Tokens:
     return Tokens(ids, torch.zeros(ids.shape, dtype=wide(dtype), device=ids.device))
 
 
-def mask_predict(decode: Decode, projection: nn.Linear, lengths: Tensor, iterations: int) -> Tokens:
-    """The tokens of rows of given lengths (N,), each 1 or more, after so many passes.
+class Pass(NamedTuple):
+    """What the decoder saw, and what stands afterwards."""
+
+    seen: Tensor  # (N, T) ids, `MASK` where a token was asked for
+    tokens: Tokens
+
+
+def mask_predict(decode: Decode, projection: nn.Linear, lengths: Tensor, iterations: int) -> Iterator[Pass]:
+    """So many passes over rows of given lengths (N,), each 1 or more.
 
     Each pass predicts what is masked, and leaves the rest. The first masks all; pass t + 1 of n masks of a row of T
     tokens those ⌊T (n - t) / n⌋ with the least probability (§3.1). Where no row has any left, it ends early.
@@ -53,9 +64,9 @@ def mask_predict(decode: Decode, projection: nn.Linear, lengths: Tensor, iterati
             masked = least_sure(tokens.log_probability, real, masked_count(lengths, done, iterations))
             if not masked.any():
                 break
-        hidden = decode(tokens.ids.masked_fill(masked, MASK))
-        tokens = tokens.filled(masked, projection, hidden, (PAD, BOS, EOS))
-    return tokens
+        seen = tokens.ids.masked_fill(masked, MASK)
+        tokens = tokens.filled(masked, projection, decode(seen), (PAD, BOS, EOS))
+        yield Pass(seen, tokens)
 
 
 def masked_count(lengths: Tensor, done: int, iterations: int) -> Tensor:
@@ -93,6 +104,10 @@ class Lengths(NamedTuple):
     tokens: Tensor  # (B, K)
     log_probability: Tensor  # (B, K)
 
+    def candidate(self, which: int) -> "Lengths":
+        """One of the K alone, (B, 1)."""
+        return Lengths(self.tokens[:, which : which + 1], self.log_probability[:, which : which + 1])
+
 
 def likely_lengths(log_probability: Tensor, source_lengths: Tensor, limits: Tensor, least: int, count: int) -> Lengths:
     """The K ≤ `count` likeliest target lengths of each sentence, from `least` to its limit.
@@ -126,15 +141,35 @@ def best_hypotheses(tokens: Tokens, lengths: Lengths, options: SearchOptions) ->
     return found
 
 
-def one_shot(decode: Decode, projection: nn.Linear, lengths: Tensor, least: int) -> Tokens:
-    """The likeliest token at each position of canvases of the given lengths, (N,); no `</s>` before `least` tokens."""
+class Followed(NamedTuple):
+    """A search of one sentence, step by step."""
+
+    lengths: list[tuple[int, float]]  # that were tried, with their log-probabilities, best first
+    chosen: int  # whose translation won
+    passes: list[Pass]  # of that one alone: (1, T)
+
+
+def follow(passes: Sequence[Pass], lengths: Lengths, options: SearchOptions) -> Followed:
+    """Which of the K candidates of one sentence won, and the passes that wrote some of it."""
+    candidates = [lengths.candidate(which) for which in range(lengths.tokens.size(1))]
+    scores = [
+        best_hypotheses(passes[-1].tokens.row(which), one, options)[0][0].score for which, one in enumerate(candidates)
+    ]
+    won = scores.index(max(scores))
+    tried = [(int(one.tokens), float(one.log_probability)) for one in candidates]
+    own = [Pass(one.seen[won : won + 1], one.tokens.row(won)) for one in passes]
+    return Followed(tried, won, [one for one in own if (one.seen == MASK).any()])
+
+
+def one_shot(decode: Decode, projection: nn.Linear, lengths: Tensor, least: int) -> Pass:
+    """The one pass that writes canvases of the given lengths, (N,), in full; no `</s>` before `least` tokens."""
     tokens = blank(lengths, projection.weight.dtype)
-    hidden, real = decode(tokens.ids), tokens.ids != PAD
+    seen, hidden, real = tokens.ids, decode(tokens.ids), tokens.ids != PAD
     may_end = torch.arange(real.size(1), device=real.device) >= least
     for places, forbidden in ((real & ~may_end, (PAD, BOS, EOS)), (real & may_end, (PAD, BOS))):
         if places.any():
             tokens = tokens.filled(places, projection, hidden, forbidden)
-    return tokens
+    return Pass(seen, tokens)
 
 
 def cut(tokens: Tokens, limits: Sequence[int], options: SearchOptions) -> list[list[Hypothesis]]:
