@@ -1,6 +1,7 @@
 """Models that write all tokens at once, from training to evaluation, and what of the options they have no place for."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.cli.app import main
+from transformer_cli.cli.tracing import MASKED
 
 KINDS = ["mask_predict", "one_shot"]
 
@@ -90,6 +92,27 @@ def test_no_causal_mask_is_drawn_of_a_decoder_that_has_none(
     assert not picture.exists()
     assert tfm("plot", "mask", models(generation), "ein hund", "--side", "source", "-o", picture).code == 0
     assert picture.exists()
+
+
+@pytest.mark.parametrize("generation", KINDS)
+def test_seen_inside(generation: str, models: Any, tfm: Any, tmp_path: Path) -> None:
+    model, sentence = models(generation), "ein hund schläft ."
+    for options in (["--kind", "decoder"], ["--grid"], ["--entropy"]):
+        picture = tmp_path / f"{options[-1]}.png"
+        assert tfm("plot", "attention", model, sentence, *options, "-o", picture).code == 0
+        assert picture.stat().st_size > 1000
+    traced = tfm("translate", model, "--trace", sentence)
+    assert traced.code == 0
+    lines = traced.out.splitlines()
+    assert lines[-1].strip() == tfm("translate", model, sentence).out.strip()
+    titles = re.findall(r"^(\d+)\. (\w+)", traced.out, re.MULTILINE)
+    length = ["length"] if generation == "mask_predict" else []
+    names = ["text", "words", "tokens", "embedding", "encoder", *length, "decoder", "decoding", "ids", "text"]
+    assert titles == [(str(number), name) for number, name in enumerate(names, start=1)]
+    assert "write token by token" not in tfm("translate", model, "--trace", sentence, "--beam", 2).refused()
+    start = lines.index(next(line for line in lines if "decoding in" in line))
+    assert {*lines[start + 1].split()} == {"1", MASKED}
+    assert max(map(len, lines)) <= 140
 
 
 def test_such_models_decide_with_none_beside_them(models: Any, trial: Any, tfm: Any) -> None:

@@ -43,7 +43,7 @@ def test_several_sentences_follow_each_other(trial: Any, tfm: Any) -> None:
 
 def test_ids_stand_below_their_tokens_however_wide_these_are() -> None:
     tokens = ["漢字", "a", "\x1b[2J", *(["word"] * 30)]
-    rows = list(_columns(tokens, range(33)))
+    rows = list(_columns(tokens, map(str, range(33))))
     assert max(map(len, rows)) <= WIDTH
     assert rows[0].split()[:3] == ["漢字", "a", "<U+001B>[2J"]
     assert (rows[0].index("a") + 2, rows[0].index("<") + 2) == (rows[1].index("1"), rows[1].index("2"))

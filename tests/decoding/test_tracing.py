@@ -10,7 +10,8 @@ from tests.decoding.checkpoints import WORDS, make_loaded
 from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.tracing import DECODER, ENCODER, trace
+from transformer_cli.decoding.stages import DECODER, ENCODER
+from transformer_cli.decoding.tracing import Step, Trace, trace
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.masks import padding_mask
@@ -18,6 +19,11 @@ from transformer_cli.model.pointer import PointerGenerator
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 SENTENCE = " ".join(WORDS[4:9])
+
+
+def steps_of(traced: Trace) -> list[Step]:
+    assert isinstance(traced.way, list)
+    return traced.way
 
 
 MODELS: list[dict[str, Any]] = [
@@ -46,14 +52,14 @@ def test_the_translation_is_the_translators(model: dict[str, Any], search: dict[
     traced = trace(translator, SENTENCE, options)
     assert traced.translation.text == found.text
     ended = ["</s>"] if found.hypotheses[0].ended else []
-    assert [step.taken.token for step in traced.steps] == [*found.tokens, *ended]
-    assert [step.taken.id for step in traced.steps] == traced.target_ids
+    assert [step.taken.token for step in steps_of(traced)] == [*found.tokens, *ended]
+    assert [step.taken.id for step in steps_of(traced)] == traced.target_ids
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_probabilities_of_the_steps_make_the_log_probability(model: dict[str, Any]) -> None:
     traced = trace(make(**model), f"{SENTENCE} never-seen")
-    total = sum(math.log(step.taken.probability) for step in traced.steps)
+    total = sum(math.log(step.taken.probability) for step in steps_of(traced))
     assert total == pytest.approx(traced.translation.log_probability, abs=1e-4)
 
 
@@ -65,8 +71,8 @@ def test_words_that_are_copied_are_named() -> None:
         translator.engine.model.generator.mixture.bias.fill_(-30.0)  # type: ignore[union-attr, operator]
     traced = trace(translator, "never-seen", SearchOptions(max_length=3))
     size = len(translator.codecs.target.vocabulary)
-    assert traced.steps[0].best[0].token == "never-seen"
-    assert traced.steps[0].best[0].id == size
+    assert steps_of(traced)[0].best[0].token == "never-seen"
+    assert steps_of(traced)[0].best[0].id == size
     assert (traced.decoder[-1].axes, traced.decoder[-1].shape) == ("B, T, V+S", (1, 1, size + 2))
 
 
@@ -75,14 +81,14 @@ def test_each_step_knows_what_is_before_it_and_what_may_come_next() -> None:
     traced = trace(translator, SENTENCE, SearchOptions(method="greedy"))
     names = translator.codecs.target.vocabulary.get_itos()
     so_far = ["<s>"]
-    for step in traced.steps:
+    for step in steps_of(traced):
         assert step.so_far == so_far
         assert [choice.probability for choice in step.best] == sorted((c.probability for c in step.best), reverse=True)
         assert all(choice.token == names[choice.id] and choice.id not in (PAD, BOS) for choice in step.best)
         assert (step.best[0], step.rank) == (step.taken, 1)  # greedy search takes the first
         so_far = [*so_far, step.taken.token]
     beams = trace(translator, SENTENCE, SearchOptions(beam_size=5, length_penalty=0.2))
-    for step in beams.steps:
+    for step in steps_of(beams):
         assert step.rank > len(step.best) or step.best[step.rank - 1] == step.taken
 
 
@@ -153,9 +159,6 @@ def test_a_sentence_that_goes_another_way_is_refused() -> None:
         with pytest.raises(UserError, match=message):
             trace(translator, text, protect=True)
     assert trace(translator, "a https://a.example b").tokens[1] == "https://a.example"
-    for generation in ("mask_predict", "one_shot"):
-        with pytest.raises(UserError, match=f"this one has model.generation: {generation}"):
-            trace(make(generation=generation), SENTENCE)
 
 
 def test_one_token_and_the_longest_sentence() -> None:

@@ -1,6 +1,6 @@
 """`tfm translate --trace`: a sentence's way through the model, printed stage by stage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,14 @@ from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
-    from transformer_cli.decoding.tracing import Choice, Stage, Step, Trace
+    from transformer_cli.decoding.passes import Choice, Passes, Position
+    from transformer_cli.decoding.stages import Stage
+    from transformer_cli.decoding.tracing import Step, Trace
 
 WIDTH = 96  # columns of a table of tokens
+MASKED = "▢"  # in the place of a token that is still to be found
+
+Section = tuple[str, Iterable[str]]  # a title and lines
 
 
 def check_trace(text: Sequence[str] | None, engine: str, **others: object) -> None:
@@ -39,33 +44,61 @@ def print_traces(settings: Settings, text: Sequence[str], *, quiet: bool) -> Non
 
 def trace_lines(traced: "Trace") -> Iterator[str]:
     """A trace as it is printed: numbered stages, with the shapes of tensors and some of their values."""
-    source, target = len(traced.ids), len(traced.steps)
-    size = traced.encoder[-1].shape[-1]
-    yield f"B = 1 sentence, S = {source} source tokens, T = {target} target tokens, D = {size} dimensions (d_model)"
-    yield from _headed("1. text", [_visible(traced.text)])
-    yield from _headed("2. words", [" | ".join(map(_visible, traced.words))])
-    yield from _headed("3. tokens and their ids", _columns(traced.tokens, traced.ids), f"(B, S) = (1, {source})")
+    source, size = len(traced.ids), traced.encoder[-1].shape[-1]
     embedding = [stage for stage in traced.encoder if "layer" not in stage.name and stage.name != "memory"]
     layers = [stage for stage in traced.encoder if stage not in embedding]
-    root = f"√d_model = {traced.scale:.2f}"
-    yield from _headed(f"4. embedding and positions, {root}", _stages(embedding))
-    yield from _headed("5. encoder", _stages(layers))
-    yield from _headed("6. decoder, first step: what it sees of the target is <s>, so T = 1", _stages(traced.decoder))
-    steps = (line for number, step in enumerate(traced.steps, start=1) for line in _step(number, step))
-    title = f"7. decoding: the most probable next tokens; > is the one that {_search(traced.options)} took"
-    yield from _headed(title, steps)
     best = traced.translation
     score = f"log-probability {best.log_probability:.3f}, score {best.score:.3f}"
-    names = [step.taken.token for step in traced.steps]
-    yield from _headed("8. ids of the translation", _columns(names, traced.target_ids), score)
-    yield from _headed("9. text", [best.text])
+    sections: list[Section] = [
+        ("text", [_visible(traced.text)]),
+        ("words", [" | ".join(map(_visible, traced.words))]),
+        (f"tokens and their ids  (B, S) = (1, {source})", _columns(traced.tokens, map(str, traced.ids))),
+        (f"embedding and positions, √d_model = {traced.scale:.2f}", _stages(embedding)),
+        ("encoder", _stages(layers)),
+        *(_steps(traced, traced.way) if isinstance(traced.way, list) else _passes(traced, traced.way)),
+        (f"ids of the translation  {score}", _columns(traced.target_tokens, map(str, traced.target_ids))),
+        ("text", [best.text]),
+    ]
+    positions = len(traced.way) if isinstance(traced.way, list) else traced.way.positions
+    written = "tokens" if positions == len(traced.target_ids) else "positions"
+    yield (
+        f"B = 1 sentence, S = {source} source tokens, T = {positions} target {written}, D = {size} dimensions (d_model)"
+    )
+    for number, (title, lines) in enumerate(sections, start=1):
+        yield ""
+        yield f"{number}. {title}"
+        for line in lines:
+            yield f"   {line}".rstrip()
 
 
-def _headed(title: str, lines: Iterator[str] | Sequence[str], remark: str = "") -> Iterator[str]:
-    yield ""
-    yield f"{title}  {remark}".rstrip()
-    for line in lines:
-        yield f"   {line}".rstrip()
+def _steps(traced: "Trace", steps: Sequence["Step"]) -> Iterator[Section]:
+    """The decoder token by token."""
+    yield "decoder, first step: what it sees of the target is <s>, so T = 1", _stages(traced.decoder)
+    lines = (line for number, step in enumerate(steps, start=1) for line in _step(number, step))
+    yield f"decoding: the most probable next tokens; > is the one that {_search(traced.options)} took", lines
+
+
+def _passes(traced: "Trace", way: "Passes") -> Iterator[Section]:
+    """The decoder all at once."""
+    if way.lengths:
+        tried = "  ".join(
+            f"{'>' if length == way.positions else ' '}{length} {chance:.3f}" for length, chance in way.lengths
+        )
+        yield "length: the most probable numbers of tokens; > is the one whose translation won", [tried]
+    masked = f"all T = {way.positions} positions are masked ({MASKED})"
+    yield f"decoder, first pass: {masked}", _stages(traced.decoder)
+    count = f"{len(way.passes)} passes" if len(way.passes) > 1 else "one pass"
+    kept = "; what it is sure of it keeps" if len(way.passes) > 1 else ""
+    lines = (line for number, positions in enumerate(way.passes, start=1) for line in _pass(number, positions))
+    yield f"decoding in {count}: what the decoder sees, what it writes where that is masked, how probable{kept}", lines
+
+
+def _pass(number: int, positions: Sequence["Position"]) -> Iterator[str]:
+    seen = [MASKED if one.asked else one.token.token for one in positions]
+    written = [one.token.token if one.asked else "" for one in positions]
+    chances = [f"{one.token.probability:.2f}" if one.asked else "" for one in positions]
+    for place, line in enumerate(_columns(seen, written, chances, width=WIDTH - 4)):
+        yield f"{number if place == 0 else '':>2}  {line}"
 
 
 def _stages(stages: Sequence["Stage"]) -> Iterator[str]:
@@ -97,19 +130,20 @@ def _choice(choice: "Choice", *, taken: bool) -> str:
     return f"{'>' if taken else ' '}{_visible(choice.token)} {choice.probability:.3f}"
 
 
-def _columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:
-    """Tokens with their ids below, in as many pairs of lines as it takes."""
+def _columns(*rows: Iterable[str], width: int = WIDTH) -> Iterator[str]:
+    """Tokens with what belongs to them below, in as many groups of lines as it takes."""
     from rich.cells import cell_len  # a Chinese character takes two columns
 
-    above = below = ""
-    for token, index in zip(map(_visible, tokens), map(str, ids), strict=True):
-        width = max(cell_len(token), len(index)) + 2
-        if above and len(below) + width > WIDTH:
-            yield from (above, below)
-            above = below = ""
-        above += token + " " * (width - cell_len(token))
-        below += index.ljust(width)
-    yield from (above, below)
+    lines, filled = [""] * len(rows), 0
+    for cells in zip(*rows, strict=True):
+        shown = [_visible(cell) for cell in cells]
+        widest = max(map(cell_len, shown)) + 2
+        if filled and filled + widest > width:
+            yield from lines
+            lines, filled = [""] * len(rows), 0
+        lines = [line + cell + " " * (widest - cell_len(cell)) for line, cell in zip(lines, shown, strict=True)]
+        filled += widest
+    yield from lines
 
 
 def _search(options: "SearchOptions") -> str:

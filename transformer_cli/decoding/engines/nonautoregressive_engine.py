@@ -154,8 +154,11 @@ class NonAutoregressiveEngine:
         """The search of one source, which has tokens, pass by pass. Raises `UserError` as `search` does."""
         self._check(options, None)
         with evaluating(self.model), torch.inference_mode():
-            lengths, _, passes = self._begin([source], options)
-            return follow(list(passes), lengths, options)
+            lengths, limits, passes = self._begin([source], options)
+            seen = list(passes)
+            if self.model.length_predictor is None:
+                return Followed(lengths, 0, seen, cut(seen[-1].tokens, limits, options)[0][0])
+            return follow(seen, lengths, options)
 
     def _search(self, sources: Rows, options: SearchOptions) -> list[list[Hypothesis]]:
         """All that is searched for at once."""

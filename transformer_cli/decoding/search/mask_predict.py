@@ -142,23 +142,24 @@ def best_hypotheses(tokens: Tokens, lengths: Lengths, options: SearchOptions) ->
 
 
 class Followed(NamedTuple):
-    """A search of one sentence, step by step."""
+    """A search of one sentence, pass by pass."""
 
-    lengths: list[tuple[int, float]]  # that were tried, with their log-probabilities, best first
+    lengths: Lengths  # that were tried, (1, K)
     chosen: int  # whose translation won
-    passes: list[Pass]  # of that one alone: (1, T)
+    passes: list[Pass]  # those that wrote some of it, of that one alone: (1, T)
+    hypothesis: Hypothesis
 
 
 def follow(passes: Sequence[Pass], lengths: Lengths, options: SearchOptions) -> Followed:
-    """Which of the K candidates of one sentence won, and the passes that wrote some of it."""
-    candidates = [lengths.candidate(which) for which in range(lengths.tokens.size(1))]
-    scores = [
-        best_hypotheses(passes[-1].tokens.row(which), one, options)[0][0].score for which, one in enumerate(candidates)
+    """Which of the K candidates of one sentence won, and how it came about."""
+    found = [
+        best_hypotheses(passes[-1].tokens.row(which), lengths.candidate(which), options)[0][0]
+        for which in range(lengths.tokens.size(1))
     ]
+    scores = [one.score for one in found]
     won = scores.index(max(scores))
-    tried = [(int(one.tokens), float(one.log_probability)) for one in candidates]
     own = [Pass(one.seen[won : won + 1], one.tokens.row(won)) for one in passes]
-    return Followed(tried, won, [one for one in own if (one.seen == MASK).any()])
+    return Followed(lengths, won, [one for one in own if (one.seen == MASK).any()], found[won])
 
 
 def one_shot(decode: Decode, projection: nn.Linear, lengths: Tensor, least: int) -> Pass:
