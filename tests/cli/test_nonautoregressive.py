@@ -112,7 +112,7 @@ def test_seen_inside(generation: str, models: Any, tfm: Any, tmp_path: Path) -> 
     assert "write token by token" not in tfm("translate", model, "--trace", sentence, "--beam", 2).refused()
     start = lines.index(next(line for line in lines if "decoding in" in line))
     assert {*lines[start + 1].split()} == {"1", MASKED}
-    assert max(map(len, lines)) <= 140
+    assert max(map(len, lines)) <= 120
 
 
 def test_such_models_decide_with_none_beside_them(models: Any, trial: Any, tfm: Any) -> None:

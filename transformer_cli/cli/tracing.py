@@ -81,16 +81,14 @@ def _steps(traced: "Trace", steps: Sequence["Step"]) -> Iterator[Section]:
 def _passes(traced: "Trace", way: "Passes") -> Iterator[Section]:
     """The decoder all at once."""
     if way.lengths:
-        tried = "  ".join(
-            f"{'>' if length == way.positions else ' '}{length} {chance:.3f}" for length, chance in way.lengths
-        )
-        yield "length: the most probable numbers of tokens; > is the one whose translation won", [tried]
+        counts = [f"{'>' * (length == way.positions)}{length}" for length, _ in way.lengths]
+        tried = _columns(counts, (f"{chance:.3f}" for _, chance in way.lengths))
+        yield "length: how many tokens the target may have, how probable; > is the one whose translation won", tried
     masked = f"all T = {way.positions} positions are masked ({MASKED})"
     yield f"decoder, first pass: {masked}", _stages(traced.decoder)
     count = f"{len(way.passes)} passes" if len(way.passes) > 1 else "one pass"
-    kept = "; what it is sure of it keeps" if len(way.passes) > 1 else ""
     lines = (line for number, positions in enumerate(way.passes, start=1) for line in _pass(number, positions))
-    yield f"decoding in {count}: what the decoder sees, what it writes where that is masked, how probable{kept}", lines
+    yield f"decoding in {count}: what the decoder sees, what it writes in the place of {MASKED}, how probable", lines
 
 
 def _pass(number: int, positions: Sequence["Position"]) -> Iterator[str]:
