@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,17 +85,31 @@ def test_a_gpu_run_leaves_float32_products_alone() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"training": {"ema_decay": 0.5}},
+    {"model": {"generation": "mask_predict"}},
+    {"model": {"generation": "one_shot"}},
+    {"model": {"generator": "pointer"}},
+    {"model": {"value_dim": 6, "positions": "learned"}},
+    {"training": {"guided_attention": {"prior": "diagonal"}}},
+    {"training": {"scheduled_sampling": {"schedule": "linear", "steps": 1}}},
+]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides its own, but not from pytest
-@pytest.mark.parametrize("ema_decay", [None, 0.5])
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_compiled_layers_train_as_written_ones_with_few_graphs(
-    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, ema_decay: float | None
+    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, variant: dict[str, Any]
 ) -> None:
     """Over batches of many shapes, with validations between them. The backend is one that needs no C++ compiler."""
     backend = partial(tuning.compile_layers, backend="aot_eager")
     monkeypatch.setattr("transformer_cli.training.session.compile_layers", backend)
-    config = tiny_config(tmp_path, max_steps=40, validate_every=10, batch_tokens=60, pad_to=8, ema_decay=ema_decay)
-    config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+    model = {"dropout": 0.0, **variant.get("model", {})}
+    training = {"max_steps": 40, "validate_every": 10, "batch_tokens": 60, "pad_to": 8, **variant.get("training", {})}
+    values = tiny_config(tmp_path, **training).model_dump()
+    config = Config.model_validate(values | {"model": values["model"] | model})
     train(config, tmp_path / "written", quiet=True)
     torch._dynamo.reset()
     counters.clear()

@@ -140,10 +140,12 @@ class DecoderLayer(nn.Module):
         new = self.self_attention.keys_values(seen)
         decoded = decoded.append(new) if decoded else new
         queries, keys = seen.size(1), decoded.both.size(2)
-        mask = causal_mask(queries, keys, seen.device) if 1 < queries < keys else None
-        change, self_weights = self.self_attention(
-            seen, decoded, mask, causal=1 < queries == keys, need_weights=need_weights
-        )
+        mask, causal = None, False
+        if 1 < queries == keys:  # a branch, which torch.compile takes; the comparison's value it would carry on
+            causal = True
+        elif queries > 1:
+            mask = causal_mask(queries, keys, seen.device)
+        change, self_weights = self.self_attention(seen, decoded, mask, causal=causal, need_weights=need_weights)
         states = self.self_attention_residual.leave(states, change)  # (B, T, D)
 
         seen = self.cross_attention_residual.enter(states)
