@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.cli.app import main
-from transformer_cli.cli.tracing import MASKED
+from transformer_cli.decoding.passes import MASKED
 
 KINDS = ["mask_predict", "one_shot"]
 
@@ -109,7 +109,7 @@ def test_seen_inside(generation: str, models: Any, tfm: Any, tmp_path: Path) -> 
     length = ["length"] if generation == "mask_predict" else []
     names = ["text", "words", "tokens", "embedding", "encoder", *length, "decoder", "decoding", "ids", "text"]
     assert titles == [(str(number), name) for number, name in enumerate(names, start=1)]
-    assert "write token by token" not in tfm("translate", model, "--trace", sentence, "--beam", 2).refused()
+    assert "--beam" in tfm("translate", model, "--trace", sentence, "--beam", 2).refused()
     start = lines.index(next(line for line in lines if "decoding in" in line))
     assert {*lines[start + 1].split()} == {"1", MASKED}
     assert max(map(len, lines)) <= 120

@@ -8,11 +8,14 @@ import torch
 
 from tests.decoding.checkpoints import WORDS, make_loaded
 from transformer_cli.decoding.engines.building import build_engine
+from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.passes import Passes
+from transformer_cli.decoding.passes import Refinement
 from transformer_cli.decoding.tracing import Trace, trace
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.model.nonautoregressive import CANVAS_EXTRA, CANVAS_RATIO, LENGTH_SPAN, LengthPredictor
+from transformer_cli.model.masks import padding_mask
+from transformer_cli.model.nonautoregressive import CANVAS_EXTRA, CANVAS_RATIO, LENGTH_SPAN, MASK, LengthPredictor
+from transformer_cli.text.vocabulary import EOS
 
 SENTENCES = [" ".join(WORDS[4:9]), WORDS[2], " ".join(WORDS[:12])]
 SEARCHES: list[tuple[str, dict[str, Any]]] = [
@@ -36,12 +39,12 @@ def make(generation: str, *, guard: bool = True) -> Translator:
     return Translator(build_engine(loaded.model), loaded.codecs, loaded.config, guard=guard)
 
 
-def followed(generation: str, text: str, **search: Any) -> tuple[Trace, Passes]:
+def followed(generation: str, text: str, **search: Any) -> tuple[Trace, Refinement]:
     """Without the guard, which would search again."""
     translator = make(generation, guard=False)
     traced = trace(translator, text, SearchOptions.from_config(translator.config.decoding, **search))
-    assert isinstance(traced.way, Passes)
-    return traced, traced.way
+    assert isinstance(traced.search, Refinement)
+    return traced, traced.search
 
 
 @pytest.mark.parametrize(("generation", "search"), [*SEARCHES, ("mask_predict", {"no_repeat_ngram": 2})])
@@ -55,10 +58,15 @@ def test_the_translation_is_the_translators(generation: str, search: dict[str, A
         assert traced.translation.text == found.text
         end = ["</s>"] if generation == "one_shot" and found.hypotheses[0].ended else []
         assert traced.target_tokens == [*found.tokens, *end]
-        assert isinstance(traced.way, Passes)
-        written = [one.token.id for one in traced.way.passes[-1]]
-        kept = iter(written)  # blocked repetition leaves tokens out
+        assert isinstance(traced.search, Refinement)
+        written = [one.token.id for one in traced.search.passes[-1]]
+        read = len(traced.target_ids) + traced.search.left_out
+        kept = iter(written[:read])  # blocked repetition leaves tokens out
         assert all(index in kept for index in traced.target_ids)
+        if generation == "mask_predict":
+            assert read == traced.search.positions
+        elif found.hypotheses[0].ended:
+            assert written[:read].index(EOS) == read - 1
 
 
 @pytest.mark.parametrize(("generation", "search"), SEARCHES)
@@ -67,6 +75,7 @@ def test_probabilities_make_the_log_probability(generation: str, search: dict[st
     traced, way = followed(generation, text, **search)
     written = [one.token for one in way.passes[-1]][: len(traced.target_ids)]
     assert [one.id for one in written] == traced.target_ids
+    assert way.left_out == 0
     assert [one.token for one in written] == traced.target_tokens
     total = sum(math.log(one.probability) for one in written)
     total += math.log(dict(way.lengths)[way.positions]) if way.lengths else 0.0
@@ -97,7 +106,7 @@ def test_lengths_are_the_likeliest_and_each_comes_once() -> None:
 
 
 @pytest.mark.parametrize("generation", ["mask_predict", "one_shot"])
-def test_shapes_are_those_of_the_first_pass(generation: str) -> None:
+def test_the_decoder_is_that_of_the_first_pass(generation: str) -> None:
     traced, way = followed(generation, SENTENCES[0])
     shapes = {stage.name: stage.shape for stage in traced.decoder}
     S, T = len(traced.ids), way.positions
@@ -105,5 +114,12 @@ def test_shapes_are_those_of_the_first_pass(generation: str) -> None:
     weights = [stage.shape for stage in traced.decoder if stage.name == "layer 1: its weights"]
     assert weights == [(1, 3, T, T), (1, 3, T, S)]
     assert shapes["log-probabilities"][:2] == (1, T)
+    names, values = zip(*((stage.name, stage.first) for stage in traced.decoder), strict=True)
+    engine = make(generation).engine
+    assert isinstance(engine, NonAutoregressiveEngine)
+    source, masks = torch.tensor([traced.ids]), torch.full((1, T), MASK)
+    with torch.inference_mode():
+        output = engine.model.decode(masks, engine.model.encode(source, padding_mask(source)), padding_mask(source))
+    torch.testing.assert_close(torch.tensor(values[names.index("hidden")]), output.hidden[0, 0, :5])
     if generation == "one_shot":
         assert (T, way.lengths, len(way.passes)) == (CANVAS_RATIO * (S - 1) + CANVAS_EXTRA, [], 1)

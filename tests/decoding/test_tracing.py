@@ -22,8 +22,8 @@ SENTENCE = " ".join(WORDS[4:9])
 
 
 def steps_of(traced: Trace) -> list[Step]:
-    assert isinstance(traced.way, list)
-    return traced.way
+    assert isinstance(traced.search, list)
+    return traced.search
 
 
 MODELS: list[dict[str, Any]] = [

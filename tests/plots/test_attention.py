@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
@@ -70,27 +69,6 @@ def test_the_weights_are_those_of_a_pass_that_asks_for_none(attention: Attention
     np.testing.assert_allclose(np.stack(found[:2]), attention.encoder, atol=1e-5)
     np.testing.assert_allclose(np.stack(found[2::2]), attention.decoder, atol=1e-5)
     np.testing.assert_allclose(np.stack(found[3::2]), attention.cross, atol=1e-5)
-
-
-@pytest.mark.parametrize("generation", ["mask_predict", "one_shot"])
-def test_where_all_is_written_at_once_every_position_is_seen(
-    generation: str, make_translator: Callable[..., Translator]
-) -> None:
-    translator = make_translator(generation=generation)
-    attention, best = attend(translator, SENTENCE), translator.translate_batch([SENTENCE])[0]
-    end = ["</s>"] if generation == "one_shot" else []
-    assert attention.target_output == [*best.tokens, *end]
-    S, T, read = len(attention.source), len(attention.target_output), len(attention.target_input)
-    assert read == (T if generation == "mask_predict" else 2 * (S - 1) + 8)
-    for kind, shape in {"encoder": (2, 2, S, S), "decoder": (3, 2, T, read), "cross": (3, 2, T, S)}.items():
-        assert attention.of(kind).shape == shape
-        np.testing.assert_allclose(attention.of(kind).sum(axis=-1), 1.0, atol=1e-5)
-    assert (attention.decoder > 0).all()
-    peaks = attention.cross[-1].mean(axis=0)[: len(best.tokens), :-1].argmax(axis=-1)
-    assert peaks.tolist() == best.alignment
-    figure = attention_figure(attention, "decoder")
-    assert shown(maps(figure)["layer 3, head 2"]) == pytest.approx(attention.decoder[2, 1])
-    assert {"target position"} < {text.get_text() for text in figure.findobj(Text)}
 
 
 def test_it_is_the_best_translation_and_its_alignment(attention: Attention, translator: Translator) -> None:

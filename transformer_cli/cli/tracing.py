@@ -11,12 +11,11 @@ from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
-    from transformer_cli.decoding.passes import Choice, Passes, Position
-    from transformer_cli.decoding.stages import Stage
+    from transformer_cli.decoding.passes import Position, Refinement
+    from transformer_cli.decoding.stages import Choice, Stage
     from transformer_cli.decoding.tracing import Step, Trace
 
 WIDTH = 96  # columns of a table of tokens
-MASKED = "▢"  # in the place of a token that is still to be found
 
 Section = tuple[str, Iterable[str]]  # a title and lines
 
@@ -55,11 +54,14 @@ def trace_lines(traced: "Trace") -> Iterator[str]:
         (f"tokens and their ids  (B, S) = (1, {source})", _columns(traced.tokens, map(str, traced.ids))),
         (f"embedding and positions, √d_model = {traced.scale:.2f}", _stages(embedding)),
         ("encoder", _stages(layers)),
-        *(_steps(traced, traced.way) if isinstance(traced.way, list) else _passes(traced, traced.way)),
-        (f"ids of the translation  {score}", _columns(traced.target_tokens, map(str, traced.target_ids))),
+        *(_steps(traced, traced.search) if isinstance(traced.search, list) else _passes(traced, traced.search)),
+        (
+            f"ids of the translation{_kept(traced.search)}  {score}",
+            _columns(traced.target_tokens, map(str, traced.target_ids)),
+        ),
         ("text", [best.text]),
     ]
-    positions = len(traced.way) if isinstance(traced.way, list) else traced.way.positions
+    positions = len(traced.search) if isinstance(traced.search, list) else traced.search.positions
     written = "tokens" if positions == len(traced.target_ids) else "positions"
     yield (
         f"B = 1 sentence, S = {source} source tokens, T = {positions} target {written}, D = {size} dimensions (d_model)"
@@ -78,25 +80,36 @@ def _steps(traced: "Trace", steps: Sequence["Step"]) -> Iterator[Section]:
     yield f"decoding: the most probable next tokens; > is the one that {_search(traced.options)} took", lines
 
 
-def _passes(traced: "Trace", way: "Passes") -> Iterator[Section]:
+def _passes(traced: "Trace", search: "Refinement") -> Iterator[Section]:
     """The decoder all at once."""
-    if way.lengths:
-        counts = [f"{'>' * (length == way.positions)}{length}" for length, _ in way.lengths]
-        tried = _columns(counts, (f"{chance:.3f}" for _, chance in way.lengths))
+    from transformer_cli.decoding.passes import MASKED
+
+    if search.lengths:
+        counts = [f"{'>' * (length == search.positions)}{length}" for length, _ in search.lengths]
+        tried = _columns(counts, (f"{chance:.3f}" for _, chance in search.lengths))
         yield "length: how many tokens the target may have, how probable; > is the one whose translation won", tried
-    masked = f"all T = {way.positions} positions are masked ({MASKED})"
+    masked = f"all T = {search.positions} positions are masked ({MASKED})"
     yield f"decoder, first pass: {masked}", _stages(traced.decoder)
-    count = f"{len(way.passes)} passes" if len(way.passes) > 1 else "one pass"
-    lines = (line for number, positions in enumerate(way.passes, start=1) for line in _pass(number, positions))
+    count = f"{len(search.passes)} passes" if len(search.passes) > 1 else "one pass"
+    lines = (line for number, one in enumerate(search.passes, start=1) for line in _pass(number, one, MASKED))
     yield f"decoding in {count}: what the decoder sees, what it writes in the place of {MASKED}, how probable", lines
 
 
-def _pass(number: int, positions: Sequence["Position"]) -> Iterator[str]:
-    seen = [MASKED if one.asked else one.token.token for one in positions]
+def _pass(number: int, positions: Sequence["Position"], masked: str) -> Iterator[str]:
+    seen = [masked if one.asked else one.token.token for one in positions]
     written = [one.token.token if one.asked else "" for one in positions]
     chances = [f"{one.token.probability:.2f}" if one.asked else "" for one in positions]
     for place, line in enumerate(_columns(seen, written, chances, width=WIDTH - 4)):
         yield f"{number if place == 0 else '':>2}  {line}"
+
+
+def _kept(search: "list[Step] | Refinement") -> str:
+    """What became of the positions that the translation lacks."""
+    if isinstance(search, list):
+        return ""
+    upto = "" if search.lengths else ", read up to the first </s>"
+    tokens = "token" if search.left_out == 1 else "tokens"
+    return upto + (f", {search.left_out} repeated {tokens} left out" if search.left_out else "")
 
 
 def _stages(stages: Sequence["Stage"]) -> Iterator[str]:

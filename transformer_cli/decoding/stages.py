@@ -1,7 +1,4 @@
-"""What the parts of a model make while it runs: each tensor's name, axes, shape and first values, as hooks see them.
-
-`tracing` records with it.
-"""
+"""What a trace is made of: tensors that the parts of a model make while it runs, as hooks see them, and tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +20,15 @@ class Stage:
     axes: str  # what its dimensions are, such as B, S, D
     shape: tuple[int, ...]
     first: tuple[float, ...]  # the first values of its first row
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A token, and how probable the model held it to be in its place."""
+
+    token: str
+    id: int
+    probability: float
 
 
 # A part of the model, what its outputs are called, and their axes. The first layer is looked into, others pass by.

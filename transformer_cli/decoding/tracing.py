@@ -13,8 +13,8 @@ from torch import Tensor
 from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine, evaluating
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.passes import Choice, Passes, follow_passes
-from transformer_cli.decoding.stages import DECODER, ENCODER, Stage, recorded
+from transformer_cli.decoding.passes import Refinement, refinement, retrace
+from transformer_cli.decoding.stages import DECODER, ENCODER, Choice, Stage, recorded
 from transformer_cli.decoding.translation import Candidate
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
@@ -49,7 +49,7 @@ class Trace:
     encoder: list[Stage]
     decoder: list[Stage]  # of the first step, or pass
     options: SearchOptions
-    way: list[Step] | Passes  # token by token, or all at once
+    search: list[Step] | Refinement  # token by token, or all at once
     target_tokens: list[str]  # then </s>, unless search was cut at its length limit, or the length is predicted
     target_ids: list[int]
     translation: Candidate
@@ -68,7 +68,7 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
     source_ids = _source_ids(translator, line, protect)
     best = translator.translate_batch([text], options, alignments=False)[0].hypotheses[0]
     ids = codecs.lookup_target(best.tokens, line)
-    writes_end = best.ended and translator.config.model.generation != "mask_predict"
+    writes_end = best.ended and not (isinstance(engine, NonAutoregressiveEngine) and engine.predicts_length)
     target_ids = [*ids, *([EOS] if writes_end else [])]
     source = torch.tensor([[*source_ids, EOS]], device=engine.device)  # (B, S)
     source_mask = padding_mask(source)
@@ -80,12 +80,13 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
         with recorded(model, ENCODER) as encoder:
             states = model.source_embedding(source)  # (B, S, D)
             memory = model.encoder(states, source_mask, need_weights=True)[0]
-        way: list[Step] | Passes
+        search: list[Step] | Refinement
         if isinstance(engine, NonAutoregressiveEngine):
-            way = follow_passes(engine, source_ids, ids, options, vocabulary)
-            begun = all_masked(torch.tensor([way.positions], device=engine.device), way.positions)
+            followed = retrace(engine, source_ids, ids, options)
+            search = refinement(followed, vocabulary, predicted=engine.predicts_length)
+            begun = all_masked(torch.tensor([search.positions], device=engine.device), search.positions)
         else:
-            way = list(_steps(engine, source, memory, target_ids, names))
+            search = list(_steps(engine, source, memory, target_ids, names))
             begun = torch.full((1, 1), BOS, device=engine.device)
         with recorded(model, DECODER) as decoder:
             output = model.decode(begun, memory, source_mask, need_weights=True)
@@ -101,7 +102,7 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
         encoder=encoder,
         decoder=decoder,
         options=options,
-        way=way,
+        search=search,
         target_tokens=[names[index] for index in target_ids],
         target_ids=target_ids,
         translation=best,

@@ -141,7 +141,7 @@ class DecoderLayer(nn.Module):
         decoded = decoded.append(new) if decoded else new
         queries, keys = seen.size(1), decoded.both.size(2)
         mask, causal = None, False
-        if 1 < queries == keys:  # a branch, which torch.compile takes; the comparison's value it would carry on
+        if 1 < queries == keys:  # a branch: as a value torch.compile would keep it a symbol, and break the graph
             causal = True
         elif queries > 1:
             mask = causal_mask(queries, keys, seen.device)

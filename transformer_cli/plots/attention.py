@@ -15,19 +15,21 @@ from torch import Tensor
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.decoding.passes import MASKED
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.model.nonautoregressive import MASK
+from transformer_cli.plots.at_once import ask
 from transformer_cli.plots.grid import Panel, draw_grid
 from transformer_cli.plots.saving import check_picture, save
 from transformer_cli.plots.style import style
-from transformer_cli.text.vocabulary import EOS
 
 KINDS = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
     "cross": "Cross-attention",
 }
-MASKED = "▢"  # where a token is still to be found
 Weights = npt.NDArray[np.float32]
 
 
@@ -36,17 +38,17 @@ class Attention:
     """All attention weights of a sentence and its translation: L layers, H heads, S source and T target positions.
 
     Row t of the decoder's and of the cross-attention weights is from predicting `target_output[t]`; the decoder then
-    sees `target_input[: t + 1]`, or, where all tokens are written at once, all of `target_input` (see
-    `NonAutoregressiveEngine.attention`). Every row sums to one.
+    sees `target_input[: t + 1]`, or, where all tokens are written at once, all T' positions, masked as they were in the
+    last pass that asked for the token. Every row sums to one.
     """
 
     sentence: str
     translation: str
     source: list[str]  # (S,) tokens, then </s>
-    target_input: list[str]  # (T,) <s>, then tokens; at once: tokens, or (T',) a canvas
-    target_output: list[str]  # (T,) tokens, then </s>
+    target_input: list[str]  # (T,) <s>, then tokens; at once (T',) what stands at each position in the end, or masks
+    target_output: list[str]  # (T,) tokens, then </s>, unless the length is predicted
     encoder: Weights  # (L, H, S, S)
-    decoder: Weights  # (L, H, T, T), or over a canvas (L, H, T, T')
+    decoder: Weights  # (L, H, T, T), or (L, H, T, T')
     cross: Weights  # (L, H, T, S)
     at_once: bool = False
 
@@ -64,8 +66,10 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     assert isinstance(engine, TorchEngine | NonAutoregressiveEngine), "attention is seen in torch"
     source_ids = codecs.source.encode(sentence if sentence.strip() else "")
     _check_length("the sentence", source_ids, translator.max_length)
+    options = None
     if target is None:
-        best = translator.translate_batch([sentence], alignments=False)[0]
+        options = SearchOptions.from_config(translator.config.decoding)
+        best = translator.translate_batch([sentence], options, alignments=False)[0]
         target, tokens = best.text, best.tokens
         target_ids = codecs.lookup_target(tokens, sentence)
     else:
@@ -76,27 +80,25 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     batch = Batch.from_ids([(source_ids, target_ids)]).to(engine.device)
     with torch.inference_mode():
         memory, encoder = model.encoder(model.source_embedding(batch.source), batch.source_mask, need_weights=True)
-    target_input, target_output = ["<s>", *tokens], [*tokens, "</s>"]
-    if isinstance(engine, TorchEngine):
-        with torch.inference_mode():
+        if isinstance(engine, NonAutoregressiveEngine):
+            asking = ask(engine, source_ids, target_ids, options)
+            decoder, cross = engine.attention(source_ids, asking.seen, asking.passes, asking.places)
+            known = codecs.target.tokens(asking.stands)
+            seen = [MASKED if index == MASK else token for index, token in zip(asking.stands, known, strict=True)]
+        else:
             output = model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
-        decoder, cross = output.self_attention, output.cross_attention
-    elif translator.config.model.generation == "mask_predict":
-        target_input = target_output = tokens
-        decoder, cross = engine.attention(source_ids, target_ids)
-    else:
-        decoder, cross = engine.attention(source_ids, [*target_ids, EOS])
-        target_input = [MASKED] * decoder[0].size(3)
+            decoder, cross = [*output.self_attention], [*output.cross_attention]
+            seen = ["<s>", *tokens]
     return Attention(
         sentence=sentence,
         translation=target,
         source=[*(codecs.source.tokenise(sentence) if codecs.copies else codecs.source.tokens(source_ids)), "</s>"],
-        target_input=target_input,
-        target_output=target_output,
+        target_input=seen,
+        target_output=[*tokens, "</s>"][: decoder[0].size(2)],
         encoder=_stack(encoder),
         decoder=_stack(decoder),
         cross=_stack(cross),
-        at_once=not isinstance(engine, TorchEngine),
+        at_once=isinstance(engine, NonAutoregressiveEngine),
     )
 
 

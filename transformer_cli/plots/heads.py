@@ -150,8 +150,8 @@ def _positions(attentions: Sequence[Attention], kinds: Sequence[str]) -> str:
 def _seen(attention: Attention, kind: str) -> npt.NDArray[np.int64]:
     """How many positions each position may attend to."""
     rows, columns = attention.of(kind).shape[2:]
-    masked = kind == "decoder" and not np.triu(attention.decoder, k=1).any()
-    return np.arange(1, rows + 1) if masked else np.full(rows, columns)
+    causal = kind == "decoder" and not attention.at_once
+    return np.arange(1, rows + 1) if causal else np.full(rows, columns)
 
 
 def _chosen(weights: Weights, layers: Sequence[int] | None, heads: Sequence[int] | None) -> tuple[list[int], list[int]]:

@@ -28,10 +28,10 @@ from transformer_cli.decoding.search.mask_predict import (
     likely_lengths,
     mask_predict,
     one_shot,
+    without_repeats,
 )
 from transformer_cli.errors import UserError
 from transformer_cli.model.cache import DecoderCache
-from transformer_cli.model.decoder import DecoderOutput
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.nonautoregressive import (
     MASK,
@@ -59,6 +59,11 @@ class NonAutoregressiveEngine:
         self.vocabulary_size = model.generator.projection.out_features
         layers = cast(Sequence[UnmaskedDecoderLayer], model.decoder.layers)
         self.layers, self.heads = len(layers), layers[0].cross_attention.heads
+
+    @property
+    def predicts_length(self) -> bool:
+        """Whether the model is a `mask_predict` one, which knows the length beforehand; `one_shot` writes `</s>`."""
+        return self.model.length_predictor is not None
 
     @property
     def max_source_length(self) -> int | None:
@@ -133,38 +138,47 @@ class NonAutoregressiveEngine:
             ]
         return alignments
 
-    def attention(self, source: Sequence[int], target: Sequence[int]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The decoder's self- and cross-attention of each layer as each target token is predicted (see `align`).
-
-        Source and target have tokens; `</s>` counts to a target of one_shot, and is given. → (1, H, T, T), of one_shot
-        (1, H, T, T') over all its T' positions, and (1, H, T, S)
-        """
-        with evaluating(self.model), torch.inference_mode():
-            looks = [
-                [
-                    weights[:, :, : len(target)] * asked[:, None]
-                    for weights in (*seen.self_attention, *seen.cross_attention)
-                ]
-                for asked, seen in self._looks([source], [target])
-            ]
-            layers = tuple(torch.stack(parts).sum(dim=0) for parts in zip(*looks, strict=True))
-        return layers[: self.layers], layers[self.layers :]
-
     def follow(self, source: Sequence[int], options: SearchOptions) -> Followed:
         """The search of one source, which has tokens, pass by pass. Raises `UserError` as `search` does."""
         self._check(options, None)
         with evaluating(self.model), torch.inference_mode():
             lengths, limits, passes = self._begin([source], options)
             seen = list(passes)
-            if self.model.length_predictor is None:
-                return Followed(lengths, 0, seen, cut(seen[-1].tokens, limits, options)[0][0])
-            return follow(seen, lengths, options)
+            if self.predicts_length:
+                return follow(seen, lengths, options)
+            (hypothesis,) = cut(seen[-1].tokens, limits, options)[0]
+            ids = seen[-1].tokens.ids[0].tolist()
+            places = without_repeats(ids[: ids.index(EOS)] if EOS in ids else ids, options.no_repeat_ngram)
+            end = [ids.index(EOS)] if hypothesis.ended else []
+            return Followed(lengths, 0, seen, [*places[: len(hypothesis.ids)], *end], hypothesis)
+
+    def attention(
+        self, source: Sequence[int], seen: Tensor, passes: Sequence[int], places: Sequence[int]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The decoder's self- and cross-attention of each layer, as T tokens are asked for.
+
+        Source with tokens; `seen` (P, T') ids, `MASK` in places, as `Pass` has them; of each token in which of these P
+        passes and at which place it is asked for. → (1, H, T, T') and (1, H, T, S) for each layer
+        """
+        seen, heads, count = seen.to(self.device), self.heads, len(places)
+        with evaluating(self.model), torch.inference_mode():
+            _, source_mask, memory, cache = self._encode([source])
+            own = [memory.new_zeros(1, heads, count, seen.size(1)) for _ in range(self.layers)]
+            cross = [memory.new_zeros(1, heads, count, memory.size(1)) for _ in range(self.layers)]
+            for number in sorted(set(passes)):
+                tokens = [token for token, one in enumerate(passes) if one == number]
+                rows = [places[token] for token in tokens]
+                output = self.model.decode(seen[number : number + 1], None, source_mask, cache, need_weights=True)
+                for filled, layers in ((own, output.self_attention), (cross, output.cross_attention)):
+                    for weights, new in zip(filled, layers, strict=True):
+                        weights[:, :, tokens] = new[:, :, rows]
+        return own, cross
 
     def _search(self, sources: Rows, options: SearchOptions) -> list[list[Hypothesis]]:
         """All that is searched for at once."""
         lengths, limits, passes = self._begin(sources, options)
-        (last,) = deque(passes, maxlen=1)
-        if self.model.length_predictor is None:
+        (last,) = deque(passes, maxlen=1)  # none of the others is kept
+        if not self.predicts_length:
             return cut(last.tokens, limits, options)
         return best_hypotheses(last.tokens, lengths, options)
 
@@ -180,7 +194,7 @@ class NonAutoregressiveEngine:
             return self.model.decode(target, None, source_mask, cache).hidden
 
         source_lengths = (source != PAD).sum(dim=1) - 1
-        if self.model.length_predictor is None:
+        if not self.predicts_length:
             canvases = self._canvases(source_lengths)
             limits = [min(limit, canvas) for limit, canvas in zip(limits, canvases.tolist(), strict=True)]
             certain = torch.zeros_like(canvases, dtype=torch.float32)[:, None]
@@ -201,6 +215,10 @@ class NonAutoregressiveEngine:
         memory = self.model.encode(source, source_mask)
         return source, source_mask, memory, self.model.start_cache(memory)
 
+    def canvas(self, source_length: int) -> int:
+        """one_shot: how many positions are written for a source of so many tokens, `</s>` not counted."""
+        return int(self._canvases(torch.tensor(source_length)))
+
     def _canvases(self, source_lengths: Tensor) -> Tensor:
         """one_shot: how long the outputs are that are cut. (B,) → (B,)"""
         lengths, most = canvas_length(source_lengths), self.model.max_target_length
@@ -212,14 +230,14 @@ class NonAutoregressiveEngine:
         lengths = torch.tensor([len(target) for target in targets], device=self.device)
         wanted = _padded([[*target, EOS] for target in targets]).to(self.device)  # (B, T + 1)
         masked = lengths
-        if self.model.length_predictor is None:
+        if not self.predicts_length:
             masked = self._canvases(source_lengths).maximum(lengths + 1)
         canvas = all_masked(masked, max(int(masked.max()), wanted.size(1)))
         output = self.model.decode(canvas, None, source_mask, cache)
         logits = self.model.generator.projection(output.hidden[:, : wanted.size(1)])  # (B, T + 1, V)
         values = logits.log_softmax(dim=2, dtype=wide(logits.dtype)).gather(2, wanted[:, :, None])[:, :, 0].tolist()
         rows: list[list[float]] = [row[: len(target) + 1] for row, target in zip(values, targets, strict=True)]
-        if self.model.length_predictor is not None:
+        if self.predicts_length:
             classes = length_class(lengths, source_lengths)[:, None]
             ends = self.model.predict_lengths(memory, source_mask).gather(1, classes)[:, 0].tolist()
             rows = [[*row[:-1], end] for row, end in zip(rows, ends, strict=True)]
@@ -227,33 +245,25 @@ class NonAutoregressiveEngine:
 
     def _attend(self, sources: Rows, targets: Rows, layer: int, heads: Sequence[int] | None) -> Tensor:
         """The attention of each target token as it is predicted, the mean over the heads. → (B, T, S)"""
-        length, parts = max(map(len, targets)), []
-        for asked, output in self._looks(sources, targets):
-            chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
-            parts.append(chosen.mean(dim=1, dtype=torch.float64)[:, :length] * asked[:, None])
-        return torch.stack(parts).sum(dim=0)
-
-    def _looks(self, sources: Rows, targets: Rows) -> Iterator[tuple[Tensor, DecoderOutput]]:
-        """The decoder with open attention, as often as it takes to ask for every target token.
-
-        With each, which places are asked for (T,): all of an all masked canvas at once (one_shot), or of every four
-        tokens in a row one, the others seen (mask_predict).
-        """
         source, source_mask, _, cache = self._encode(sources)
         target = _padded(targets).to(self.device)  # (B, T)
         places, length = torch.arange(target.size(1), device=self.device), target.size(1)
-        if self.model.length_predictor is None:
+        if not self.predicts_length:
             lengths = self._canvases((source != PAD).sum(dim=1) - 1).maximum((target != PAD).sum(dim=1))
             inputs = [(all_masked(lengths, max(int(lengths.max()), length)), places >= 0)]
         else:
             asked = [places % ALIGNED_AT_ONCE == one for one in range(ALIGNED_AT_ONCE)]
             inputs = [(target.masked_fill(ask & (target != PAD), MASK), ask) for ask in asked]
+        weights = torch.zeros(len(target), length, source.size(1), dtype=torch.float64, device=self.device)
         for ids, asked_here in inputs:
-            yield asked_here, self.model.decode(ids, None, source_mask, cache, need_weights=True)
+            output = self.model.decode(ids, None, source_mask, cache, need_weights=True)
+            chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
+            weights += chosen.mean(dim=1)[:, :length] * asked_here[:, None]
+        return weights
 
     def _cells(self, sources: Rows, options: SearchOptions) -> int:
         """Of the largest tensor that one sentence needs, with room: states of the positions written for it."""
-        rows = 1 if self.model.length_predictor is None else options.length_candidates
+        rows = 1 if not self.predicts_length else options.length_candidates
         longest = max(map(len, sources), default=0)
         positions = max(options.length_limit(longest), int(canvas_length(torch.tensor(longest))))
         width = self.model.target_embedding.tokens.table.embedding_dim
@@ -270,7 +280,7 @@ class NonAutoregressiveEngine:
         for name, wished in wishes.items():
             if wished:
                 raise UserError(f"{name}: not with a model that writes all tokens at once; leave it out")
-        most = 1 if self.model.length_predictor is None else options.length_candidates
+        most = 1 if not self.predicts_length else options.length_candidates
         if options.n_best > most:
             how = "one_shot finds one translation" if most == 1 else f"{most} length candidates find no more than that"
             raise UserError(f"n-best {options.n_best}: {how}; lower it, or raise the length candidates")

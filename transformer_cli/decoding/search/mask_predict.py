@@ -147,6 +147,7 @@ class Followed(NamedTuple):
     lengths: Lengths  # that were tried, (1, K)
     chosen: int  # whose translation won
     passes: list[Pass]  # those that wrote some of it, of that one alone: (1, T)
+    places: list[int]  # of the T that the translation is made of; the others repeat, or stand behind its end
     hypothesis: Hypothesis
 
 
@@ -159,7 +160,9 @@ def follow(passes: Sequence[Pass], lengths: Lengths, options: SearchOptions) -> 
     scores = [one.score for one in found]
     won = scores.index(max(scores))
     own = [Pass(one.seen[won : won + 1], one.tokens.row(won)) for one in passes]
-    return Followed(lengths, won, [one for one in own if (one.seen == MASK).any()], found[won])
+    written = own[-1].tokens.ids[0, : int(lengths.tokens[0, won])].tolist()
+    writing = [one for one in own if (one.seen == MASK).any()]
+    return Followed(lengths, won, writing, without_repeats(written, options.no_repeat_ngram), found[won])
 
 
 def one_shot(decode: Decode, projection: nn.Linear, lengths: Tensor, least: int) -> Pass:
@@ -197,7 +200,12 @@ def hypothesis(ids: list[int], values: list[float], ended: bool, options: Search
 
 
 def without_repeats(ids: Sequence[int], size: int) -> list[int]:
-    """The places of the tokens that stay if each that would complete a sequence of `size` once more is left out."""
+    """The places of the tokens that stay if each that would complete a sequence of `size` once more is left out.
+
+    `size` 0: all of them.
+    """
+    if not size:
+        return [*range(len(ids))]
     seen: set[tuple[int, ...]] = set()
     kept: list[int] = []
     for place, token in enumerate(ids):
