@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TFM := $(BIN)/tfm
 # test processes that run at once; each uses one thread
 JOBS ?= auto
-# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take a fifth longer
+# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take half as long again
 COVERAGE ?=
 
 .DEFAULT_GOAL := help
