@@ -72,6 +72,19 @@ def test_each_row_is_of_the_last_pass_that_asked_for_the_token(
     check_rows(attention, translator, looks)
 
 
+@pytest.mark.parametrize("generation", KINDS)
+def test_where_the_guard_searched_again_that_search_is_shown(generation: str, make_translator: MakeTranslator) -> None:
+    translator = make_translator(generation=generation)
+    encode = translator.codecs.source.encode
+    options, left_out = SearchOptions.from_config(translator.config.decoding), 0
+    for sentence in SENTENCES:
+        attention, best = attend(translator, sentence), translator.translate_batch([sentence])[0]
+        assert attention.target_output[: len(best.tokens)] == best.tokens
+        plain = engine_of(translator).follow(encode(sentence), options).hypothesis
+        left_out += translator.codecs.target.tokens(plain.ids) != best.tokens
+    assert left_out, "the guard had nothing to do"
+
+
 @pytest.mark.parametrize("target", ["Hund $a$ a", "a"])
 def test_a_given_target_is_asked_for_word_by_word(target: str, make_translator: MakeTranslator) -> None:
     translator = make_translator(generation="mask_predict")
