@@ -14,7 +14,7 @@ import torch
 from page import describe_run, report
 
 from transformer_cli.model import attention
-from transformer_cli.training.tuning import tune_process
+from transformer_cli.training.hardware import tune_process
 
 POSITIONS, HEADS, HEAD_DIM = 1536, 4, 64
 

@@ -4,7 +4,7 @@
         --source data/names/test.de --reference data/names/test.en
 
 A word of a reference is right where the translation holds it, as often as it stands in both; its words are the tokens
-of the model's own tokeniser. `in the source` are those that the source holds as they are. Lines are right where they
+of the model's own tokenizer. `in the source` are those that the source holds as they are. Lines are right where they
 are the reference, letter by letter. `--translations` counts what was written before, by the one model's vocabulary.
 `--keep-unknown` leaves an <unk> as it is, where a model else copies the word that attention points at. Prints a
 Markdown table; with `--mean` its last line is the mean of the models, which differ in their seeds, and their spread.
@@ -41,9 +41,9 @@ def count_copied(
     """Count over all lines; a word that stands twice in a reference must stand twice in the translation."""
     totals = Counter[str]()
     for source, reference, translation in zip(sources, references, translations, strict=True):
-        tokens = Counter(token for token in codecs.target.tokenise(reference) if token not in codecs.target.vocabulary)
-        found = tokens & Counter(codecs.target.tokenise(translation))
-        there = set(codecs.source.tokenise(source))
+        tokens = Counter(token for token in codecs.target.tokenize(reference) if token not in codecs.target.vocabulary)
+        found = tokens & Counter(codecs.target.tokenize(translation))
+        there = set(codecs.source.tokenize(source))
         totals.update(
             words=tokens.total(),
             right=found.total(),

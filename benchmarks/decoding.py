@@ -27,14 +27,14 @@ from conversation import ROOT, Conversation
 from page import describe_run, report
 
 from transformer_cli import Translator
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.export.ctranslate2 import export_ctranslate2
 from transformer_cli.export.huggingface import export_huggingface
-from transformer_cli.model.build import build_model
-from transformer_cli.run_folder import find_model
+from transformer_cli.storage.run_folder import find_model
 
 HERE = Path(__file__).parent
 BATCH = 64
@@ -44,7 +44,7 @@ TASKS = {
     "greedy, one at a time": (1, 1),
     "5 beams, one at a time": (5, 1),
 }
-ALONE = 40  # sentences a round, where they come one at a time
+SINGLE_PROCESS = 40  # sentences a round, where they come one at a time
 LENGTHS, BATCHES = (20, 100, 500), (1, 8, 64, 512)
 STARTS = {
     "huggingface": """
@@ -127,7 +127,7 @@ def run_rounds(entries: list[Contender], rounds: int, sentences: int) -> None:
         entry.tokens.clear()
     for number in range(rounds):
         for task, (_, batch) in TASKS.items():
-            count = sentences if batch > 1 else min(ALONE, sentences)
+            count = sentences if batch > 1 else min(SINGLE_PROCESS, sentences)
             first = 0 if batch > 1 else number * count % (sentences - count + 1)
             for place in range(len(entries)):
                 entries[(number + place) % len(entries)].translate(task, first, count)
@@ -280,7 +280,7 @@ def main() -> None:
     lines = [
         describe_run(options.threads, *versions),
         f"{len(lengths):,} sentences of {statistics.mean(lengths):.1f} source tokens; {options.rounds} rounds; "
-        f"one at a time {ALONE} sentences a round.",
+        f"one at a time {SINGLE_PROCESS} sentences a round.",
         "",
         *speed_table(entries),
     ]

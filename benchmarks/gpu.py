@@ -31,7 +31,7 @@ from on_gpu.loading import loading
 from on_gpu.training import measure, plain, tfm
 from on_gpu.work import Work
 
-from transformer_cli.training.tuning import tune_process
+from transformer_cli.training.hardware import tune_process
 
 
 class Benchmark:

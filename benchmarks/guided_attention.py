@@ -20,21 +20,19 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from transformer_cli.build import build_model, build_objective
 from transformer_cli.config import Config, load_config
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import load_updates, plan_corpus, read_batch
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.plots.saving import save
-from transformer_cli.plots.style import PALETTE, count_axis, style
+from transformer_cli.plots.style import PALETTE, count_axis, save, style
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.vocabulary import PAD
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
-from transformer_cli.training.objective import build_objective
-from transformer_cli.training.precision import Precision
 
 ROOT = Path(__file__).parents[1]
 BAND = 1  # digits to either side that still count as diagonal

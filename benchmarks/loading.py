@@ -19,17 +19,16 @@ from contenders.tfm import model_config
 from page import describe_run, report
 from shape import Shape
 
+from transformer_cli.build import build_model
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import Position, SubwordSampling, UpdateBatches, load_updates, plan_corpus
-from transformer_cli.model.build import build_model
 from transformer_cli.text.build import build_codecs
+from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
-from transformer_cli.training.tuning import tune_process
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 WARMUP = 3  # updates

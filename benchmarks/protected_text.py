@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli import Translator
-from transformer_cli.decoding.protecting import Protector
-from transformer_cli.decoding.stretches import join_stretches, split_line
 from transformer_cli.evaluation.alignments import read_aligned_pairs
 from transformer_cli.evaluation.metrics import corpus_metric
-from transformer_cli.text.glossary import Glossary
+from transformer_cli.protected.protector import Protector
+from transformer_cli.protected.segments import join_segments, segment_line
+from transformer_cli.protected.spans import Glossary, find_spans
 from transformer_cli.text.lines import read_lines
-from transformer_cli.text.protected import find_spans
 
 PAIRS = Path(__file__).with_name("hand_aligned.de-en.tsv")
 NAME = "{{name}}"
@@ -93,9 +92,9 @@ def replaced_nouns(path: Path) -> list[tuple[str, str, str]]:
 
 def in_pieces(translator: Translator, lines: Sequence[str]) -> list[str]:
     """Lines translated as those are for which everything else failed."""
-    split = [split_line(line, find_spans(line)) for line in lines]
+    split = [segment_line(line, find_spans(line)) for line in lines]
     parts = iter(translator.translate([text for one in split for text in one.spoken]))
-    return [join_stretches(one, [next(parts) for _ in one.spoken]) for one in split]
+    return [join_segments(one, [next(parts) for _ in one.spoken]) for one in split]
 
 
 def without(line: str, spans: Sequence[str]) -> str:

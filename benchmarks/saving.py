@@ -21,19 +21,18 @@ from machine import synchronise
 from page import describe_run
 from shape import Shape
 
+from transformer_cli.build import build_model
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.loader import START, UpdateBatches
-from transformer_cli.model.build import build_model
-from transformer_cli.run_folder import CheckpointIndex, RunFolder
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
 from transformer_cli.text.build import build_codecs
+from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 from transformer_cli.training.saving import Saver
 from transformer_cli.training.state import Progress, capture_random, capture_state
-from transformer_cli.training.tuning import tune_process
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 LENGTH = 28  # tokens of a sentence: WMT's mean

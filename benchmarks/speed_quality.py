@@ -33,11 +33,11 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import read_test_set
 from transformer_cli.evaluation.metrics import corpus_metric
-from transformer_cli.plots.saving import save
+from transformer_cli.plots.style import save
 
 HERE = Path(__file__).parent
 IMAGE = HERE.parent / "docs" / "images" / "speed-quality.png"
-ALONE = 200  # sentences a round, where they come one at a time
+SINGLE_PROCESS = 200  # sentences a round, where they come one at a time
 STRINGS = ("method", "length_penalty_kind", "stopping", "beam_size")  # no numbers, or told by `beam`
 
 
@@ -144,7 +144,7 @@ def run_rounds(entries: Sequence[Entry], rounds: int, batches: Sequence[int], se
                 entry.translate(number, batch, 0, min(sentences, batch if batch > 1 else 5), counts=False)
     for number in range(rounds):
         for batch in batches:
-            count = sentences if batch > 1 else min(ALONE, sentences)
+            count = sentences if batch > 1 else min(SINGLE_PROCESS, sentences)
             first = 0 if batch > 1 else number * count % (sentences - count + 1)
             for place in range(len(entries)):
                 entries[(number + place) % len(entries)].translate(number, batch, first, count)
@@ -248,7 +248,7 @@ def main() -> None:
                 for process in entry.processes:
                     process.end()
     versions = baseline.processes[0].ready.get("versions", [])
-    alone = f"; one at a time {min(ALONE, len(texts))} sentences a round" if 1 in options.batch else ""
+    alone = f"; one at a time {min(SINGLE_PROCESS, len(texts))} sentences a round" if 1 in options.batch else ""
     lines = [
         describe_run(options.threads, *versions),
         f"{len(texts):,} sentences; {options.rounds} rounds{alone}.",

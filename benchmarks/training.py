@@ -31,7 +31,7 @@ from transformer_cli.config import Config
 from transformer_cli.data.batching import plan_epoch
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.text.build import build_codecs
-from transformer_cli.training.precision import choose_precision
+from transformer_cli.training.hardware import choose_precision
 
 HERE = Path(__file__).parent
 WARMUP = 3  # rounds left out

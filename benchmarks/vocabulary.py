@@ -103,7 +103,7 @@ def measure(name: str, files: TextFiles, valid: TextFiles, workers: int) -> None
 
 
 def main() -> None:
-    """Make the corpus and measure each tokeniser that was asked for."""
+    """Make the corpus and measure each tokenizer that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", required=True, help="text file, plain or .gz")
     parser.add_argument("--target", required=True, help="text file, plain or .gz")

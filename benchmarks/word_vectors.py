@@ -13,7 +13,7 @@ from pathlib import Path
 from gensim.models import Word2Vec
 
 from transformer_cli.text.lines import read_lines
-from transformer_cli.text.spacy_tokenizer import SpacySplitter
+from transformer_cli.text.tokenizers import SpacySplitter
 
 ROUNDS = 20
 

@@ -16,8 +16,8 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from transformer_cli.config import ScheduledSampling
-from transformer_cli.plots.saving import save
 from transformer_cli.plots.schedule import truth_figure
+from transformer_cli.plots.style import save
 
 IMAGES = Path(__file__).parent / "images"
 WIDTH = 100  # columns

@@ -26,27 +26,26 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tests.environment import unmeasured
-from transformer_cli import checkpoint
-from transformer_cli.checkpoint import (
+from transformer_cli import build
+from transformer_cli.build import LoadedModel, build_model, load_model
+from transformer_cli.config import Config, load_config, parse_config
+from transformer_cli.errors import UserError
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.storage import checkpoint
+from transformer_cli.storage.checkpoint import (
     STATE_TENSORS,
     STATE_VALUES,
-    LoadedModel,
     TrainingState,
-    load_model,
     load_training_state,
     load_weights,
     save_model,
     save_training_state,
 )
-from transformer_cli.checkpoint_average import average, write_average
-from transformer_cli.config import Config, load_config, parse_config
-from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
-from transformer_cli.model.transformer import Transformer
-from transformer_cli.publishing import MANIFEST, TEMPORARY, manifest_names, publish, verify
-from transformer_cli.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, average_name, step_name
+from transformer_cli.storage.publishing import MANIFEST, TEMPORARY, manifest_names, publish, verify
+from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, average_name, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
+from transformer_cli.training.averaging import average, write_average
 
 TEXT = """
 data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b}}
@@ -224,7 +223,7 @@ def test_loading_leaves_the_random_generator_alone(folder: Path) -> None:
 
 def test_loading_goes_on_where_drawing_cannot_be_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another torch may draw by other functions: slower, and nothing else."""
-    monkeypatch.setattr(checkpoint._NoDrawing, "DRAWING", frozenset())
+    monkeypatch.setattr(build._NoDrawing, "DRAWING", frozenset())
     before = torch.get_rng_state()
     expected = load_file(folder / WEIGHTS)
     for name, tensor in load_model(folder).model.state_dict().items():
@@ -565,8 +564,9 @@ SAVE_FOR_EVER = """
 import itertools, sys
 from pathlib import Path
 import torch
-from transformer_cli.checkpoint import TrainingState, load_model, save_model, save_training_state
-from transformer_cli.run_folder import CheckpointIndex, RunFolder, step_name
+from transformer_cli.storage.checkpoint import TrainingState, save_model, save_training_state
+from transformer_cli.build import load_model
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, step_name
 run = RunFolder(sys.argv[1])
 start = load_model(run.path)
 for step in itertools.count(2):

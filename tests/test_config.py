@@ -27,7 +27,7 @@ from transformer_cli.config import (
     load_config,
     parse_config,
 )
-from transformer_cli.config_file import MAX_ALIASES, MAX_CONFIG_BYTES
+from transformer_cli.config.yaml_file import MAX_ALIASES, MAX_CONFIG_BYTES
 from transformer_cli.errors import UserError
 
 DATA = """\

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import Config, config_of_tree, dump_config, load_config, parse_config
+from transformer_cli.config.presets import LADDER, PRESETS, Values, resolve_preset, rung_for
 from transformer_cli.errors import UserError
-from transformer_cli.presets import LADDER, PRESETS, Values, resolve_preset, rung_for
 
 ALL: dict[str, Values] = {**{f"from {rung.pairs}": rung.values() for rung in LADDER}, **PRESETS}
 
@@ -83,7 +83,7 @@ def test_the_ladder_goes_up() -> None:
 
 
 def test_auto_counts_the_pairs_and_says_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.presets.LADDER", (LADDER[0], LADDER[2]._replace(pairs=4)))
+    monkeypatch.setattr("transformer_cli.config.presets.LADDER", (LADDER[0], LADDER[2]._replace(pairs=4)))
     for pairs, preset in ((3, LADDER[0].preset), (4, LADDER[2].preset)):
         config, lines = resolve_preset(parse(tmp_path, "model.preset=auto", "model.d_ff=7", pairs=pairs))
         assert config.model.d_model == PRESETS[preset]["model.d_model"]

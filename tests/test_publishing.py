@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.errors import UserError
-from transformer_cli.publishing import (
+from transformer_cli.storage.publishing import (
     MANIFEST,
     REPLACED,
     TEMPORARY,

@@ -21,11 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.environment import unmeasured
-from transformer_cli import run_lock
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
-from transformer_cli.publishing import MANIFEST, REPLACED, TEMPORARY, manifest_names, verify
-from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name, find_model, step_name
+from transformer_cli.storage import run_folder as run_lock
+from transformer_cli.storage.publishing import MANIFEST, REPLACED, TEMPORARY, manifest_names, verify
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, average_name, find_model, step_name
 
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod"}
 
@@ -168,7 +168,7 @@ def test_a_kill_during_the_first_checkpoint(tmp_path: Path, monkeypatch: pytest.
 SAVE_FOR_EVER = """
 import sys, itertools
 from pathlib import Path
-from transformer_cli.run_folder import CheckpointIndex, RunFolder, step_name
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, step_name
 run = RunFolder(sys.argv[1])
 run.create()
 with run.lock():
@@ -213,7 +213,7 @@ def test_lock_is_not_inherited(tmp_path: Path) -> None:
     run = trained_run(tmp_path / "run")
     script = """
 import os, sys, time
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 with RunFolder(sys.argv[1]).lock():
     if os.fork() == 0:
         print(os.getpid(), flush=True)

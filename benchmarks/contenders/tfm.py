@@ -7,14 +7,13 @@ import torch
 from batches import Pairs
 from shape import Shape
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import START, UpdateBatches
-from transformer_cli.model.build import build_model
+from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
-from transformer_cli.training.tuning import tune_process
 
 
 def model_config(shape: Shape) -> ModelConfig:

@@ -15,9 +15,9 @@ from machine import synchronise
 
 from on_gpu.profiling import find_waits, profile_kernels
 from on_gpu.work import Work
+from transformer_cli.build import build_model
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.model.build import build_model
 
 BEAMS = 5
 GOAL = 3.0  # times Hugging Face's tokens a second, the faster of its ways
@@ -33,14 +33,14 @@ HUGGING_FACE: dict[str, dict[str, Any]] = {
 COMPILED = "Hugging Face, bf16, static cache, compiled"
 
 
-def tfm(work: Work, dtype: torch.dtype, static: bool) -> Decode:
+def tfm(work: Work, dtype: torch.dtype) -> Decode:
     """The torch engine, as it is for a model that was loaded in this precision."""
     torch.manual_seed(1)
     config = model_config(work.shape).model_copy(update={"generator_bias": True})
     model = build_model(config, work.shape.vocabulary, work.shape.vocabulary)
     with torch.no_grad():
         model.generator.projection.bias[EOS] = NEVER
-    engine = TorchEngine(model.to(dtype).eval(), work.device, constant=True, static=static)
+    engine = TorchEngine(model.to(dtype).eval(), work.device, constant=True)
 
     def decode(sources: Sources, beams: int, length: int) -> list[int]:
         options = SearchOptions(method="greedy" if beams == 1 else "beam", beam_size=beams, max_length=length)
@@ -79,10 +79,9 @@ def hugging_face(work: Work, **ways: Any) -> Decode:
 def decoding(work: Work) -> dict[str, Any]:
     """Every contender at every size, and how often tfm waits for the GPU."""
     contenders: dict[str, Callable[[], Decode]] = {
-        "tfm, bf16, recorded steps": lambda: tfm(work, torch.bfloat16, static=True),
-        "tfm, fp16, recorded steps": lambda: tfm(work, torch.float16, static=True),
-        "tfm, fp32, recorded steps": lambda: tfm(work, torch.float32, static=True),
-        "tfm, bf16, ordinary steps": lambda: tfm(work, torch.bfloat16, static=False),
+        "tfm, bf16": lambda: tfm(work, torch.bfloat16),
+        "tfm, fp16": lambda: tfm(work, torch.float16),
+        "tfm, fp32": lambda: tfm(work, torch.float32),
         **{name: (lambda ways=ways: hugging_face(work, **ways)) for name, ways in HUGGING_FACE.items()},
     }
     results: dict[str, Any] = {case(beams, batch): {} for beams, batch in sizes(work)}
@@ -158,7 +157,7 @@ def compare(results: dict[str, Any]) -> str:
 
 def look_inside(work: Work) -> dict[str, Any]:
     """Where tfm's host waits for the GPU in two searches, and what the GPU does."""
-    decode = tfm(work, torch.bfloat16, static=True)
+    decode = tfm(work, torch.bfloat16)
     results: dict[str, Any] = {}
     for beams, batch in sizes(work)[:2]:
         sources = sentences(work, batch)

@@ -14,9 +14,9 @@ from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import load_updates
 from transformer_cli.text.build import build_codecs
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 
 
 def loading(work: Work) -> dict[str, Any]:

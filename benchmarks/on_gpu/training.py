@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from on_gpu.profiling import Step, find_waits, profile_kernels
 from on_gpu.work import Work
+from transformer_cli.build import count_parameters
 from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import START, UpdateBatches
-from transformer_cli.model.build import count_parameters
+from transformer_cli.training.hardware import Precision, compile_layers
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
-from transformer_cli.training.tuning import compile_layers
 
 PAPER_STEPS = 100_000
 

@@ -6,7 +6,7 @@ from contenders.tfm import model_config
 from shape import Shape, training_flops
 from training import make_batches
 
-from transformer_cli.model.build import build_model
+from transformer_cli.build import build_model
 from transformer_cli.model.transformer import Transformer
 
 BASE = Shape(layers=6, d_model=512, d_ff=2048, heads=8, vocabulary=37_000)

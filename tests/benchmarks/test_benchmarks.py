@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from transformer_cli.build import build_model
 from transformer_cli.data.batch import Batch
-from transformer_cli.model.build import build_model
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"

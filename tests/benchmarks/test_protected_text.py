@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.text.protected import find_spans
+from transformer_cli.protected.spans import find_spans
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LINE = "Ein Mann mit Hut geht, ohne zu reden."

@@ -110,11 +110,11 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
 def _write_run(config_path: Path, path: Path, steps: list[int]) -> None:
     import torch
 
-    from transformer_cli.checkpoint import save_model
+    from transformer_cli.build import build_model
     from transformer_cli.config import load_config
     from transformer_cli.data.corpora import open_corpus
-    from transformer_cli.model.build import build_model
-    from transformer_cli.run_folder import CheckpointIndex, RunFolder, step_name
+    from transformer_cli.storage.checkpoint import save_model
+    from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, step_name
     from transformer_cli.text.build import build_codecs
 
     config = load_config(config_path)

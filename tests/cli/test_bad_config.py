@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.publishing import MANIFEST
-from transformer_cli.run_folder import INDEX, find_model
+from transformer_cli.storage.publishing import MANIFEST
+from transformer_cli.storage.run_folder import INDEX, find_model
 
 BOMB = "\n".join(
     f"k{n}: &a{n} [{', '.join(['x' if n == 0 else f'*a{n - 1}'] * 9)}]" for n in range(9)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from transformer_cli.publishing import publish
-from transformer_cli.run_folder import WEIGHTS, find_model
+from transformer_cli.storage.publishing import publish
+from transformer_cli.storage.run_folder import WEIGHTS, find_model
 
 
 def files_of(folder: Path) -> dict[Path, bytes]:

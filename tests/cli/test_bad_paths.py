@@ -15,7 +15,7 @@ import pytest
 from tests.environment import unmeasured
 from transformer_cli.data import corpora
 from transformer_cli.evaluation import evaluate
-from transformer_cli.run_folder import find_model
+from transformer_cli.storage.run_folder import find_model
 from transformer_cli.text import lines
 
 TFM = [sys.executable, "-m", "transformer_cli"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import load_config
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.codec import Codecs
 
 

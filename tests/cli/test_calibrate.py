@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from transformer_cli import Translator
-from transformer_cli.decoding.confidence import FILE
-from transformer_cli.publishing import MANIFEST, manifest_names, publish, verify
+from transformer_cli.decoding.translation import FILE
+from transformer_cli.storage.publishing import MANIFEST, manifest_names, publish, verify
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from sacrebleu.metrics.chrf import CHRF
 
-from transformer_cli.cli import torchrun
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.decoding import sharding
+from transformer_cli.jobs import shards as sharding
+from transformer_cli.jobs import torchrun
 
 TFM = [sys.executable, "-m", "transformer_cli"]
 PAIRS = 13

@@ -9,8 +9,8 @@ import pytest
 
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.evaluation.metrics import corpus_scores
-from transformer_cli.publishing import publish
-from transformer_cli.run_folder import find_model
+from transformer_cli.storage.publishing import publish
+from transformer_cli.storage.run_folder import find_model
 
 
 def test_scores_are_those_of_the_translations_it_keeps(trial: Any, tfm: Any, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_onnx_graphs_are_verified(trial: Any, tfm: Any, tmp_path: Path) -> None:
 def test_a_model_that_differs_is_told_and_not_kept(
     trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformer_cli.export.reference.LARGEST_DIFFERENCE", 0.0)
+    monkeypatch.setattr("transformer_cli.export.verify.LARGEST_LOGIT_DIFFERENCE", 0.0)
     result = tfm("export", trial.run, "--format", "huggingface", "--out", tmp_path / "out")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert result.err.startswith("error: a logit of the exported model is off by ")

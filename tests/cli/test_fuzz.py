@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from tests.environment import unmeasured
-from transformer_cli.run_folder import find_model
+from transformer_cli.storage.run_folder import find_model
 
 MUTANTS = 500
 GROUP = 25  # mutants a test

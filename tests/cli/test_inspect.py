@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import build_model, count_parameters, load_model
 from transformer_cli.cli.inspect import lines
 from transformer_cli.config import ModelConfig
-from transformer_cli.evaluation.architecture import inspect_model
-from transformer_cli.model.build import build_model, count_parameters
+from transformer_cli.inside.architecture import inspect_model
 
 
 def test_the_tree_is_printed_with_the_models_parameters(trial: Any, tfm: Any) -> None:

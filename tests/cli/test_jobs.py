@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli.jobs import run_jobs
-from transformer_cli.cli.torchrun import rank_and_size
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.pool import run_jobs
+from transformer_cli.jobs.torchrun import rank_and_size
 
 
 def always(work: Any) -> Any:

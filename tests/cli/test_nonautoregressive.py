@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.cli.app import main
-from transformer_cli.decoding.passes import MASKED
+from transformer_cli.inside.trace import MASKED
 
 KINDS = ["mask_predict", "one_shot"]
 

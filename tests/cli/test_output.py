@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.cli import progress as progress_module
-from transformer_cli.cli.output import align, check_output, open_results
 from transformer_cli.cli.progress import Progress
+from transformer_cli.cli.streams import align, check_output, open_results
 from transformer_cli.errors import UserError
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from transformer_cli import plots
 from transformer_cli.cli.app import main
-from transformer_cli.cli.arguments import parse_numbers
+from transformer_cli.cli.options import parse_numbers
 from transformer_cli.cli.plot import app
 from transformer_cli.errors import UserError
 
@@ -74,7 +74,7 @@ def test_options_reach_the_picture(run: Path, trial: Any, tfm: Any, tmp_path: Pa
         saved.append(figure)
         return []
 
-    for module in ("transformer_cli.plots.saving.save", "transformer_cli.plots.attention.save"):
+    for module in ("transformer_cli.plots.style.save", "transformer_cli.plots.attention.save"):
         monkeypatch.setattr(module, keep)
     out = ["-o", tmp_path / "a.png"]
 
@@ -218,7 +218,7 @@ def test_through_the_real_entry_point_with_and_without_matplotlib(run: Path, tmp
 
 
 def test_characters_that_no_font_has_are_one_note(run: Path, tfm: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    from transformer_cli.plots import fonts
+    from transformer_cli.plots import style as fonts
 
     monkeypatch.setattr(fonts, "_search", lambda characters: fonts.Fonts((fonts.BASE,), tuple(sorted(characters))))
     command = ["plot", "attention", run, "ein 中文 hund", "--mean", "-o", tmp_path / "a.png"]

@@ -10,7 +10,7 @@ import pytest
 
 from transformer_cli.cli import progress as progress_module
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.text_input import TextInput, open_input
+from transformer_cli.cli.streams import TextInput, open_input
 
 
 @pytest.fixture

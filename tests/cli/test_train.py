@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 
 
 @pytest.fixture

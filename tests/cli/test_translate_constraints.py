@@ -80,7 +80,7 @@ def test_a_faulty_file_is_refused(line: str | None, message: str, trial: Any, tf
         (["--require", "Zyzzyva"], "Zyzzyva"),
     ],
 )
-def test_demands_that_nothing_can_obey_are_refused(
+def test_constraints_that_nothing_can_obey_are_refused(
     arguments: list[str], message: str, trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -89,7 +89,7 @@ def test_demands_that_nothing_can_obey_are_refused(
 
 
 @pytest.mark.parametrize("prefix", ["", "  "])
-def test_an_empty_prefix_demands_nothing(prefix: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
+def test_an_empty_prefix_constraints_nothing(prefix: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
     """As where a script's variable is empty: not even another engine."""
     tfm("translate", trial.run, "ein hund")  # the first says which files it makes
     plain = tfm("translate", trial.run, "ein hund")

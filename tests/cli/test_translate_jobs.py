@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli import torchrun
 from transformer_cli.cli.settings import Settings
-from transformer_cli.decoding import sharding
+from transformer_cli.jobs import shards as sharding
+from transformer_cli.jobs import torchrun
 
 TFM = [sys.executable, "-m", "transformer_cli"]
 

@@ -100,8 +100,8 @@ def test_protected_text_stays_and_a_glossary_rules(trial: Any, tfm: Any, tmp_pat
 
 
 def test_confidence_marks_and_drops(trial: Any, tfm: Any, tmp_path: Path) -> None:
-    from transformer_cli.decoding.confidence import FILE, Confidence
-    from transformer_cli.publishing import MANIFEST
+    from transformer_cli.decoding.translation import FILE, Confidence
+    from transformer_cli.storage.publishing import MANIFEST
 
     model = tmp_path / "model"
     shutil.copytree(trial.run / "step-00000004", model)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.data.conftest import configure
-from transformer_cli.data import encoding
+from transformer_cli.data import encoded as encoding
 from transformer_cli.data.aligned import AlignedCorpus, AlignedPair, token_links
 from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.data.encoded import PairEncoder
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.encoding import PairEncoder
 from transformer_cli.data.loader import load_updates, read_batch
 from transformer_cli.errors import UserError
 from transformer_cli.text.build import build_codecs

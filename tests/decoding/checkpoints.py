@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from transformer_cli.checkpoint import LoadedModel, save_model
+from transformer_cli.build import LoadedModel, build_model
 from transformer_cli.config import Config
-from transformer_cli.model.build import build_model
-from transformer_cli.publishing import publish
+from transformer_cli.storage.checkpoint import save_model
+from transformer_cli.storage.publishing import publish
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import BOS, EOS, PAD

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.text.codec import Codecs
 
 MakeCodecs = Callable[[Config], Codecs]
@@ -32,7 +32,7 @@ class Echo:
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         assert sources
         assert all(sources), "no model call for an empty line"

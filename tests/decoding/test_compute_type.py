@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import make_checkpoint
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines.loading import TORCH_TYPES, load_engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_type
+from transformer_cli.decoding.loading import TORCH_TYPES, load_engine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.model.build import build_model
 from transformer_cli.text.vocabulary import BOS, PAD
 
 SOURCES = [[5, 6], [7], [8, 9, 4]]
@@ -79,4 +79,3 @@ def test_an_engine_over_a_model_that_is_trained_leaves_it_as_it_is() -> None:
     engine = TorchEngine(model)
     engine.search(SOURCES, SearchOptions(beam_size=2))
     assert [(parameter.data_ptr(), parameter.dtype) for parameter in model.parameters()] == before
-    assert engine._buffers is None

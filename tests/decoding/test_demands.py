@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from tests.decoding.echo import Echo, MakeCodecs, make_config
-from transformer_cli.decoding.demands import TextDemands, demands_of_pieces, spellings
+from transformer_cli.build import build_model
+from transformer_cli.decoding.chunks import Chunk
+from transformer_cli.decoding.constraints import Constraints, spellings, token_constraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import NO_DEMANDS, Demands, Hypothesis, SearchOptions, occurs
-from transformer_cli.decoding.pieces import Piece
+from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
 
 TOKENIZERS = ["whitespace", "spacy", "character", "sentencepiece"]
 
@@ -33,46 +33,46 @@ def test_every_spelling_writes_the_text(make_codecs: MakeCodecs, tokenizer: str)
 def test_words_of_their_own_and_glued_ones_are_told_apart(make_codecs: MakeCodecs, tokenizer: str) -> None:
     codec = make_codecs(make_config(tokenizer)).target
     for text, written in (("!", "one!"), ("two", "one two")):
-        (demands,) = demands_of_pieces(TextDemands(required=(text, " ")), [Piece([5], "x")], codec)
-        assert [codec.decode([*codec.encode("one"), *ids]) for ids in demands.required] == [written]
+        (constraints,) = token_constraints(Constraints(required=(text, " ")), [Chunk([5], "x")], codec)
+        assert [codec.decode([*codec.encode("one"), *ids]) for ids in constraints.required] == [written]
 
 
 def test_each_piece_of_a_line_gets_what_is_its(make_codecs: MakeCodecs) -> None:
     codec = make_codecs(make_config("whitespace")).target
-    wanted = TextDemands(prefix="a b", required=("two", "five", "c"), forbidden=("one",))
-    pieces = [Piece([4, 5], "a c"), Piece([6, 7], "one five")]
-    first, second = demands_of_pieces(wanted, pieces, codec)
+    wanted = Constraints(prefix="a b", required=("two", "five", "c"), forbidden=("one",))
+    pieces = [Chunk([4, 5], "a c"), Chunk([6, 7], "one five")]
+    first, second = token_constraints(wanted, pieces, codec)
     ids = {word: tuple(codec.encode(word)) for word in ("one", "two", "five", "c")}
     assert (first.prefix, second.prefix) == (tuple(codec.encode("a b")), ())
     assert (first.required, second.required) == ((ids["two"], ids["c"]), (ids["five"],))
     assert ids["one"] in first.forbidden
     assert first.forbidden == second.forbidden
-    assert demands_of_pieces(TextDemands(), pieces, codec) == [NO_DEMANDS, NO_DEMANDS]
-    assert demands_of_pieces(wanted, [], codec) == []
+    assert token_constraints(Constraints(), pieces, codec) == [UNCONSTRAINED, UNCONSTRAINED]
+    assert token_constraints(wanted, [], codec) == []
 
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (TextDemands(prefix="a zz"), "'a zz': cannot be demanded"),
-        (TextDemands(required=("zz",)), "'zz': cannot be demanded"),
-        (TextDemands(required=("a b",), forbidden=("b",)), "'b' is forbidden, but demanded too"),
-        (TextDemands(prefix="b a", forbidden=("b",)), "'b' is forbidden, but demanded too"),
+        (Constraints(prefix="a zz"), "'a zz': cannot be demanded"),
+        (Constraints(required=("zz",)), "'zz': cannot be demanded"),
+        (Constraints(required=("a b",), forbidden=("b",)), "'b' is forbidden, but demanded too"),
+        (Constraints(prefix="b a", forbidden=("b",)), "'b' is forbidden, but demanded too"),
     ],
 )
-def test_what_cannot_be_is_refused(make_codecs: MakeCodecs, wanted: TextDemands, message: str) -> None:
+def test_what_cannot_be_is_refused(make_codecs: MakeCodecs, wanted: Constraints, message: str) -> None:
     codec = make_codecs(make_config("whitespace")).target
     with pytest.raises(UserError, match=message):
-        demands_of_pieces(wanted, [Piece([5], "x")], codec)
+        token_constraints(wanted, [Chunk([5], "x")], codec)
 
 
 def test_a_word_that_the_vocabulary_lacks_is_easily_avoided(make_codecs: MakeCodecs) -> None:
     codec = make_codecs(make_config("whitespace")).target
-    assert demands_of_pieces(TextDemands(forbidden=("zz", "")), [Piece([5], "x")], codec) == [NO_DEMANDS]
+    assert token_constraints(Constraints(forbidden=("zz", "")), [Chunk([5], "x")], codec) == [UNCONSTRAINED]
 
 
-def _is_allowed(way: Sequence[int], demands: Demands) -> bool:
-    return not any(occurs(ids, way) for ids in demands.forbidden)
+def _is_allowed(way: Sequence[int], constraints: TokenConstraints) -> bool:
+    return not any(occurs(ids, way) for ids in constraints.forbidden)
 
 
 class Spelling(Echo):
@@ -88,13 +88,13 @@ class Spelling(Echo):
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         self.searches += 1
-        demands = demands or [NO_DEMANDS] * len(sources)
+        constraints = constraints or [UNCONSTRAINED] * len(sources)
         return [
             [Hypothesis(list(next(way for way in self.ways if _is_allowed(way, one))), -1.0, -1.0, True)]
-            for one in demands
+            for one in constraints
         ]
 
 
@@ -108,9 +108,9 @@ def test_a_forbidden_word_is_found_however_it_is_spelled(make_codecs: MakeCodecs
     assert [codec.decode(way) for way in ways] == ["two", "two", "two", "three"]
     engine = Spelling(ways)
     translator = Translator(engine, codecs, config)
-    found = translator.translate_batch(["a", "b"], demands=[TextDemands(forbidden=("two",)), TextDemands()])
+    found = translator.translate_batch(["a", "b"], constraints=[Constraints(forbidden=("two",)), Constraints()])
     assert [one.text for one in found] == ["three", "two"]
-    lines = translator.translate_lines(["a"], demands=lambda line: TextDemands(forbidden=("two", line)))
+    lines = translator.translate_lines(["a"], constraints=lambda line: Constraints(forbidden=("two", line)))
     assert [one.text for one in lines] == ["three"]
     assert engine.searches == 6, "one more for each spelling"
 
@@ -120,7 +120,7 @@ def test_a_longer_word_that_holds_it_is_left_alone(make_codecs: MakeCodecs) -> N
     codec = make_codecs(config).target
     engine = Spelling([[*codec.encode("x"), *(codec.vocabulary[f"<0x{byte:02X}>"] for byte in b"two")]])
     translator = Translator(engine, make_codecs(config), config)
-    assert translator.translate_batch(["a"], demands=[TextDemands(forbidden=("two",))])[0].text == "xtwo"
+    assert translator.translate_batch(["a"], constraints=[Constraints(forbidden=("two",))])[0].text == "xtwo"
     assert engine.searches == 1
 
 
@@ -135,12 +135,12 @@ def test_a_real_search_obeys(make_codecs: MakeCodecs, tokenizer: str) -> None:
     free = translator.translate_batch(lines, alignments=False)
     words = [one.text.split()[-1] if one.text else "" for one in free]
     wanted = [
-        TextDemands(prefix="one" if word != "one" else "two", required=("three four",), forbidden=(word,))
+        Constraints(prefix="one" if word != "one" else "two", required=("three four",), forbidden=(word,))
         if word not in ("three", "four") and word.isalpha() and word.isascii()
-        else TextDemands(prefix="one", required=("three four",))
+        else Constraints(prefix="one", required=("three four",))
         for word in words
     ]
-    found = translator.translate_batch(lines, demands=wanted, alignments=False)
+    found = translator.translate_batch(lines, constraints=wanted, alignments=False)
     for line, one, demanded in zip(lines, found, wanted, strict=True):
         assert one.text.startswith(demanded.prefix) == bool(line)
         assert ("three four" in one.text) == bool(line)

@@ -10,9 +10,9 @@ from sacrebleu.metrics.chrf import CHRF
 
 from transformer_cli.config import Config, parse_config
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.decoding.distilling import TrainingSet, begin, check_recipe, closest, write_training_set
-from transformer_cli.decoding.sharding import Line, Parts, Shard
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.distilling import TrainingSet, begin, check_recipe, closest, write_training_set
+from transformer_cli.jobs.shards import Line, Parts, Shard
 
 DATA = "data: {{source_language: {0}, target_language: {1}, train: {{file: t.tsv}}, valid: {{file: t.tsv}}}}"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.decoding.echo import Echo, MakeCodecs, make_config
 from transformer_cli.decoding import guard
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translator import Translator
 
 OPTIONS = SearchOptions(max_length_ratio=1.0, max_length_extra=0)
@@ -100,7 +100,7 @@ class Looping(Echo):
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         self.searched.append((len(sources), options.no_repeat_ngram))
         found = []
@@ -160,7 +160,7 @@ class Several(Echo):
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         super().search(sources, options)
         return [[ended(ids) for ids in self.texts] for _ in sources]

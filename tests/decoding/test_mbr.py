@@ -10,7 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from tests.decoding.echo import MakeCodecs, make_config
 from transformer_cli.decoding.mbr import by_utility, chrf_table
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Candidate
 from transformer_cli.decoding.translator import Translator
 
@@ -89,7 +89,7 @@ class Drawing:
         sources: list[list[int]],
         options: SearchOptions,
         keys: list[tuple[int, ...]] | None = None,
-        demands: list[Demands] | None = None,
+        constraints: list[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         other = [10, 11, 12]
         return [

@@ -3,28 +3,36 @@
 import pytest
 
 from transformer_cli.config import VocabularyConfig
-from transformer_cli.decoding.placing import Edit, Output, cuts, gap_places, term_edit, token_places, written
-from transformer_cli.text.codec import Tokeniser
-from transformer_cli.text.protected import find_spans, leave_out
-from transformer_cli.text.subword import SubwordTokeniser, train_subwords
-from transformer_cli.text.words import CharacterTokeniser, WordTokeniser
+from transformer_cli.protected.reinsertion import (
+    Edit,
+    Output,
+    cuts,
+    placeholder_positions,
+    term_edit,
+    token_places,
+    written,
+)
+from transformer_cli.protected.spans import find_spans, leave_out
+from transformer_cli.text.codec import Tokenizer
+from transformer_cli.text.subword import SubwordTokenizer, train_subwords
+from transformer_cli.text.tokenizers import CharacterTokenizer, WordTokenizer
 
 
 def word_output(text: str, alignment: list[int]) -> Output:
     """Tokens are what stands between spaces."""
-    places = token_places(text.split(), text, WordTokeniser())
+    places = token_places(text.split(), text, WordTokenizer())
     assert places is not None
     return Output(text, places, alignment)
 
 
 @pytest.fixture(scope="module")
-def subwords() -> SubwordTokeniser:
+def subwords() -> SubwordTokenizer:
     options = VocabularyConfig(tokenizer="sentencepiece", algorithm="bpe", size=280)
-    return SubwordTokeniser(train_subwords([("abc", 9), ("bcd", 9), ("hello.", 5)], options, "text"), "bpe")
+    return SubwordTokenizer(train_subwords([("abc", 9), ("bcd", 9), ("hello.", 5)], options, "text"), "bpe")
 
 
 @pytest.mark.parametrize("text", ["abc bcd", "abc  x", "hello. 漢字 é😀", " abc", "a", "x\u2028y"])
-def test_each_subword_stands_where_it_was_read(subwords: SubwordTokeniser, text: str) -> None:
+def test_each_subword_stands_where_it_was_read(subwords: SubwordTokenizer, text: str) -> None:
     tokens = [token for word in subwords.words(text) for token in subwords.tokens(word)]
     text = subwords.join(tokens).replace("\u2028", " ")
     places = token_places(tokens, text, subwords)
@@ -51,12 +59,12 @@ def test_each_subword_stands_where_it_was_read(subwords: SubwordTokeniser, text:
     ],
 )
 def test_words_and_copied_words_are_found(tokens: list[str], text: str, places: list[tuple[int, int]] | None) -> None:
-    assert token_places(tokens, text, WordTokeniser()) == places
+    assert token_places(tokens, text, WordTokenizer()) == places
 
 
 def test_copied_characters_are_found() -> None:
-    tokeniser: Tokeniser = CharacterTokeniser()
-    assert token_places(["<unk>", "a", "\u2581", "<unk>"], "漢a 字", tokeniser) == [(0, 1), (1, 2), (2, 2), (3, 4)]
+    tokenizer: Tokenizer = CharacterTokenizer()
+    assert token_places(["<unk>", "a", "\u2581", "<unk>"], "漢a 字", tokenizer) == [(0, 1), (1, 2), (2, 2), (3, 4)]
 
 
 def test_gaps_may_go_between_words_and_before_punctuation() -> None:
@@ -106,7 +114,7 @@ def test_gaps_are_put_back(line: str, translation: str, alignment: list[int], ex
     masked = leave_out(line, find_spans(line))
     before = [len(masked.text[: gap.place].split()) for gap in masked.gaps]
     output = word_output(translation, alignment)
-    places = gap_places(output, masked.gaps, before, spaces=True)
+    places = placeholder_positions(output, masked.gaps, before, spaces=True)
     edits = [Edit(place, place, gap.text, 0, gap) for place, gap in zip(places, masked.gaps, strict=True)]
     assert written(translation, edits) == expected
 
@@ -124,7 +132,7 @@ def test_gaps_are_put_back(line: str, translation: str, alignment: list[int], ex
 def test_brackets_stay_on_their_side_of_a_tag(line: str, before: list[int], expected: str) -> None:
     gaps = leave_out(line, find_spans(line)).gaps
     output = Output("B (A)", [(0, 1), (2, 3), (3, 4), (4, 5)], [3, 0, 1, 2])
-    places = gap_places(output, gaps, before, spaces=True)
+    places = placeholder_positions(output, gaps, before, spaces=True)
     edits = [Edit(place, place, gap.text, 0, gap) for place, gap in zip(places, gaps, strict=True)]
     assert written(output.text, edits) == expected
 
@@ -133,7 +141,7 @@ def test_nearer_words_weigh_more() -> None:
     """Of the words before the gap a far one has gone to the end; the near one decides."""
     line = "a b c {{x}} d"
     masked = leave_out(line, find_spans(line))
-    assert gap_places(word_output("C D A", [2, 3, 0]), masked.gaps, [3], spaces=True) == [2]
+    assert placeholder_positions(word_output("C D A", [2, 3, 0]), masked.gaps, [3], spaces=True) == [2]
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.echo import Echo
+from transformer_cli.build import build_model
 from transformer_cli.config import Config
-from transformer_cli.decoding import protecting, windows
-from transformer_cli.decoding.confidence import Confidence
-from transformer_cli.decoding.demands import TextDemands
+from transformer_cli.decoding import pipeline as windows
+from transformer_cli.decoding.constraints import Constraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
-from transformer_cli.decoding.protecting import Protector, translate_protected
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.translation import Confidence
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.model.build import build_model
+from transformer_cli.protected import protector as protecting
+from transformer_cli.protected.protector import Protector, translate_protected
+from transformer_cli.protected.spans import Glossary, find_spans, is_kept
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
-from transformer_cli.text.glossary import Glossary
-from transformer_cli.text.protected import find_spans, is_kept
 
 TEXT = ["A b c d e f . , ( ) ! Hund dog x y", "{{made}} up ￭, ￭. ￭! ￭( ￭)"]
 GLOSSARY = Glossary({"Hund": "hound", "e f": "g"})
@@ -37,17 +37,17 @@ class Scripted(Echo):
         super().__init__()
         self.write = write
         self.read: list[list[int]] = []
-        self.demanded: list[Demands] = []
+        self.demanded: list[TokenConstraints] = []
 
     def search(
         self,
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         self.read += map(list, sources)
-        self.demanded += demands or []
+        self.demanded += constraints or []
         return [
             [Hypothesis([token for token, _ in self.write(source)], -1.0, -1.0, True)] * options.n_best
             for source in sources
@@ -288,8 +288,8 @@ def test_what_is_translated_again_obeys_too() -> None:
 
     translator, engine = scripted(made_up)
     protector = Protector(translator)
-    demands = TextDemands("A", ("b", "d"), ("x",))
-    (found,) = protector.translate_lines(["A b {{x}} c d"], demands=lambda line: demands)
+    constraints = Constraints("A", ("b", "d"), ("x",))
+    (found,) = protector.translate_lines(["A b {{x}} c d"], constraints=lambda line: constraints)
     assert (found.text, protector.split_lines) == ("A b {{x}} c d", 1)
     prefix, b, d, x = ([tuple(ids)] for ids in map(translator.codecs.target.encode, "Abdx"))
     assert [(one.prefix, list(one.required)) for one in engine.demanded] == [
@@ -328,16 +328,16 @@ def test_draws_of_lines_in_pieces_do_not_depend_on_each_other(monkeypatch: pytes
     assert found[0] == found[1]
 
 
-def test_demands_are_asked_of_the_lines_as_they_are() -> None:
+def test_constraints_are_asked_of_the_lines_as_they_are() -> None:
     translator, _ = scripted()
     asked: list[str] = []
 
-    def demands(line: str) -> TextDemands:
+    def constraints(line: str) -> Constraints:
         asked.append(line)
-        return TextDemands()
+        return Constraints()
 
     lines = ["A {{x}}", "b", "{{x}}", "c <br/> d"]
-    assert len(list(Protector(translator).translate_lines(lines, window=2, demands=demands))) == 4
+    assert len(list(Protector(translator).translate_lines(lines, window=2, constraints=constraints))) == 4
     assert asked == lines
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from transformer_cli.decoding import sharding
-from transformer_cli.decoding.demands import TextDemands
-from transformer_cli.decoding.sharding import NAME, Parts, Shard, shards
+from transformer_cli.decoding.constraints import Constraints
 from transformer_cli.errors import UserError
+from transformer_cli.jobs import shards as sharding
+from transformer_cli.jobs.shards import NAME, Parts, Shard, shards
 
 
 def test_shards_are_the_text_and_none_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,11 +31,11 @@ def test_no_more_is_read_than_the_shard_needs(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_name_tells_place_lines_and_recipe() -> None:
-    def shard(number: int, first: int, *lines: str, demands: TextDemands | None = None) -> Shard:
-        return Shard(number, first, [(line, demands) for line in lines])
+    def shard(number: int, first: int, *lines: str, constraints: Constraints | None = None) -> Shard:
+        return Shard(number, first, [(line, constraints) for line in lines])
 
     others = [shard(2, 5, "a", "b"), shard(1, 6, "a", "b"), shard(1, 5, "a\nb"), shard(1, 5, "a", "c")]
-    others.append(shard(1, 5, "a", "b", demands=TextDemands(required=("x",))))
+    others.append(shard(1, 5, "a", "b", constraints=Constraints(required=("x",))))
     names = {
         shard(1, 5, "a", "b").name("r"),
         shard(1, 5, "a", "b").name("other"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_cli.decoding.stages import Part, recorded
+from transformer_cli.inside.trace import Part, recorded
 
 
 def make_model() -> nn.Module:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transformer_cli.decoding.stretches import join_stretches, split_line
-from transformer_cli.text.protected import find_spans
+from transformer_cli.protected.segments import join_segments, segment_line
+from transformer_cli.protected.spans import find_spans
 
 parts = st.sampled_from(["{{x}}", "<b>", "</b>", "%s", "https://a.de/b", " ", " ", "Wort", "a", ".", ",", "(", "😀"])
 
@@ -13,10 +13,10 @@ parts = st.sampled_from(["{{x}}", "<b>", "</b>", "%s", "https://a.de/b", " ", " 
 @given(st.lists(parts, max_size=12).map("".join))
 @example("Wort%shttps://a.de/b")
 def test_pieces_that_are_copied_give_the_line_back(line: str) -> None:
-    split = split_line(line, find_spans(line))
+    split = segment_line(line, find_spans(line))
     assert len(split.stretches) == len(split.fixed) + 1
     assert all(any(map(str.isalnum, text)) for text in split.spoken)
-    assert "".join(join_stretches(split, split.spoken).split()) == "".join(line.split())
+    assert "".join(join_segments(split, split.spoken).split()) == "".join(line.split())
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,11 @@ def test_pieces_that_are_copied_give_the_line_back(line: str) -> None:
     ],
 )
 def test_pieces_make_one_sentence(line: str, translations: list[str], expected: str) -> None:
-    assert join_stretches(split_line(line, find_spans(line)), translations) == expected
+    assert join_segments(segment_line(line, find_spans(line)), translations) == expected
 
 
 def test_what_is_demanded_stays_as_it_is() -> None:
-    split = split_line("a {{x}} b {{y}} c", find_spans("a {{x}} b {{y}} c"))
+    split = segment_line("a {{x}} b {{y}} c", find_spans("a {{x}} b {{y}} c"))
     translations = ["A", "Berlin", "C etc."]
-    assert join_stretches(split, translations) == "A {{x}} berlin {{y}} c etc"
-    assert join_stretches(split, translations, ["Berlin", "etc."]) == "A {{x}} Berlin {{y}} c etc."
+    assert join_segments(split, translations) == "A {{x}} berlin {{y}} c etc"
+    assert join_segments(split, translations, ["Berlin", "etc."]) == "A {{x}} Berlin {{y}} c etc."

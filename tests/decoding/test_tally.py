@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from transformer_cli.decoding.tally import Tally
+from transformer_cli.decoding.translation import Tally
 
 
 def test_threads_lose_no_count() -> None:

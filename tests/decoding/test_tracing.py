@@ -7,16 +7,15 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import WORDS, make_loaded
-from transformer_cli.decoding.engines.building import build_engine
+from transformer_cli.build import build_engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.stages import DECODER, ENCODER
-from transformer_cli.decoding.tracing import Step, Trace, trace
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.inside.trace import DECODER, ENCODER, Step, Trace, trace
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.pointer import PointerGenerator
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
+from transformer_cli.variants.pointer.model import PointerGenerator
 
 SENTENCE = " ".join(WORDS[4:9])
 
@@ -39,7 +38,7 @@ MODELS: list[dict[str, Any]] = [
 def make(seed: int = 1, *, guard: bool = True, **options: Any) -> Translator:
     loaded = make_loaded(seed, **options)
     if isinstance(loaded.model.generator, PointerGenerator):
-        loaded.model.generator.learn_vocabularies(loaded.codecs.source.target_ids())  # type: ignore[attr-defined]
+        loaded.model.generator.set_target_ids(loaded.codecs.source.target_ids())  # type: ignore[attr-defined]
     return Translator(build_engine(loaded.model), loaded.codecs, loaded.config, guard=guard)
 
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from tests.decoding.echo import TEXT, Echo, MakeCodecs, make_config
 from transformer_cli import Translator as ExportedTranslator
-from transformer_cli import checkpoint
+from transformer_cli.build import build_model
 from transformer_cli.config import Config
-from transformer_cli.decoding import windows
+from transformer_cli.decoding import pipeline as windows
 from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Scored, Translation
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage import checkpoint
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.vocabulary import UNK
 
 
@@ -165,9 +165,9 @@ class Ahead(Echo):
             held.append(batch)
             if len(held) == 4:
                 first = held.popleft()
-                yield self.search(first.sources, options, first.keys, first.demands)
+                yield self.search(first.sources, options, first.keys, first.constraints)
         for batch in held:
-            yield self.search(batch.sources, options, batch.keys, batch.demands)
+            yield self.search(batch.sources, options, batch.keys, batch.constraints)
 
 
 def ahead(make_codecs: MakeCodecs, batch_tokens: int = 8) -> Translator:
@@ -348,7 +348,7 @@ def test_a_line_of_100_000_characters(make_codecs: MakeCodecs, tokenizer: str, u
 
 
 def test_pieces_of_a_language_without_spaces_are_joined_without() -> None:
-    from transformer_cli.decoding.pieces import join
+    from transformer_cli.decoding.chunks import join
 
     assert join(["一。", "", "二"], "zh") == join(["一。", "二"], "zh-TW") == "一。二"
     assert join(["one.", "", "two"], "en") == "one. two"
@@ -365,7 +365,7 @@ class Unknown(Echo):
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         return [[Hypothesis([UNK] * len(source), -1.0, -1.0, True)] for source in sources]
 

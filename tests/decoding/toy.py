@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.dispatch import StepModel, search
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -64,14 +64,17 @@ class Toy:
         return log_probs, (4 * logits).softmax(dim=1), grown
 
     def search(
-        self, options: SearchOptions, demands: Sequence[Demands] | None = None, sentences: Sequence[int] | None = None
+        self,
+        options: SearchOptions,
+        constraints: Sequence[TokenConstraints] | None = None,
+        sentences: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         """As an engine would."""
         numbers = range(self.sentences) if sentences is None else sentences
         device = torch.device("cpu")
         model = StepModel(self.start, self.step, self.attending_step, self.size, None, device)
         sources, keys = [[number] for number in numbers], [(number,) for number in numbers]
-        return search(model, sources, options, keys, demands, max_cells=2**20)
+        return search(model, sources, options, keys, constraints, max_cells=2**20)
 
     def log_probs(self, sentence: int, ids: Sequence[int]) -> list[float]:
         """What the model gives every token after <s> and these ids."""
@@ -105,7 +108,7 @@ def brute_force(
     return sorted(found, key=lambda one: -one[0])
 
 
-def admissible(options: SearchOptions, demand: Demands, words: Sequence[int], ended: bool) -> bool:
+def admissible(options: SearchOptions, demand: TokenConstraints, words: Sequence[int], ended: bool) -> bool:
     """Whether a text obeys all that options and demand say."""
     return (
         tuple(words[: len(demand.prefix)]) == demand.prefix

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from transformer_cli.build import build_model, count_parameters
 from transformer_cli.config import ModelConfig
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.architecture import Part, inspect_model
+from transformer_cli.inside.architecture import Part, inspect_model
 from transformer_cli.model.attention import MultiHeadAttention
-from transformer_cli.model.build import build_model, count_parameters
 from transformer_cli.model.transformer import Transformer
 
 S, T, V = 7, 5, 30

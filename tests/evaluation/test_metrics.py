@@ -47,7 +47,7 @@ def test_perfect_translations_get_the_best_score_and_a_second_reference_never_hu
         ("zha", "13a"),
     ],
 )
-def test_tokeniser_follows_the_target_language(language: str, tokenizer: str) -> None:
+def test_tokenizer_follows_the_target_language(language: str, tokenizer: str) -> None:
     assert bleu_tokenizer(language) == tokenizer
 
 
@@ -61,13 +61,13 @@ def test_chinese_is_split_into_characters_by_bleu_and_ter() -> None:
 
 
 @pytest.mark.parametrize(("language", "package"), [("ja", "MeCab"), ("ko", "mecab_ko")])
-def test_a_missing_tokeniser_is_named_with_the_extra_to_install(language: str, package: str) -> None:
+def test_a_missing_tokenizer_is_named_with_the_extra_to_install(language: str, package: str) -> None:
     program = f"""
 import sys
 sys.modules[{package!r}] = None
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import corpus_scores
-corpus_scores(["a"], [["a"]], {language!r}, ["chrf"])  # needs no tokeniser
+corpus_scores(["a"], [["a"]], {language!r}, ["chrf"])  # needs no tokenizer
 try:
     corpus_scores(["a"], [["a"]], {language!r}, ["bleu"])
 except UserError as error:
@@ -79,8 +79,8 @@ except UserError as error:
 
 
 @pytest.mark.parametrize("language", ["ja", "ko"])
-def test_mecab_tokenisers_are_used_where_they_are_installed(language: str) -> None:
-    pytest.importorskip("MeCab" if language == "ja" else "mecab_ko", reason="sacreBLEU's tokeniser is not installed")
+def test_mecab_tokenizers_are_used_where_they_are_installed(language: str) -> None:
+    pytest.importorskip("MeCab" if language == "ja" else "mecab_ko", reason="sacreBLEU's tokenizer is not installed")
     (bleu,) = corpus_scores(["ok."], [["ok."]], language, ["bleu"])
     assert f"tok:{language}-mecab" in bleu.signature
 
@@ -90,6 +90,6 @@ def test_an_unknown_metric_is_refused_with_the_choices() -> None:
         corpus_scores(HYPOTHESES, [REFERENCES], "en", ["meteor"])
 
 
-def test_tokenised_looking_lines_put_no_advice_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_tokenized_looking_lines_put_no_advice_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     corpus_scores(["a b ."] * 200, [["a b ."] * 200], "en", ["bleu"])
     assert capfd.readouterr() == ("", "")

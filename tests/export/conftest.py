@@ -43,11 +43,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def _write_checkpoint(folder: Path, name: str, seed: int, options: dict[str, Any]) -> Path:
     import torch
 
-    from transformer_cli.checkpoint import TrainingState, save_model, save_training_state
+    from transformer_cli.build import build_model
     from transformer_cli.config import Config
     from transformer_cli.data.corpora import open_corpus
-    from transformer_cli.model.build import build_model
-    from transformer_cli.publishing import publish
+    from transformer_cli.storage.checkpoint import TrainingState, save_model, save_training_state
+    from transformer_cli.storage.publishing import publish
     from transformer_cli.text.build import build_codecs
 
     text = {"source": f"{folder}/text.de", "target": f"{folder}/text.en"}

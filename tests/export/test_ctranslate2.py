@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.export.conftest import left_in
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import load_model
 from transformer_cli.cli.app import main
 from transformer_cli.config import load_config
 from transformer_cli.decoding.engines import ctranslate2_model
@@ -15,7 +15,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.export import verify as verifying
 from transformer_cli.export.ctranslate2 import export_ctranslate2
 from transformer_cli.export.verify import ExportDiffers, verification_sentences
-from transformer_cli.publishing import manifest_names, verify
+from transformer_cli.storage.publishing import manifest_names, verify
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="this export needs CTranslate2")
 

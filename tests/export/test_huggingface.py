@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from transformer_cli import Translator
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import load_model
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export import huggingface as huggingface_export
-from transformer_cli.export.huggingface import export_huggingface
-from transformer_cli.export.marian_weights import marian_weights
-from transformer_cli.export.reference import ExportDiffers, silent
+from transformer_cli.export.huggingface import export_huggingface, marian_weights
+from transformer_cli.export.verify import ExportDiffers, silent
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
@@ -53,7 +52,7 @@ TEXTS = [
 
 
 def load(folder: Path) -> tuple[Any, Any]:
-    """Model and tokeniser, as transformers loads them."""
+    """Model and tokenizer, as transformers loads them."""
     with silent():
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, MarianTokenizer
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from transformer_cli import Translator
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import load_model
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export import onnx as onnx_export
 from transformer_cli.export.graphs import DecoderGraph, EncoderGraph
 from transformer_cli.export.onnx import export_onnx
 from transformer_cli.export.onnx_runner import OnnxModel
-from transformer_cli.export.reference import ExportDiffers
+from transformer_cli.export.verify import ExportDiffers
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
@@ -169,7 +169,7 @@ def test_graphs_that_differ_are_not_kept(
     monkeypatch.setattr(onnx_export, "_write_graphs", write)
     with pytest.raises(ExportDiffers, match="a logit"):
         export_onnx(checkpoint(seed=2), tmp_path / "out")
-    monkeypatch.setattr("transformer_cli.export.reference.LARGEST_DIFFERENCE", 1e9)
+    monkeypatch.setattr("transformer_cli.export.verify.LARGEST_LOGIT_DIFFERENCE", 1e9)
     with pytest.raises(ExportDiffers, match="translated differently"):
         export_onnx(checkpoint(seed=2), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
 
 # The two sides' layer numbers, the widths and the vocabularies all differ, so that a mix-up shows.

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.model.attention import MultiHeadAttention
-from transformer_cli.model.decoder import Decoder
-from transformer_cli.model.encoder import Encoder
 from transformer_cli.model.layers import DecoderLayer, EncoderLayer
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.transformer import Decoder, Encoder, Transformer
 
 LAYERS = 2
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [3, 0, 0, 0, 0]])

@@ -11,8 +11,7 @@ from torch.func import functional_call
 
 from transformer_cli.config import ModelConfig
 from transformer_cli.model import attention as attention_module
-from transformer_cli.model.attention import MultiHeadAttention, attention_weights
-from transformer_cli.model.cache import KeysValues
+from transformer_cli.model.attention import KeysValues, MultiHeadAttention, attention_weights
 from transformer_cli.model.layers import build_attention
 from transformer_cli.model.masks import causal_mask, padding_mask
 from transformer_cli.model.transformer import Transformer

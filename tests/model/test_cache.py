@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transformer_cli.model.cache import DecoderCache, KeysValues
+from transformer_cli.model.attention import DecoderCache, KeysValues
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 

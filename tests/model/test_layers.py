@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.config import ModelConfig
-from transformer_cli.model.cache import DecoderCache
-from transformer_cli.model.decoder import DecoderOutput
-from transformer_cli.model.generator import Generator
+from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.layers import EncoderLayer, Residual, build_feed_forward
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 
 Build = Callable[..., Transformer]
 SmallConfig = Callable[..., ModelConfig]

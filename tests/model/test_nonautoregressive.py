@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from transformer_cli.build import build_model, count_parameters
 from transformer_cli.config import ModelConfig
-from transformer_cli.model.build import build_model, count_parameters
 from transformer_cli.model.masks import PAD, padding_mask
-from transformer_cli.model.nonautoregressive import (
+from transformer_cli.variants.mask_predict.model import (
     LENGTH_SPAN,
     MASK,
     NonAutoregressiveTransformer,

@@ -7,8 +7,8 @@ import torch
 
 from transformer_cli.model.embedding import TokenEmbedding
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.one_hot import OneHotEmbedding
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.variants.embeddings import OneHotEmbedding
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
 TARGET = torch.tensor([[2, 4, 4, 18], [2, 11, 0, 0]])

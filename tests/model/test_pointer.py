@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from tests.model.conftest import SOURCE_VOCABULARY, TARGET_VOCABULARY
-from transformer_cli.model.cache import DecoderCache
-from transformer_cli.model.decoder import DecoderOutput
-from transformer_cli.model.generator import Generator
+from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.pointer import PointerGenerator
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 from transformer_cli.text.vocabulary import EOS, PAD
+from transformer_cli.variants.pointer.model import PointerGenerator
 
 Build = Callable[..., Transformer]
 V = TARGET_VOCABULARY
@@ -28,7 +26,7 @@ TARGET = [[2, 4, V + 4, 7, V + 6], [2, V + 1, 8, 9, 9]]
 def model(build: Build) -> Transformer:
     """A model that knows of source token 5 that it is target token 11, and of no other."""
     model = build(generator="pointer")
-    pointer(model).learn_vocabularies([11 if token == 5 else -1 for token in range(SOURCE_VOCABULARY)])
+    pointer(model).set_target_ids([11 if token == 5 else -1 for token in range(SOURCE_VOCABULARY)])
     return model
 
 
@@ -59,7 +57,7 @@ def by_hand(gate: float, attention: list[float], source: list[int], hidden: list
         generator.projection.bias.copy_(torch.tensor(hidden))
         generator.mixture.weight.zero_()
         generator.mixture.bias.fill_(gate)
-    generator.learn_vocabularies([0, 1, 2, 3, 5, -1])
+    generator.set_target_ids([0, 1, 2, 3, 5, -1])
     weights = torch.tensor(attention, dtype=torch.float64)[None, None, None]  # (1, 1, 1, S)
     output = DecoderOutput(torch.zeros(1, 1, 2, dtype=torch.float64), DecoderCache((), ()), (), (weights,))
     log_probs: Tensor = generator(output, torch.tensor([source]))

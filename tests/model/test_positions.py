@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.model.build import build_model
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.positions import TABLE_LENGTH, LearnedPositions, SinusoidalPositions, sinusoidal_table
 from transformer_cli.model.transformer import Transformer

@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.model.attention import MultiHeadAttention, attention_weights
-from transformer_cli.model.build import build_model
-from transformer_cli.model.encoder import Encoder
 from transformer_cli.model.layers import Residual, build_attention
 from transformer_cli.model.masks import causal_mask, padding_mask
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.transformer import Encoder, Transformer
 from transformer_cli.text.vocabulary import BOS, EOS
 from transformer_cli.training.objective import TranslationObjective
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import Config
-from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.model.build import build_model
 from transformer_cli.plots.attention import Attention
 from transformer_cli.text.build import build_codecs
 

@@ -9,15 +9,15 @@ import torch
 from matplotlib.text import Text
 from torch import Tensor
 
-from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.passes import MASKED
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.inside.trace import MASKED
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.nonautoregressive import MASK, canvas_length
 from transformer_cli.plots.attention import Attention, attend, attention_figure
 from transformer_cli.plots.heads import entropy_figure
 from transformer_cli.text.vocabulary import EOS
+from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
+from transformer_cli.variants.mask_predict.model import MASK, canvas_length
 
 KINDS = ["mask_predict", "one_shot"]
 SENTENCES = ["ein Hund läuft $a$", "a", "שלום לכולם a <b> -- & c"]

@@ -7,8 +7,8 @@ from matplotlib.font_manager import FontEntry, fontManager
 from matplotlib.ft2font import FT2Font
 from matplotlib.textpath import text_to_path
 
-from transformer_cli.plots import fonts
-from transformer_cli.plots.fonts import BASE, fonts_for, missing_note, shorten, text_width, visible
+from transformer_cli.plots import style as fonts
+from transformer_cli.plots.style import BASE, fonts_for, missing_note, shorten, text_width, visible
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_specials_and_symbols_in_the_text(codecs: Callable[..., Codecs], kind: s
     for text in ("<2de> ba", "ba<2de>", "</s> <unk> <s>", "<2de></s>"):
         ids = codec.encode(text)
         assert not {0, 2, 3} & {*ids}
-        assert codec.decode(ids, codec_unknowns(codec.tokenise(text), ids)) == text
+        assert codec.decode(ids, codec_unknowns(codec.tokenize(text), ids)) == text
         assert sum(token.endswith("<2de>") for token in codec.tokens(ids)) == text.count("<2de>")
 
 

@@ -35,10 +35,10 @@ def test_training_text_comes_back(codecs: Callable[..., Codecs], pairs: list[Pai
     both = codecs(kind)
     for codec, texts in zip((both.source, both.target), zip(*pairs, strict=True), strict=True):
         batch = codec.encode_batch(texts)
-        assert batch == [codec.encode(text) for text in texts] == [codec.lookup(codec.tokenise(t)) for t in texts]
+        assert batch == [codec.encode(text) for text in texts] == [codec.lookup(codec.tokenize(t)) for t in texts]
         assert [codec.decode(ids) for ids in batch] == list(texts)
         assert UNK not in itertools.chain(*batch)
-        assert codec.tokens(batch[0]) == codec.tokenise(texts[0])
+        assert codec.tokens(batch[0]) == codec.tokenize(texts[0])
         assert codec.is_subword == (kind in ("unigram", "bpe"))
 
 
@@ -65,7 +65,7 @@ def test_unknown_words_are_replaced_in_turn(codecs: Callable[..., Codecs], pairs
     known = pairs[0][0].split()[0]
     text = f"Zyx {known} </s> q\\r￭s"
     ids = codec.encode(text)
-    unknown = [token for token, index in zip(codec.tokenise(text), ids, strict=True) if index == UNK]
+    unknown = [token for token, index in zip(codec.tokenize(text), ids, strict=True) if index == UNK]
     assert codec.decode(ids, unknown) == text
     assert codec.decode(ids, unknown[:1]).count("<unk>") == len(unknown) - 1
     assert codec.decode(ids).startswith(f"<unk> {known} <unk>")
@@ -76,7 +76,7 @@ def test_full_caches_change_nothing(
 ) -> None:
     texts = [source for source, _ in pairs]
     codec = codecs("unigram").source
-    expected = [codec.lookup(codec.tokenise(text)) for text in texts]
+    expected = [codec.lookup(codec.tokenize(text)) for text in texts]
     codec._ids_of_words.clear()
     monkeypatch.setattr(codec_module, "CACHED_WORDS", 5)
     monkeypatch.setattr(codec_module, "LONGEST_CACHED", 8)

@@ -50,7 +50,7 @@ def test_a_target_token_is_copied_only_where_the_vocabulary_lacks_it(codecs: Cod
 
 
 def test_what_the_model_learns_of_the_vocabularies(codecs: Codecs) -> None:
-    from transformer_cli.text.copying import CopiedSource
+    from transformer_cli.variants.pointer.text import CopiedSource
 
     assert isinstance(codecs.source, CopiedSource)
     found = codecs.source.target_ids()
@@ -60,7 +60,7 @@ def test_what_the_model_learns_of_the_vocabularies(codecs: Codecs) -> None:
 
 @pytest.mark.parametrize("tokenizer", ["whitespace", "character", "spacy", "sentencepiece"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_with_every_tokeniser_what_is_copied_comes_back(configure: Configure, tokenizer: str, shared: bool) -> None:
+def test_with_every_tokenizer_what_is_copied_comes_back(configure: Configure, tokenizer: str, shared: bool) -> None:
     options = (
         {"size": 25 if shared else 22, "algorithm": "bpe", "byte_fallback": False}
         if tokenizer == "sentencepiece"
@@ -70,14 +70,14 @@ def test_with_every_tokeniser_what_is_copied_comes_back(configure: Configure, to
     codecs = build_codecs(config, lambda: TRAINED * 5)[0]
     source, reference = "der Ωmega läuft , „Žižka“ und <unk> Ω", "Ωmega runs , „Žižka“ und Ω <unk>"
     (source_ids,), (ids,) = codecs.encode_pairs([source], [reference])
-    words, known = codecs.source.tokenise(source), len(codecs.target.vocabulary)
+    words, known = codecs.source.tokenize(source), len(codecs.target.vocabulary)
     assert UNK not in source_ids
     assert len(source_ids) == len(words)
     assert any(index >= known for index in ids)
-    tokens = codecs.target.tokenise(reference)
+    tokens = codecs.target.tokenize(reference)
     assert all(words[index - known] == token for index, token in zip(ids, tokens, strict=True) if index >= known)
     unknowns = [token for token, index in zip(tokens, ids, strict=True) if index == UNK]
-    assert codecs.target_beside(words).decode(ids, unknowns) == codecs.target.tokeniser.join(tokens)
+    assert codecs.target_beside(words).decode(ids, unknowns) == codecs.target.tokenizer.join(tokens)
     assert max(*source_ids, *ids) < codecs.most_ids(len(source_ids))
 
 

@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config import Config, VocabularyConfig
-from transformer_cli.text import counting
+from transformer_cli.text import build as counting
+from transformer_cli.text.build import SideCounter, StringCounter, count_tokens, map_in_processes
 from transformer_cli.text.codec import Preparation
-from transformer_cli.text.counting import SideCounter, StringCounter, count_tokens
-from transformer_cli.text.processes import map_in_processes
-from transformer_cli.text.words import CharacterTokeniser
+from transformer_cli.text.tokenizers import CharacterTokenizer
 
 PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -41,7 +40,7 @@ def test_the_temporary_files_go(pairs: list[tuple[str, str]]) -> None:
 def test_separators_are_counted_between_words() -> None:
     texts = ["ab c  d", "", " x "]
     expected = Counter("".join(texts).replace(" ", "")) + Counter({"▁": 2})
-    count = SideCounter(CharacterTokeniser(), Preparation(VocabularyConfig()))
+    count = SideCounter(CharacterTokenizer(), Preparation(VocabularyConfig()))
     assert count(texts) == expected
     assert count(texts) == expected
     assert "▁" not in count(["a", "b"])
@@ -49,9 +48,9 @@ def test_separators_are_counted_between_words() -> None:
 
 def test_a_full_cache_changes_nothing(pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [source for source, _ in pairs]
-    expected = SideCounter(CharacterTokeniser(), Preparation(VocabularyConfig()))(texts)
+    expected = SideCounter(CharacterTokenizer(), Preparation(VocabularyConfig()))(texts)
     monkeypatch.setattr(counting, "CACHED_WORDS", 3)
-    count = SideCounter(CharacterTokeniser(), Preparation(VocabularyConfig()))
+    count = SideCounter(CharacterTokenizer(), Preparation(VocabularyConfig()))
     assert count(texts) == expected
     assert len(count._cut) <= 3
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from transformer_cli.errors import UserError
-from transformer_cli.text.processes import map_in_processes
+from transformer_cli.text.build import map_in_processes
 
 
 def test_results_come_in_order_and_few_items_are_taken_ahead() -> None:
@@ -36,7 +36,7 @@ def test_processes_end_when_their_parent_is_killed(seconds: int) -> None:
     """All of them, the resource tracker too, hold the parent's standard output: it ends when the last one has."""
     script = f"""
 import time
-from transformer_cli.text.processes import map_in_processes
+from transformer_cli.text.build import map_in_processes
 results = map_in_processes(time.sleep, [0] + 4 * [{seconds}], workers=2)
 next(results)
 print("at work", flush=True)

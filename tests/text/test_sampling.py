@@ -11,10 +11,10 @@ import sentencepiece
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.text import sampling
+from transformer_cli.text import subword_sampling as sampling
 from transformer_cli.text.codec import Codecs
-from transformer_cli.text.sampling import BytePairSampler, UnigramSampler
-from transformer_cli.text.subword import SubwordTokeniser
+from transformer_cli.text.subword import SubwordTokenizer
+from transformer_cli.text.subword_sampling import BytePairSampler, UnigramSampler
 
 PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DRAWS = 3000
@@ -115,15 +115,15 @@ def test_a_distribution_that_is_off_is_noticed() -> None:
 def test_samples_are_distributed_as_sentencepiece_draws_them(
     codecs: Callable[..., Codecs], pairs: list[tuple[str, str]], algorithm: str
 ) -> None:
-    tokeniser = codecs(algorithm).source.tokeniser
-    assert isinstance(tokeniser, SubwordTokeniser)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=tokeniser.model)
+    tokenizer = codecs(algorithm).source.tokenizer
+    assert isinstance(tokenizer, SubwordTokenizer)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     sentencepiece.set_random_generator_seed(1)
     rng = random.Random(1)
     strength = 0.3
     compared = 0
     for word in sorted({word for pair in pairs for word in pair[0].split()}):
-        if not 3 <= len(tokeniser.tokens(word)) < len(word) - 1 < 7:
+        if not 3 <= len(tokenizer.tokens(word)) < len(word) - 1 < 7:
             continue
         theirs = Counter(
             tuple(processor.encode(word, out_type=str, enable_sampling=True, alpha=strength, nbest_size=-1))
@@ -131,7 +131,7 @@ def test_samples_are_distributed_as_sentencepiece_draws_them(
         )
         if len(theirs) == 1:
             continue  # a word that has one segmentation only
-        ours = Counter(tuple(tokeniser.sample(word, strength, rng)) for _ in range(DRAWS))
+        ours = Counter(tuple(tokenizer.sample(word, strength, rng)) for _ in range(DRAWS))
         expected = {parts: count / DRAWS for parts, count in theirs.items()}
         assert distance(ours, expected) < 2 * likely_distance(expected)
         compared += 1

@@ -1,4 +1,4 @@
-"""spaCy's tokenisers: the very tokens of `spacy.blank`, and what is said where there are none."""
+"""spaCy's tokenizers: the very tokens of `spacy.blank`, and what is said where there are none."""
 
 import copy
 import subprocess
@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from transformer_cli.errors import UserError
-from transformer_cli.text import spacy_tokenizer
-from transformer_cli.text.spacy_tokenizer import FURTHER_PACKAGES, SpacySplitter
+from transformer_cli.text import tokenizers as spacy_tokenizer
+from transformer_cli.text.tokenizers import FURTHER_PACKAGES, SpacySplitter
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed")
 
@@ -89,7 +89,7 @@ def test_starting_afresh_copies_and_threads_change_nothing(
 
 
 @pytest.mark.parametrize("tokens", [["Hà_Nội"], ["Hà", ""], []])
-def test_a_word_that_a_tokeniser_changes_stays_whole(monkeypatch: pytest.MonkeyPatch, tokens: list[str]) -> None:
+def test_a_word_that_a_tokenizer_changes_stays_whole(monkeypatch: pytest.MonkeyPatch, tokens: list[str]) -> None:
     class Token:
         def __init__(self, text: str) -> None:
             self.text = text
@@ -98,7 +98,7 @@ def test_a_word_that_a_tokeniser_changes_stays_whole(monkeypatch: pytest.MonkeyP
     assert SpacySplitter("vi")("Hà") == ["Hà"]
 
 
-def test_other_tokenisers_need_no_spacy() -> None:
+def test_other_tokenizers_need_no_spacy() -> None:
     program = (
         "import sys; sys.modules['spacy'] = None; sys.modules['torch'] = None\n"
         "import transformer_cli.text.build\n"

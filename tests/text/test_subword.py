@@ -22,7 +22,7 @@ from transformer_cli.text.subword import (
     AS_SPACE,
     ESCAPE,
     SPACE,
-    SubwordTokeniser,
+    SubwordTokenizer,
     check_symbols,
     train_subwords,
 )
@@ -45,9 +45,9 @@ def count(pairs: list[Pair]) -> list[tuple[str, int]]:
     return sorted(Counter(word for pair in pairs for text in pair for word in text.split(" ")).items())
 
 
-def train(counts: list[tuple[str, int]], **options: object) -> SubwordTokeniser:
+def train(counts: list[tuple[str, int]], **options: object) -> SubwordTokenizer:
     config = VocabularyConfig.model_validate({"size": 420, **options})
-    return SubwordTokeniser(train_subwords(counts, config, "the text"), config.algorithm, config.symbols)
+    return SubwordTokenizer(train_subwords(counts, config, "the text"), config.algorithm, config.symbols)
 
 
 @pytest.mark.parametrize("symbols", [[], SYMBOLS])
@@ -61,7 +61,7 @@ def test_ids_are_the_exact_text(
     ids = codec.encode(text)
     assert codec.decode(ids) == text
     assert min([*ids, 4]) >= 4, "text became a special, or unknown"
-    assert codec.lookup(codec.tokenise(text)) == ids
+    assert codec.lookup(codec.tokenize(text)) == ids
     sampled = codec.sample(text, strength, seed)
     assert codec.decode(sampled) == text
     assert min([*sampled, 4]) >= 4
@@ -72,14 +72,14 @@ def test_ids_are_the_exact_text(
 def test_pieces_are_those_of_sentencepiece(codecs: Callable[..., Codecs], pairs: list[Pair], algorithm: str) -> None:
     """Of the whole line, though we segment word by word; and the sampler's own way to the best pieces finds them."""
     codec = codecs(algorithm).source
-    tokeniser = codec.tokeniser
-    assert isinstance(tokeniser, SubwordTokeniser)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=tokeniser.model)
+    tokenizer = codec.tokenizer
+    assert isinstance(tokenizer, SubwordTokenizer)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     lines = [line for pair in pairs for line in pair] + ["", " ", "  a  b ", "Straße 日本"]
-    assert [codec.tokenise(line) for line in lines] == processor.encode(lines, out_type=str)
+    assert [codec.tokenize(line) for line in lines] == processor.encode(lines, out_type=str)
     assert codec.encode_batch(lines) == processor.encode(lines)
     for word in {word for line in lines[:-1] for word in line.split()}:
-        assert tokeniser._sampler.best(SPACE + word) == tokeniser.tokens(word)
+        assert tokenizer._sampler.best(SPACE + word) == tokenizer.tokens(word)
 
 
 @pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
@@ -144,18 +144,18 @@ def test_text_without_words_is_refused() -> None:
 @pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
 def test_odd_words_do_not_disturb_training(pairs: list[Pair], algorithm: str) -> None:
     odd = [(word, 3) for word in NASTY if " " not in word] + [("ba\tba\0ba", 2), ("x" * 5000, 1)]
-    tokeniser = train(count(pairs) + odd, algorithm=algorithm, character_coverage=1.0, size=520)
-    assert "xx" not in "".join(tokeniser.pieces)  # the long word took no part
-    assert sum("\t" in piece or "\0" in piece for piece in tokeniser.pieces) == 0
+    tokenizer = train(count(pairs) + odd, algorithm=algorithm, character_coverage=1.0, size=520)
+    assert "xx" not in "".join(tokenizer.pieces)  # the long word took no part
+    assert sum("\t" in piece or "\0" in piece for piece in tokenizer.pieces) == 0
 
 
 def test_the_space_has_a_piece_even_where_it_is_rare() -> None:
     rng = random.Random(1)
     signs = [chr(code) for code in range(0x4E00, 0x4E40)]
     lines = [("".join(rng.choices(signs, k=60)), 1) for _ in range(60)]
-    tokeniser = train(lines, character_coverage=0.98, size=330)
-    assert SPACE in tokeniser.pieces
-    assert tokeniser.join(tokeniser.tokens(lines[0][0])) == lines[0][0]
+    tokenizer = train(lines, character_coverage=0.98, size=330)
+    assert SPACE in tokenizer.pieces
+    assert tokenizer.join(tokenizer.tokens(lines[0][0])) == lines[0][0]
 
 
 def test_without_bytes_what_was_not_seen_is_unknown(codecs: Callable[..., Codecs], pairs: list[Pair]) -> None:
@@ -166,11 +166,11 @@ def test_without_bytes_what_was_not_seen_is_unknown(codecs: Callable[..., Codecs
         assert UNK not in codec.encode(text)
         unseen = "日本ba</s>Ω<2de>日x日"
         ids = codec.encode(unseen)
-        assert ids == codec.lookup(codec.tokenise(unseen))
+        assert ids == codec.lookup(codec.tokenize(unseen))
         assert UNK in ids
         assert max(ids.count(special) for special in (0, 2, 3)) == 0
         # the tokens of a text stand in for its unknown ids: this is how unknown words are copied
-        unknown = [token for token, index in zip(codec.tokenise(unseen), ids, strict=True) if index == UNK]
+        unknown = [token for token, index in zip(codec.tokenize(unseen), ids, strict=True) if index == UNK]
         assert codec.decode(ids, unknown) == unseen
         assert "<unk>" in codec.decode(ids)
         sampled = codec.sample(unseen, 0.3, 1)
@@ -180,9 +180,9 @@ def test_without_bytes_what_was_not_seen_is_unknown(codecs: Callable[..., Codecs
 
 def test_unknown_text_that_looks_like_a_special_stays_text(codecs: Callable[..., Codecs]) -> None:
     codec = codecs("bpe", byte_fallback=False, size=150, character_coverage=0.98).source
-    tokens = codec.tokenise("</s>")
+    tokens = codec.tokenize("</s>")
     assert "</s>" not in tokens
-    assert codec.tokeniser.join(tokens) == "</s>"
+    assert codec.tokenizer.join(tokens) == "</s>"
 
 
 def test_bytes_that_are_no_text_become_replacement_characters(codecs: Callable[..., Codecs]) -> None:
@@ -205,7 +205,7 @@ def test_a_symbol_must_not_be_a_byte() -> None:
 def test_only_a_model_whose_pieces_keep_to_words_is_taken(pairs: list[Pair]) -> None:
     for garbage in (b"", b"abc", b"\0" * 100):
         with pytest.raises(ValueError, match="not a sentencepiece model"):
-            SubwordTokeniser(garbage, "unigram")
+            SubwordTokenizer(garbage, "unigram")
 
     def train(rule: str, **more: Any) -> bytes:
         model = io.BytesIO()
@@ -221,15 +221,15 @@ def test_only_a_model_whose_pieces_keep_to_words_is_taken(pairs: list[Pair]) -> 
         return model.getvalue()
 
     with pytest.raises(ValueError, match="reach over spaces"):
-        SubwordTokeniser(train("identity", split_by_whitespace=False), "unigram")
+        SubwordTokenizer(train("identity", split_by_whitespace=False), "unigram")
     with pytest.raises(ValueError, match="changes the text"):
-        SubwordTokeniser(train("nmt_nfkc"), "unigram")
+        SubwordTokenizer(train("nmt_nfkc"), "unigram")
     model = train("identity")
     with pytest.raises(ValueError, match="no bpe model"):
-        SubwordTokeniser(model, "bpe")
+        SubwordTokenizer(model, "bpe")
     for length in range(0, len(model), 7):
         with pytest.raises(ValueError, match="sentencepiece model"):
-            SubwordTokeniser(model[:length], "unigram")
+            SubwordTokenizer(model[:length], "unigram")
 
 
 def test_a_copy_is_the_same(codecs: Callable[..., Codecs], pairs: list[Pair]) -> None:

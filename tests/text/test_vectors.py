@@ -10,8 +10,8 @@ import pytest
 
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codec
-from transformer_cli.text.vectors import WordVectors, check_vectors, read_vectors
 from transformer_cli.text.vocabulary import SPECIALS, Vocabulary
+from transformer_cli.variants.embeddings import WordVectors, check_vectors, read_vectors
 
 SIZE = 3
 

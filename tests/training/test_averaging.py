@@ -15,10 +15,11 @@ import torch
 import yaml
 from torch import nn
 
-from transformer_cli.checkpoint import load_model, load_training_state
+from transformer_cli.build import load_model
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import WEIGHTS, CheckpointIndex, RunFolder, find_model
+from transformer_cli.storage.checkpoint import load_training_state
+from transformer_cli.storage.run_folder import WEIGHTS, CheckpointIndex, RunFolder, find_model
 from transformer_cli.training.averaging import MovingAverage, steps_to_average
 from transformer_cli.training.run import train
 from transformer_cli.training.session import Session

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import Config, config_of_tree, dump_config
+from transformer_cli.config.presets import resolve_preset
 from transformer_cli.errors import UserError
-from transformer_cli.presets import resolve_preset
-from transformer_cli.run_folder import RunFolder
-from transformer_cli.training.beginning import find_beginning
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.dry_run import dry_run
-from transformer_cli.training.run import train
+from transformer_cli.training.run import find_run_state, train
 
 MakeTree = Callable[..., dict[str, Any]]
 
@@ -27,7 +26,7 @@ def begun(folder: Path, config: Config) -> RunFolder:
 
 def refusal(run: RunFolder, asked: Config) -> str:
     with pytest.raises(UserError) as error:
-        find_beginning(run, asked, resolve_preset(asked)[0], goes_on=True, resume=None)
+        find_run_state(run, asked, resolve_preset(asked)[0], resuming=True, resume=None)
     return str(error.value)
 
 
@@ -40,10 +39,10 @@ def test_a_key_that_the_preset_chose_is_told_as_such(
     tmp_path: Path, tiny_tree: MakeTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree, pairs = tiny_tree(tmp_path), 200
-    monkeypatch.setattr("transformer_cli.presets._count_pairs", lambda *_: pairs)
+    monkeypatch.setattr("transformer_cli.config.presets._count_pairs", lambda *_: pairs)
     auto = with_vocabulary(tree, "auto")
     run = begun(tmp_path / "run", auto)
-    find_beginning(run, auto, resolve_preset(auto)[0], goes_on=True, resume=None)
+    find_run_state(run, auto, resolve_preset(auto)[0], resuming=True, resume=None)
     pairs = 20_000
     assert (
         "vocabulary.size = 2000, the config now says 4000 (chosen by model.preset = auto for the number of pairs in "

@@ -7,7 +7,7 @@ import pytest
 
 from transformer_cli.config import Config, parse_config
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.continuation import MAY_CHANGE, check_continuation
 
 DATA = """\

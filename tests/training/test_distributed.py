@@ -144,5 +144,5 @@ def test_each_rank_drops_out_for_itself(ask: Ask) -> None:
 
 
 def test_the_first_goes_first(ask: Ask) -> None:
-    assert ask("leader_first", fails=False) == [True, True]
-    assert ask("leader_first", fails=True) == ["ValueError", "ConnectionAbortedError"]
+    assert ask("main_process_first", fails=False) == [True, True]
+    assert ask("main_process_first", fails=True) == ["ValueError", "ConnectionAbortedError"]

@@ -14,8 +14,8 @@ from transformer_cli.text.codec import Codecs
 from transformer_cli.training.dry_run import dry_run
 from transformer_cli.training.memory import measure_peak
 from transformer_cli.training.run import train
-from transformer_cli.training.scheduled_objective import ScheduledSamplingObjective
 from transformer_cli.training.schedules import learning_rate
+from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_no_vocabulary_is_built_where_the_run_has_one(
 ) -> None:
     config, run = tiny_config(tmp_path, max_steps=4), tmp_path / "run"
     train(config, run, device="cpu", quiet=True)
-    monkeypatch.setattr("transformer_cli.training.preparation.build_codecs", None)
+    monkeypatch.setattr("transformer_cli.training.training_data.build_codecs", None)
     told(tiny_config(tmp_path, max_steps=5), run, quiet=True)
     with pytest.raises(TypeError):
         told(config, run, fresh=True, quiet=True)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tests.training.conftest import write_corpus
-from transformer_cli.checkpoint import load_model, load_training_state
+from transformer_cli.build import build_model, load_model
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
-from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.storage.checkpoint import load_training_state
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 from transformer_cli.training.dry_run import dry_run
 from transformer_cli.training.fine_tuning import freeze_parts
 from transformer_cli.training.run import train

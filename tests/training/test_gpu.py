@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from transformer_cli import Translator
+from transformer_cli.build import build_model
 from transformer_cli.config import Config, ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
-from transformer_cli.model.build import build_model
-from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import apply_gradients, build_optimizer, compute_gradients, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 from transformer_cli.training.run import train
 
 pytestmark = pytest.mark.gpu

@@ -10,20 +10,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.build import build_model, build_objective
 from transformer_cli.config import Config, GuidedAttention, ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
-from transformer_cli.model.generator import Generator
-from transformer_cli.model.transformer import Transformer
-from transformer_cli.run_folder import WEIGHTS, RunFolder
-from transformer_cli.training.guided_objective import GuidedObjective, alignment_loss, diagonal_loss
+from transformer_cli.model.transformer import Generator, Transformer
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, compute_gradients, train_steps
 from transformer_cli.training.losses import Loss
-from transformer_cli.training.objective import TranslationObjective, build_objective
-from transformer_cli.training.precision import Precision
+from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import train
+from transformer_cli.variants.guided_attention import GuidedObjective, alignment_loss, diagonal_loss
 
 CPU = torch.device("cpu")
 VOCABULARY = 20

@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from tests.environment import unmeasured
-from transformer_cli.checkpoint import load_model, load_training_state
-from transformer_cli.publishing import REPLACED, TEMPORARY
-from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.build import load_model
+from transformer_cli.storage.checkpoint import load_training_state
+from transformer_cli.storage.publishing import REPLACED, TEMPORARY
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 
 STEPS, SAVE_EVERY, VALIDATE_EVERY = 16, 2, 5
 SPOTS = ["writing", "before-fsync", "after-fsync", "after-rename", "after-index", "pruning"]

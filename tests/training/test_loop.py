@@ -5,17 +5,16 @@ from typing import Any
 import pytest
 import torch
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
-from transformer_cli.model.decoder import DecoderOutput
-from transformer_cli.model.generator import Generator
+from transformer_cli.model.transformer import DecoderOutput, Generator
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 from transformer_cli.training.stopping import Stop
 
 CPU = torch.device("cpu")

@@ -8,15 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from transformer_cli.build import build_model, build_objective
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.model.build import build_model
-from transformer_cli.model.nonautoregressive import MASK, NonAutoregressiveTransformer, length_class
 from transformer_cli.text.vocabulary import EOS, PAD
-from transformer_cli.training.masked_objective import MaskedObjective, OneShotObjective, draw_masked, without_end
-from transformer_cli.training.objective import build_objective
 from transformer_cli.training.run import train
+from transformer_cli.variants.mask_predict.model import (
+    MASK,
+    MaskedObjective,
+    NonAutoregressiveTransformer,
+    OneShotObjective,
+    draw_masked,
+    length_class,
+    without_end,
+)
 
 SHAPE: dict[str, Any] = {
     "encoder_layers": 1,

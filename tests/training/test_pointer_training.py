@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import build_model, build_objective, load_model
 from transformer_cli.cli.app import main
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.translator import TextDemands, Translator
+from transformer_cli.decoding.translator import Constraints, Translator
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
-from transformer_cli.model.pointer import PointerGenerator
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.losses import smoothed_cross_entropy
-from transformer_cli.training.objective import build_objective
-from transformer_cli.training.pointer_loss import pointer_cross_entropy
 from transformer_cli.training.run import train
+from transformer_cli.variants.pointer.model import PointerGenerator, pointer_cross_entropy
 
 INF = math.inf
 
@@ -132,14 +129,14 @@ def test_what_no_vocabulary_holds_is_copied_to_the_very_text(
     wrong, right = translator.score(["Zoë sieht Bo"] * 2, ["Zoë sees Bo", "Bo sees Zoë"])
     assert right.log_probability > -1 > wrong.log_probability
     assert right.tokens == ["Bo", "sees", "Zoë", "</s>"]
-    demands = [TextDemands(required=("Udo",)), TextDemands(forbidden=("Eva", "knows")), TextDemands(prefix="Eva")]
+    constraints = [Constraints(required=("Udo",)), Constraints(forbidden=("Eva", "knows")), Constraints(prefix="Eva")]
     lines = ["Eva ruft Udo Eva kennt Bo"] * 3  # two pieces each
-    required, forbidden, begun = translator.translate_batch(lines, demands=demands)
+    required, forbidden, begun = translator.translate_batch(lines, constraints=constraints)
     assert "Udo" in required.tokens
     assert not {"Eva", "knows"} & set(forbidden.text.split())
     assert begun.tokens[0] == "Eva"
     with pytest.raises(UserError, match="'Ugo': cannot be demanded"):
-        translator.translate_batch(lines[:1], demands=[TextDemands(required=("Ugo",))])
+        translator.translate_batch(lines[:1], constraints=[Constraints(required=("Ugo",))])
 
 
 def test_a_run_goes_on_bit_for_bit_and_its_model_is_whole(tmp_path: Path, names: dict[str, dict[str, str]]) -> None:

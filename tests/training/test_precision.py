@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from transformer_cli.training.precision import Precision, choose_precision
+from transformer_cli.training.hardware import Precision, choose_precision
 
 CPU = torch.device("cpu")
 

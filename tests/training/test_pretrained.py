@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import load_model
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.run import train
 
 MakeTree = Callable[..., dict[str, Any]]

@@ -10,8 +10,8 @@ import pytest
 
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import WEIGHTS, RunFolder
-from transformer_cli.training.profiling import PROFILED, SHOWN, WAITING, WARM_UP, check_trace
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.recorder import PROFILED, SHOWN, WAITING, WARM_UP, check_trace
 from transformer_cli.training.run import train
 
 MakeConfig = Callable[..., Config]

@@ -1,8 +1,7 @@
 from pathlib import Path
 
 from transformer_cli.config import Config
-from transformer_cli.training.result import TrainingResult, describe_result
-from transformer_cli.training.state import Progress
+from transformer_cli.training.state import Progress, TrainingResult, describe_result
 
 
 def describe(progress: Progress) -> list[str]:

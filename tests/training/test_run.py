@@ -18,11 +18,11 @@ import torch
 import yaml
 
 from transformer_cli import Translator
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import load_model
 from transformer_cli.config import Config
 from transformer_cli.data.batching import plan_epoch
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import WEIGHTS, RunFolder, find_model
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder, find_model
 from transformer_cli.training.run import TrainingResult, train
 from transformer_cli.training.session import Session
 from transformer_cli.training.validation import Validation, Validator
@@ -214,7 +214,7 @@ def test_a_second_trainer_in_the_same_folder_is_refused(tmp_path: Path, tiny_con
     run = RunFolder(tmp_path / "run")
     run.create()
     holder = (
-        "import sys, time; from transformer_cli.run_folder import RunFolder\n"
+        "import sys, time; from transformer_cli.storage.run_folder import RunFolder\n"
         "with RunFolder(sys.argv[1]).lock(): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", holder, str(run.path)], stdout=subprocess.PIPE) as process:
@@ -418,7 +418,7 @@ def test_the_probe_changes_nothing_and_finds_too_little_memory(
     def no_memory(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("transformer_cli.training.probe.accumulate_gradients", no_memory)
+    monkeypatch.setattr("transformer_cli.training.memory.accumulate_gradients", no_memory)
     with pytest.raises(UserError, match=r"costliest batch.*lower training\.batch_tokens"):
         train(config, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists(), "the probe comes before anything is written"

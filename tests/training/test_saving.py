@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_cli.checkpoint import load_training_state, load_weights, stored_weights
+from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.publishing import TEMPORARY
-from transformer_cli.run_folder import WEIGHTS, CheckpointIndex, RunFolder, step_name
+from transformer_cli.storage.checkpoint import load_training_state, load_weights, stored_weights
+from transformer_cli.storage.publishing import TEMPORARY
+from transformer_cli.storage.run_folder import WEIGHTS, CheckpointIndex, RunFolder, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.loop import build_optimizer
@@ -218,7 +218,9 @@ def test_old_checkpoints_go_and_the_best_stays(training: Training) -> None:
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["checkpoint.save_file", "training.saving.save_training_state", "atomic_write"])
+@pytest.mark.parametrize(
+    "where", ["storage.checkpoint.save_file", "training.saving.save_training_state", "atomic_write"]
+)
 def test_a_failed_save_is_told_and_leaves_the_one_before(
     training: Training, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -227,7 +229,7 @@ def test_a_failed_save_is_told_and_leaves_the_one_before(
     training.save()
     training.saver.wait()
     before = {path: path.read_bytes() for path in training.run.path.rglob("*") if path.is_file()}
-    place = "transformer_cli.run_folder.atomic_write" if where == "atomic_write" else f"transformer_cli.{where}"
+    place = "transformer_cli.storage.run_folder.atomic_write" if where == "atomic_write" else f"transformer_cli.{where}"
     monkeypatch.setattr(place, full)
     training.update()
     training.save()  # says nothing yet

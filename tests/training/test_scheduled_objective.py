@@ -7,19 +7,17 @@ from typing import Any, cast
 import pytest
 import torch
 
+from transformer_cli.build import build_model, build_objective
 from transformer_cli.config import Config, ModelConfig, ScheduledSampling, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
-from transformer_cli.model.build import build_model
-from transformer_cli.model.decoder import DecoderOutput
-from transformer_cli.model.generator import Generator
-from transformer_cli.model.transformer import Transformer
-from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
-from transformer_cli.training.objective import TranslationObjective, build_objective
-from transformer_cli.training.precision import Precision
+from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import train
-from transformer_cli.training.scheduled_objective import ScheduledSamplingObjective, put_after
+from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective, put_after
 
 VOCABULARY = 20
 SPECIALS = [0, 2, 3]  # <pad>, <s>, </s>: never a prediction that the decoder reads

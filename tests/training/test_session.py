@@ -12,7 +12,7 @@ import pytest
 
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training import loop
 from transformer_cli.training.loop import Gradients, compute_gradients
 from transformer_cli.training.run import train

@@ -7,15 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_cli.checkpoint import TrainingState
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
+from transformer_cli.storage.checkpoint import TrainingState
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 from transformer_cli.training.state import Progress, capture_state, read_progress, restore_state
 
 CONFIG = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)

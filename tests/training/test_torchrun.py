@@ -18,9 +18,9 @@ import torch
 import yaml
 
 from transformer_cli import Translator
-from transformer_cli.checkpoint import load_training_state
 from transformer_cli.config import Config
-from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.storage.checkpoint import load_training_state
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 from transformer_cli.training.run import train
 
 ENDS_WITHIN = 60  # seconds, after a process has failed

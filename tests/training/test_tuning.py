@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import load_model
 from transformer_cli.config import Config
-from transformer_cli.training import tuning
+from transformer_cli.training import hardware as tuning
 from transformer_cli.training.run import train
 
 ZEN_5 = ("AuthenticAMD", 26)

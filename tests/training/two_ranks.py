@@ -16,22 +16,22 @@ import torch
 from torch import Tensor, distributed
 
 from tests.training.conftest import _tree, write_corpus
+from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import UpdateBatches, load_updates, read_batch
-from transformer_cli.model.build import build_model
-from transformer_cli.run_folder import CheckpointIndex, RunFolder
-from transformer_cli.training.distributed import ALONE, Ranks, join_ranks
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
+from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks, join_ranks
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
-from transformer_cli.training.preparation import load_or_build_codecs, prepare_material
 from transformer_cli.training.session import Session
 from transformer_cli.training.stopping import Stop
+from transformer_cli.training.training_data import load_or_build_codecs, prepare_training_data
 from transformer_cli.training.validation import Validation, Validator
 
 CPU = torch.device("cpu")
@@ -61,7 +61,7 @@ class Case:
         self.tree = _tree(data)
         self.config = self.configure()
         self.codecs, notes = load_or_build_codecs(self.config, None, None, progress=False)
-        self.material = prepare_material(self.config, self.codecs, notes, progress=False)
+        self.material = prepare_training_data(self.config, self.codecs, notes, progress=False)
 
     def configure(self, dropout: float = 0.0, **training: Any) -> Config:
         """The config of the corpus, with these values."""
@@ -86,9 +86,9 @@ class Case:
         `signalled`: rank 1 gets a SIGTERM before that update. `poisoned`: in rank 1's backward pass of that number the
         gradient is no number. `memory`: so many sentences fit into rank 1's memory.
         """
-        if alone and not self.ranks.leads:
+        if alone and not self.ranks.is_main:
             return None
-        ranks = ALONE if alone else self.ranks
+        ranks = SINGLE_PROCESS if alone else self.ranks
         poisoned, memory = values.pop("poisoned", None), values.pop("memory", None)
         if alone:
             values["accumulation"] = values.get("accumulation", 1) * self.ranks.count
@@ -142,17 +142,17 @@ class Case:
 
         `signalled`: rank 1 gets a SIGTERM meanwhile.
         """
-        if alone and not self.ranks.leads:
+        if alone and not self.ranks.is_main:
             return None
         config = self.configure(validation_sentences=sentences, batch_tokens=60, max_steps=60)
         config = config.model_copy(update={"decoding": config.decoding.model_copy(update={"batch_tokens": 30})})
         if not hasattr(self, "learnt"):
             self.learnt = self.objective(config)
-            if self.ranks.leads:
+            if self.ranks.is_main:
                 self.teach(self.learnt, config)
             self.ranks.copy_weights(self.learnt)
         stop = Stop()
-        ranks = ALONE if alone else self.ranks
+        ranks = SINGLE_PROCESS if alone else self.ranks
         validator = Validator(self.learnt, self.codecs, config, self.corpus(pairs), Precision("fp32", CPU), ranks, stop)
         if signalled and ranks.rank == 1:
             stop.signal_number = 15
@@ -187,16 +187,16 @@ class Case:
         batch = read_batch(self.material.train, self.material.plan[0])
         return {"weights": weights(session.objective).tolist(), "loss": float(session.objective(batch).smoothed)}
 
-    def leader_first(self, fails: bool) -> Any:
+    def main_process_first(self, fails: bool) -> Any:
         """What rank 0 wrote is there for the others; where it fails, they get an error too."""
         file = self.folder / "written"
         file.unlink(missing_ok=True)
         self.ranks.gather(None)
         try:
-            with self.ranks.leader_first():
-                if self.ranks.leads and fails:
+            with self.ranks.main_process_first():
+                if self.ranks.is_main and fails:
                     raise ValueError("this is wrong")
-                if self.ranks.leads:
+                if self.ranks.is_main:
                     file.touch()
                 return file.exists()
         except (ValueError, ConnectionError) as error:

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import BatchTokens, Device, Engine, Model, Quiet
 from transformer_cli.cli.loading import load_translator
-from transformer_cli.cli.output import check_output, note, open_results
+from transformer_cli.cli.options import BatchTokens, Device, Engine, Model, Quiet
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.score import check_lengths
+from transformer_cli.cli.streams import check_output, note, open_results
 
 WINDOW = 2048  # pairs aligned between two reports of progress
 

@@ -36,8 +36,8 @@ from transformer_cli.cli import (
     train,
     translate,
 )
-from transformer_cli.cli.arguments import name_arguments
-from transformer_cli.cli.output import flush_stdout, silence_stdout
+from transformer_cli.cli.options import name_arguments
+from transformer_cli.cli.streams import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError
 
 LONGEST_REASON = 150  # characters of an unforeseen error that are shown

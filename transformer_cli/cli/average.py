@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import Quiet
-from transformer_cli.cli.output import note
+from transformer_cli.cli.options import Quiet
+from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
 
@@ -29,12 +29,12 @@ def average(
         --out checkpoints/averaged
     tfm average checkpoints/run --last 5 --out checkpoints/last-five
     """
-    from transformer_cli.run_folder import RunFolder
+    from transformer_cli.storage.run_folder import RunFolder
 
     folders = choose_checkpoints(checkpoints, last)
     RunFolder(out).check_writable()
 
-    from transformer_cli import checkpoint_average
+    from transformer_cli.training import averaging as checkpoint_average
 
     checkpoint_average.average(folders, out)
     if not quiet:
@@ -43,7 +43,7 @@ def average(
 
 def choose_checkpoints(paths: Sequence[Path], last: int | None) -> list[Path]:
     """The checkpoint folders that the arguments mean; raises `UserError` where a run has fewer than `last`."""
-    from transformer_cli.run_folder import RunFolder
+    from transformer_cli.storage.run_folder import RunFolder
 
     if last is None:
         if len(paths) < 2:

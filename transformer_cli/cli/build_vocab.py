@@ -1,12 +1,12 @@
-"""`tfm build-vocab`: trains tokenisers and counts vocabularies into a run folder, before or without training."""
+"""`tfm build-vocab`: trains tokenizers and counts vocabularies into a run folder, before or without training."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import ConfigFile, Overrides, Quiet, RunOut, run_folder_path
-from transformer_cli.cli.output import align, note
+from transformer_cli.cli.options import ConfigFile, Overrides, Quiet, RunOut, run_folder_path
+from transformer_cli.cli.streams import align, note
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def build_vocab(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train the tokenisers and build the vocabularies.
+    """Train the tokenizers and build the vocabularies.
 
     Writes RUN/config.yaml and RUN/vocab/, and prints sizes, coverage and the share of unknown tokens on the
     validation set. `tfm train` does the same by itself where RUN has no vocabulary.
@@ -51,9 +51,9 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
     already and `fresh` is false: its checkpoints, or a copy of it elsewhere, may depend on it.
     """
     from transformer_cli.config import dump_config
+    from transformer_cli.config.presets import resolve_preset
     from transformer_cli.data.corpora import open_corpus
-    from transformer_cli.presets import resolve_preset
-    from transformer_cli.run_folder import RunFolder, atomic_write
+    from transformer_cli.storage.run_folder import RunFolder, atomic_write
     from transformer_cli.text.build import build_codecs, describe
 
     if config.training.init_from is not None:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import BatchTokens, Device, JsonOutput, Model, Quiet, References
 from transformer_cli.cli.loading import load_translator
-from transformer_cli.cli.output import align, note
+from transformer_cli.cli.options import BatchTokens, Device, JsonOutput, Model, Quiet, References
 from transformer_cli.cli.progress import Progress
+from transformer_cli.cli.streams import align, note
 from transformer_cli.errors import UserError
 
 
@@ -45,7 +45,7 @@ def calibrate(
     """
     from transformer_cli.evaluation import calibration
     from transformer_cli.evaluation.evaluate import read_test_set
-    from transformer_cli.run_folder import find_model
+    from transformer_cli.storage.run_folder import find_model
 
     if (source is None) != (not reference):
         raise UserError("--source and --reference belong together: give both, or neither for the config's data.valid")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from transformer_cli.errors import UserError, one_of
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.demands import TextDemands
+    from transformer_cli.decoding.constraints import Constraints
 
 KEYS = {"prefix": str, "require": list, "forbid": list}
 
 
-def check_demands(
+def check_constraints(
     prefix: str | None, require: Sequence[str] | None, forbid: Sequence[str] | None, file: Path | None
-) -> "TextDemands | None":
+) -> "Constraints | None":
     """What `--prefix`, `--require` and `--forbid` demand of every line; None: nothing, and `file` is None too.
 
     Raises `UserError` where nothing can obey that, or the file (`--constraints`) is wrong. It is read through once, if
@@ -28,16 +28,16 @@ def check_demands(
         return None
     every = _checked(prefix or "", require or (), forbid or (), "")
     if file is not None and (file.is_file() or not file.exists()):
-        for _ in each_lines_demands(file, every):
+        for _ in constraints_by_line(file, every):
             pass
     return every
 
 
-def each_lines_demands(path: Path, every: "TextDemands") -> "Iterator[TextDemands]":
-    """What a file of constraints demands of each line, beside what is demanded of every line.
+def constraints_by_line(path: Path, every: "Constraints") -> "Iterator[Constraints]":
+    """What a file of constraints constraints of each line, beside what is demanded of every line.
 
     A line of the file is a JSON object with any of `prefix` (in place of that of every line), `require` and `forbid`
-    (beside those of every line); an empty line demands nothing of its own. Raises `UserError` with file and line.
+    (beside those of every line); an empty line constraints nothing of its own. Raises `UserError` with file and line.
     """
     from transformer_cli.text.lines import read_lines
 
@@ -45,19 +45,21 @@ def each_lines_demands(path: Path, every: "TextDemands") -> "Iterator[TextDemand
         yield _of_line(line, every, f"{path}:{number}: ") if line.strip() else every
 
 
-def beside(lines: Iterable[str], demands: "Iterator[TextDemands]", path: Path) -> "Iterator[tuple[str, TextDemands]]":
+def beside(
+    lines: Iterable[str], constraints: "Iterator[Constraints]", path: Path
+) -> "Iterator[tuple[str, Constraints]]":
     """Each line with what is demanded of its translation. Raises `UserError` where the file has more or fewer lines."""
     number = 0
     for number, line in enumerate(lines, start=1):
-        demand = next(demands, None)
+        demand = next(constraints, None)
         if demand is None:
             raise UserError(f"{path}: has {number - 1:,} lines, but there are more to translate: give one for each")
         yield line, demand
-    if next(demands, None) is not None:
+    if next(constraints, None) is not None:
         raise UserError(f"{path}: has more than the {number:,} lines that there are to translate: give one for each")
 
 
-def _of_line(line: str, every: "TextDemands", where: str) -> "TextDemands":
+def _of_line(line: str, every: "Constraints", where: str) -> "Constraints":
     try:
         content: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -78,8 +80,8 @@ def _of_line(line: str, every: "TextDemands", where: str) -> "TextDemands":
     )
 
 
-def _checked(prefix: str, require: Sequence[str], forbid: Sequence[str], where: str) -> "TextDemands":
-    from transformer_cli.decoding.demands import TextDemands
+def _checked(prefix: str, require: Sequence[str], forbid: Sequence[str], where: str) -> "Constraints":
+    from transformer_cli.decoding.constraints import Constraints
 
     for name, texts in (("require", require), ("forbid", forbid)):
         if not all(text.strip() for text in texts):
@@ -88,4 +90,4 @@ def _checked(prefix: str, require: Sequence[str], forbid: Sequence[str], where: 
         for name, text in (("the prefix", prefix), *(("a required text", text) for text in require)):
             if f" {' '.join(word.split())} " in f" {' '.join(text.split())} ":
                 raise UserError(f"{where}{word!r} is forbidden, but {name} holds it; drop one")
-    return TextDemands(prefix if prefix.strip() else "", tuple(require), tuple(forbid))
+    return Constraints(prefix if prefix.strip() else "", tuple(require), tuple(forbid))

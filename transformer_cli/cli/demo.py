@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import Device, Quiet
+from transformer_cli.cli.options import Device, Quiet
 
 if TYPE_CHECKING:
     from transformer_cli.demo.run import DemoResult

@@ -8,48 +8,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_cli.cli.arguments import (
+from transformer_cli.cli.layout import Layout
+from transformer_cli.cli.options import (
     BatchTokens,
     Beam,
     ComputeType,
     ConfigFile,
     Device,
     Engine,
-    Greedy,
-    LengthPenalty,
-    Overrides,
-    Quiet,
-    check_apart,
-    check_needs,
-    check_search,
-    search_changes,
-)
-from transformer_cli.cli.layout import Layout
-from transformer_cli.cli.output import note
-from transformer_cli.cli.search_arguments import (
     GlossaryFile,
+    Greedy,
     Guard,
+    LengthPenalty,
     MaxLength,
     Mbr,
     MinLength,
     NoRepeatNgram,
+    Overrides,
     Protect,
+    Quiet,
     Sample,
     Seed,
     Temperature,
     TopK,
     TopP,
     With,
+    check_apart,
+    check_needs,
+    check_search,
+    search_changes,
 )
 from transformer_cli.cli.settings import Settings
-from transformer_cli.cli.torchrun import rank_and_size
+from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.torchrun import rank_and_size
 
 if TYPE_CHECKING:
     from transformer_cli.config import Config
     from transformer_cli.data.corpora import Corpus
-    from transformer_cli.decoding.distilling import TrainingSet
-    from transformer_cli.decoding.sharding import Parts
+    from transformer_cli.jobs.distilling import TrainingSet
+    from transformer_cli.jobs.shards import Parts
 
 
 def distill(
@@ -127,7 +125,7 @@ def distill(
     """
     from transformer_cli.config import load_config
     from transformer_cli.data.corpora import open_corpus
-    from transformer_cli.decoding.distilling import TrainingSet
+    from transformer_cli.jobs.distilling import TrainingSet
 
     check_search(beam=beam, greedy=greedy, sample=sample)
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
@@ -190,9 +188,9 @@ def _distill(
     from itertools import tee
 
     from transformer_cli.cli.sharded import translate_parts, wait_for_parts
-    from transformer_cli.decoding.distilling import begin, closest, write_training_set
-    from transformer_cli.decoding.sharding import Parts
-    from transformer_cli.decoding.tally import Tally
+    from transformer_cli.decoding.translation import Tally
+    from transformer_cli.jobs.distilling import begin, closest, write_training_set
+    from transformer_cli.jobs.shards import Parts
 
     recipe = recipe_of(settings, corpus, training_set, best_of=best_of, original=original)
     parts = Parts(Path(os.path.realpath(training_set.folder)))

@@ -6,14 +6,17 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import (
+from transformer_cli.cli.loading import load_translator
+from transformer_cli.cli.options import (
     BatchTokens,
     Beam,
     ComputeType,
     Device,
     Engine,
     Greedy,
+    Iterations,
     JsonOutput,
+    LengthCandidates,
     LengthPenalty,
     Model,
     Quiet,
@@ -21,10 +24,8 @@ from transformer_cli.cli.arguments import (
     check_search,
     search_changes,
 )
-from transformer_cli.cli.loading import load_translator
-from transformer_cli.cli.output import align, check_output, note, open_results
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.search_arguments import Iterations, LengthCandidates
+from transformer_cli.cli.streams import align, check_output, note, open_results
 from transformer_cli.errors import UserError
 
 
@@ -63,7 +64,7 @@ def evaluate(
     """Translate a test set and score the result with sacreBLEU.
 
     Prints a line for each metric: its name, the score, and the signature that makes it comparable. Texts are raw,
-    cased and detokenised; BLEU's tokeniser follows the target language (zh, ja-mecab, ko-mecab, else 13a).
+    cased and detokenized; BLEU's tokenizer follows the target language (zh, ja-mecab, ko-mecab, else 13a).
 
     \b
     tfm evaluate checkpoints/multi30k_de_en

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import Model, Quiet
-from transformer_cli.cli.output import note
+from transformer_cli.cli.options import Model, Quiet
+from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
 
@@ -72,7 +72,7 @@ def export(
         --quantization int8 --out exported.int8 --sentences valid.de
     """
     from transformer_cli.export.verify import ExportDiffers
-    from transformer_cli.run_folder import RunFolder, find_model
+    from transformer_cli.storage.run_folder import RunFolder, find_model
 
     if quantization is not None and format_ != Format.CTRANSLATE2:
         raise UserError(f"--quantization: is for --format ctranslate2, not {format_}; leave it out")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_cli.cli.arguments import JsonOutput, Model
+from transformer_cli.cli.options import JsonOutput, Model
 
 if TYPE_CHECKING:
-    from transformer_cli.evaluation.architecture import Part, Weight
+    from transformer_cli.inside.architecture import Part, Weight
 
 LENGTH = 25  # tokens: about a sentence of news
 
@@ -54,11 +54,11 @@ def inspect(
     tfm inspect checkpoints/my --source-length 100 --target-length 100 --depth 2
     tfm inspect checkpoints/my --json
     """
-    from transformer_cli.run_folder import find_model
+    from transformer_cli.storage.run_folder import find_model
 
     find_model(model)  # before the seconds that loading torch takes
-    from transformer_cli.checkpoint import load_model
-    from transformer_cli.evaluation.architecture import inspect_model
+    from transformer_cli.build import load_model
+    from transformer_cli.inside.architecture import inspect_model
 
     loaded = load_model(model)
     tree = inspect_model(loaded.model, source_length, target_length)

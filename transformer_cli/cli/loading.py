@@ -20,8 +20,8 @@ def read_options(model: Path, changes: Mapping[str, Any]) -> "tuple[Config, Sear
     """
     from transformer_cli.config import load_config
     from transformer_cli.decoding.options import SearchOptions
-    from transformer_cli.publishing import verify
-    from transformer_cli.run_folder import CONFIG, find_model
+    from transformer_cli.storage.publishing import verify
+    from transformer_cli.storage.run_folder import CONFIG, find_model
 
     folder = find_model(model)
     verify(folder, [CONFIG])
@@ -49,7 +49,7 @@ def load_translator(
     damaged, or options do not go together.
     """
     _, options = read_options(model, changes or {})  # before the seconds that loading torch takes
-    from transformer_cli.decoding.engines.torch_only import torch_needs
+    from transformer_cli.decoding.engines.protocol import torch_needs
     from transformer_cli.decoding.translator import Translator
 
     if beside:
@@ -77,7 +77,7 @@ def check_engine(engine: str, compute_type: str | None) -> None:
 
 
 def _load_ensemble(models: Sequence[Path], device: str, *, guard: bool) -> "Translator":
-    from transformer_cli.decoding.engines.ensemble import load_ensemble
+    from transformer_cli.decoding.ensemble import load_ensemble
     from transformer_cli.decoding.translator import Translator
 
     translator = Translator(*load_ensemble(models, device), guard=guard)

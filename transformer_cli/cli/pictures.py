@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_cli.cli.output import check_output, note
+from transformer_cli.cli.streams import check_output, note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_cli.cli import plot_attention
-from transformer_cli.cli.arguments import Model, Overrides, Quiet
+from transformer_cli.cli.options import Model, Overrides, Quiet
 from transformer_cli.cli.pictures import Output, finish, output_path, report
 from transformer_cli.errors import UserError
 
@@ -113,11 +113,11 @@ def mask(
         raise UserError("--count: is for sentences from a file; leave it out where the sentences are given")
     path = output_path(output_file, "mask.png")
     from transformer_cli.config import load_config
-    from transformer_cli.run_folder import CONFIG, find_model, verify
+    from transformer_cli.storage.run_folder import CONFIG, find_model, verify
 
     folder = find_model(model)
     from transformer_cli import plots
-    from transformer_cli.checkpoint import load_codecs
+    from transformer_cli.storage.checkpoint import load_codecs
 
     verify(folder, [CONFIG])
     config = load_config(folder / CONFIG)
@@ -160,7 +160,7 @@ def schedule(
     """
     path = output_path(output_file, "schedule.png")
     from transformer_cli.config import load_config
-    from transformer_cli.presets import resolve_preset
+    from transformer_cli.config.presets import resolve_preset
 
     settings = [resolve_preset(load_config(config, overrides or []))[0] for config in configs]
     from transformer_cli import plots

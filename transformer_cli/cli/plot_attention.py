@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from transformer_cli.cli.arguments import Device, Model, Quiet, check_apart, parse_numbers
+from transformer_cli.cli.options import Device, Model, Quiet, check_apart, parse_numbers
 from transformer_cli.cli.pictures import Output, output_path, report
 from transformer_cli.errors import UserError, one_of
 
@@ -82,7 +82,7 @@ def attention(
     chosen = _sentences(sentences, input_file, count, entropy=entropy)
     shown = "entropy" if entropy else kind or "cross"
     path = output_path(output_file, f"attention-{shown}-heads.png" if grid else f"attention-{shown}.png")
-    from transformer_cli.run_folder import find_model
+    from transformer_cli.storage.run_folder import find_model
 
     find_model(model)  # before the seconds that loading torch takes
     if chosen is None:

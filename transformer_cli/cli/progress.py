@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from transformer_cli.cli.output import note
+from transformer_cli.cli.streams import note
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import (
+from transformer_cli.cli.layout import to_json
+from transformer_cli.cli.loading import load_translator
+from transformer_cli.cli.options import (
     BatchTokens,
     Device,
     Engine,
@@ -17,10 +19,8 @@ from transformer_cli.cli.arguments import (
     ScoringType,
     search_changes,
 )
-from transformer_cli.cli.layout import to_json
-from transformer_cli.cli.loading import load_translator
-from transformer_cli.cli.output import Write, check_output, note, open_results
 from transformer_cli.cli.progress import Progress
+from transformer_cli.cli.streams import Write, check_output, note, open_results
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:

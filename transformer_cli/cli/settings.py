@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.cli.constraints import beside, each_lines_demands
+from transformer_cli.cli.constraints import beside, constraints_by_line
 from transformer_cli.cli.generation import check_token_by_token
 from transformer_cli.cli.layout import Layout
 from transformer_cli.cli.loading import check_engine, load_translator, read_options
-from transformer_cli.cli.torchrun import kind_of
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.torchrun import kind_of
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.demands import TextDemands
+    from transformer_cli.decoding.constraints import Constraints
     from transformer_cli.decoding.options import SearchOptions
-    from transformer_cli.decoding.protecting import Protector
-    from transformer_cli.decoding.sharding import Line
     from transformer_cli.decoding.translator import Translator
+    from transformer_cli.jobs.shards import Line
+    from transformer_cli.protected.protector import Protector
 
 # No fields that change a translation by themselves: of models and files the content counts, of the device its kind.
-WITHOUT_EFFECT = {"device", "model", "beside", "constraints", "glossary"}
+WITHOUT_EFFECT = {"device", "model", "beside", "constraints_file", "glossary"}
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Settings:
     batch_tokens: int | None = None
     keep_unknown: bool = False
     layout: Layout = field(default_factory=Layout)
-    demands: "TextDemands | None" = None  # what every translation must obey; None: nothing at all
-    constraints: Path | None = None  # a file with what each line's must obey beside that
+    constraints: "Constraints | None" = None  # what every translation must obey; None: nothing at all
+    constraints_file: Path | None = None  # a file with what each line's must obey beside that
     protect: bool = True
     glossary: Path | None = None
 
     def check(self) -> None:
         """Raise `UserError` where there is no such model, or the options do not go with it; no weights are loaded."""
-        from transformer_cli.decoding.confidence import load_confidence
-        from transformer_cli.run_folder import find_model
-        from transformer_cli.text.glossary import Glossary
+        from transformer_cli.decoding.translation import load_confidence
+        from transformer_cli.protected.spans import Glossary
+        from transformer_cli.storage.run_folder import find_model
 
         config, _ = read_options(self.model, self.search)
         if self.beside:
@@ -69,7 +69,7 @@ class Settings:
             check_token_by_token("--with", self.model, config)
         for other in self.beside:
             check_token_by_token("--with", other, read_options(other, {})[0])
-        if self.is_demanding:
+        if self.is_constrained:
             check_token_by_token("--prefix, --require, --forbid and --constraints", self.model, config)
         if self.glossary is not None:
             Glossary.read(self.glossary)
@@ -83,15 +83,15 @@ class Settings:
             raise UserError(f"--min-confidence: {self.model} is not calibrated; run tfm calibrate {self.model} first")
 
     @property
-    def is_demanding(self) -> bool:
+    def is_constrained(self) -> bool:
         """Whether anything is demanded of any translation."""
-        return self.demands is not None
+        return self.constraints is not None
 
-    def with_demands(self, lines: Iterable[str]) -> "Iterator[Line]":
+    def with_constraints(self, lines: Iterable[str]) -> "Iterator[Line]":
         """Each line with what is demanded of its translation; None: nothing of any line."""
-        if self.constraints is None or self.demands is None:
-            return ((line, self.demands) for line in lines)
-        return beside(lines, each_lines_demands(self.constraints, self.demands), self.constraints)
+        if self.constraints_file is None or self.constraints is None:
+            return ((line, self.constraints) for line in lines)
+        return beside(lines, constraints_by_line(self.constraints_file, self.constraints), self.constraints_file)
 
     def load(self, device: str | None = None) -> "LineTranslator":
         """The model, ready to translate. Raises `UserError`."""
@@ -103,7 +103,7 @@ class Settings:
             changes=self.search,
             engine=self.engine,
             compute_type=self.compute_type,
-            needs=["words that must or must not appear"] if self.is_demanding else [],
+            needs=["words that must or must not appear"] if self.is_constrained else [],
             guard=self.guard,
             beside=self.beside,
         )
@@ -119,8 +119,8 @@ class Settings:
         A GPU computes in another type than a CPU by default; which of several GPUs it is makes no difference.
         """
         from transformer_cli import __version__
-        from transformer_cli.publishing import MANIFEST, read_bytes
-        from transformer_cli.run_folder import find_model
+        from transformer_cli.storage.publishing import MANIFEST, read_bytes
+        from transformer_cli.storage.run_folder import find_model
 
         files = [find_model(model) / MANIFEST for model in (self.model, *self.beside)]
         files += [] if self.glossary is None else [self.glossary]
@@ -160,20 +160,20 @@ class LineTranslator:
 
         layout = self.settings.layout
         sources: deque[str] = deque()  # of the lines under way
-        demanded: deque[TextDemands] = deque()  # of the lines read, but not yet begun
+        demanded: deque[Constraints] = deque()  # of the lines read, but not yet begun
 
         def texts() -> Iterator[str]:
-            for text, demands in lines:
+            for text, constraints in lines:
                 sources.append(text)
-                if demands is not None:
-                    demanded.append(demands)
+                if constraints is not None:
+                    demanded.append(constraints)
                 yield text
 
         found = (self.protector or self.translator).translate_lines(
             texts(),
             self.options,
             1 if live else WINDOW,
-            (lambda _: demanded.popleft()) if self.settings.is_demanding else None,
+            (lambda _: demanded.popleft()) if self.settings.is_constrained else None,
             alignments=layout.alignments,
             mbr=self.settings.mbr,
             first=first,
@@ -183,7 +183,7 @@ class LineTranslator:
 
 
 def _protector(translator: "Translator", glossary: Path | None) -> "Protector":
-    from transformer_cli.decoding.protecting import Protector
-    from transformer_cli.text.glossary import Glossary
+    from transformer_cli.protected.protector import Protector
+    from transformer_cli.protected.spans import Glossary
 
     return Protector(translator, None if glossary is None else Glossary.read(glossary))

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.cli.jobs import run_jobs
-from transformer_cli.cli.output import note, open_results
 from transformer_cli.cli.progress import LOG_SECONDS, Progress
 from transformer_cli.cli.settings import Settings
-from transformer_cli.cli.text_input import TextInput
-from transformer_cli.cli.torchrun import device_of, rank_and_size
+from transformer_cli.cli.streams import TextInput, note, open_results
+from transformer_cli.jobs.pool import run_jobs
+from transformer_cli.jobs.torchrun import device_of, rank_and_size
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.sharding import Parts, Shard
+    from transformer_cli.jobs.shards import Parts, Shard
 
 POLL_SECONDS = 0.2
 Finish = Callable[["Shard", list[str]], list[str]]  # what a shard's rows become before they are kept
@@ -61,8 +60,8 @@ def translate_in_shards(settings: Settings, lines: TextInput, output: Path, jobs
     Under torchrun each process takes its share, and the first one joins them; the folder of the output must be one that
     all of them see. Raises `UserError`; `ChildProcessError` where a process dies.
     """
-    from transformer_cli.decoding.sharding import Parts
-    from transformer_cli.decoding.tally import Tally
+    from transformer_cli.decoding.translation import Tally
+    from transformer_cli.jobs.shards import Parts
 
     parts = Parts(Path(os.path.realpath(output)))
     recipe, share = settings.fingerprint(), rank_and_size()
@@ -98,7 +97,7 @@ def translate_parts(
     recipe: all that decides what is kept of a line. estimate: about how many lines there are. references: of the lines,
     for `finish`, which is called in the process that translates. Raises as `translate_in_shards` does.
     """
-    from transformer_cli.decoding.sharding import shards
+    from transformer_cli.jobs.shards import shards
 
     rank, size = share
     names: list[str] = []
@@ -106,7 +105,7 @@ def translate_parts(
     progress = Progress("translated", quiet=silent, estimate=lambda: _share(estimate(), size))
 
     def missing() -> "Iterator[Shard]":
-        for shard in shards(settings.with_demands(lines), references):
+        for shard in shards(settings.with_constraints(lines), references):
             names.append(shard.name(recipe))
             if shard.number % size == rank and not parts.has(names[-1]):
                 yield shard

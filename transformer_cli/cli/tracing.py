@@ -4,16 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from transformer_cli.cli.arguments import check_apart
-from transformer_cli.cli.output import note
+from transformer_cli.cli.options import check_apart
 from transformer_cli.cli.settings import Settings
+from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
-    from transformer_cli.decoding.passes import Position, Refinement
-    from transformer_cli.decoding.stages import Choice, Stage
-    from transformer_cli.decoding.tracing import Step, Trace
+    from transformer_cli.inside.trace import Choice, Position, Refinement, Stage, Step, Trace
 
 WIDTH = 96  # columns of a table of tokens
 
@@ -33,7 +31,7 @@ def print_traces(settings: Settings, text: Sequence[str], *, quiet: bool) -> Non
     """Follow each sentence, an empty line between two."""
     settings.check()
     loaded = replace(settings, engine="torch").load()
-    from transformer_cli.decoding.tracing import trace
+    from transformer_cli.inside.trace import trace
 
     traces = [trace(loaded.translator, one, loaded.options, protect=settings.protect) for one in text]
     print("\n\n".join("\n".join(trace_lines(traced)) for traced in traces))
@@ -82,7 +80,7 @@ def _steps(traced: "Trace", steps: Sequence["Step"]) -> Iterator[Section]:
 
 def _passes(traced: "Trace", search: "Refinement") -> Iterator[Section]:
     """The decoder all at once."""
-    from transformer_cli.decoding.passes import MASKED
+    from transformer_cli.inside.trace import MASKED
 
     if search.lengths:
         counts = [f"{'>' * (length == search.positions)}{length}" for length, _ in search.lengths]

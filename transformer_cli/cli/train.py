@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import ConfigFile, Device, Overrides, Quiet, RunOut, run_folder_path
+from transformer_cli.cli.options import ConfigFile, Device, Overrides, Quiet, RunOut, run_folder_path
 from transformer_cli.errors import UserError
 
 

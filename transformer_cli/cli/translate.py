@@ -6,47 +6,38 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.arguments import (
-    BatchTokens,
-    Beam,
-    ComputeType,
-    Device,
-    Engine,
-    Greedy,
-    LengthPenalty,
-    Model,
-    Quiet,
-    check_apart,
-    check_needs,
-    check_search,
-    parse_numbers,
-    search_changes,
-)
-from transformer_cli.cli.constraints import check_demands
+from transformer_cli.cli.constraints import check_constraints
 from transformer_cli.cli.layout import Below, Format, Layout
-from transformer_cli.cli.output import check_output, is_file, note, open_results
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.search_arguments import (
+from transformer_cli.cli.options import (
     AlignmentHeads,
     AlignmentLayer,
+    BatchTokens,
+    Beam,
     BelowConfidence,
-    Constraints,
+    ComputeType,
+    ConstraintsFile,
     CoveragePenalty,
+    Device,
     DiverseGroups,
     Diversity,
+    Engine,
     Forbid,
     GlossaryFile,
+    Greedy,
     Guard,
     Iterations,
     LengthCandidates,
+    LengthPenalty,
     MaxLength,
     Mbr,
     MinConfidence,
     MinLength,
+    Model,
     NBest,
     NoRepeatNgram,
     Prefix,
     Protect,
+    Quiet,
     Require,
     Sample,
     Seed,
@@ -54,12 +45,18 @@ from transformer_cli.cli.search_arguments import (
     TopK,
     TopP,
     With,
+    check_apart,
+    check_needs,
+    check_search,
+    parse_numbers,
+    search_changes,
 )
+from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.settings import Settings
-from transformer_cli.cli.text_input import TextInput, open_input
-from transformer_cli.cli.torchrun import rank_and_size
+from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results
 from transformer_cli.cli.tracing import check_trace, print_traces
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.torchrun import rank_and_size
 
 
 def translate(
@@ -94,7 +91,7 @@ def translate(
     prefix: Prefix = None,
     require: Require = None,
     forbid: Forbid = None,
-    constraints: Constraints = None,
+    constraints: ConstraintsFile = None,
     mbr: Mbr = None,
     with_: With = None,
     guard: Guard = True,
@@ -199,7 +196,7 @@ def translate(
             stream=stream,
             jobs=jobs,
         )
-    demands = check_demands(prefix, require, forbid, constraints)
+    line_constraints = check_constraints(prefix, require, forbid, constraints)
     check_places(text, input_file, output_file, stream=stream, jobs=jobs)
     if mbr is not None and beam is None and not sample:
         beam = mbr
@@ -232,8 +229,8 @@ def translate(
         batch_tokens=batch_tokens,
         keep_unknown=keep_unknown,
         layout=Layout(n_best, scores, alignments, format_, min_confidence, below or Below.MARK),
-        demands=demands,
-        constraints=constraints,
+        constraints=line_constraints,
+        constraints_file=constraints,
         protect=protect,
         glossary=glossary,
     )
@@ -283,7 +280,7 @@ def translate_here(
     silent = quiet or live or lines.name == "TEXT" or (output is None and sys.stdout.isatty())
     progress = Progress("translated", quiet=silent, estimate=lines.estimate)
     with open_results(output, live) as write, progress:
-        for done, rows in enumerate(loaded.rows(settings.with_demands(lines), live=live), start=1):
+        for done, rows in enumerate(loaded.rows(settings.with_constraints(lines), live=live), start=1):
             if done == 1 and not quiet:  # not before: a fault of the first lines is told alone
                 note(loaded.translator.engine_choice)
             for row in rows:

@@ -11,15 +11,21 @@ from typing import Any
 
 from pydantic import ValidationError, ValidationInfo, model_validator
 
-from transformer_cli.config.data import DataConfig, DataSource, HubDataset, TableFile, TextFiles
 from transformer_cli.config.decoding import DecodingConfig
-from transformer_cli.config.guiding import GuidedAttention
-from transformer_cli.config.model import ModelConfig
-from transformer_cli.config.sampling import ScheduledSampling
-from transformer_cli.config.section import AWAITS_PRESET, Section, awaits_preset
-from transformer_cli.config.training import TrainingConfig
-from transformer_cli.config.vocabulary import VocabularyConfig
-from transformer_cli.config_file import Tree, dump_tree, explain, parse_tree, read_config_text
+from transformer_cli.config.sections import (
+    AWAITS_PRESET,
+    DataConfig,
+    DataSource,
+    HubDataset,
+    ModelConfig,
+    Section,
+    TableFile,
+    TextFiles,
+    VocabularyConfig,
+    awaits_preset,
+)
+from transformer_cli.config.training import GuidedAttention, ScheduledSampling, TrainingConfig
+from transformer_cli.config.yaml_file import Tree, dump_tree, explain, parse_tree, read_config_text
 from transformer_cli.errors import UserError
 
 __all__ = [

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from transformer_cli.config.section import Positive, Section
+from transformer_cli.config.sections import Positive, Section
 
 
 class DecodingConfig(Section):

@@ -20,8 +20,7 @@ from tqdm import tqdm
 
 from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.corpora import Corpus
-from transformer_cli.data.encoded import EncodedCorpus, write_chunks
-from transformer_cli.data.encoding import EncodedChunk, Pair, PairEncoder, encode_in_order
+from transformer_cli.data.encoded import EncodedChunk, EncodedCorpus, Pair, PairEncoder, encode_in_order, write_chunks
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 

@@ -110,7 +110,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
-class Demands:
+class TokenConstraints:
     """What the translation of one sentence must obey, in target ids. Raises `UserError` for what nothing can obey.
 
     The length limit gives way where prefix and required tokens need more room.
@@ -133,7 +133,7 @@ class Demands:
                     raise UserError(f"the tokens {list(sequence)} are forbidden, but {name} text holds them: drop one")
 
 
-NO_DEMANDS = Demands()
+UNCONSTRAINED = TokenConstraints()
 
 
 def occurs(sequence: Sequence[int], text: Sequence[int]) -> bool:

@@ -7,19 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.confidence import Confidence, load_confidence
-from transformer_cli.decoding.demands import TextDemands
+from transformer_cli.decoding.constraints import Constraints
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.pipeline import Pipeline
-from transformer_cli.decoding.tally import Tally
-from transformer_cli.decoding.translation import Candidate, Scored, Translation
-from transformer_cli.decoding.windows import batches_by_length, read_windows
-from transformer_cli.decoding.writing import Writer
+from transformer_cli.decoding.pipeline import Pipeline, Writer, batches_by_length, read_windows
+from transformer_cli.decoding.translation import Candidate, Confidence, Scored, Tally, Translation, load_confidence
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 
-__all__ = ["Candidate", "Engine", "Scored", "TextDemands", "Translation", "Translator"]
+__all__ = ["Candidate", "Constraints", "Engine", "Scored", "Translation", "Translator"]
 
 WINDOW = 2000  # lines read ahead and sorted by length
 
@@ -75,10 +71,10 @@ class Translator:
         compute_type: what is computed in, such as int8 (CTranslate2) or bfloat16.
         Raises `UserError` where there is no such model, device or engine, or where the model's files are damaged.
         """
-        from transformer_cli.run_folder import find_model
+        from transformer_cli.storage.run_folder import find_model
 
         folder = find_model(path)  # first: a mistyped MODEL need not wait for torch
-        from transformer_cli.decoding.engines.loading import load_engine
+        from transformer_cli.decoding.loading import load_engine
 
         loaded, choice = load_engine(folder, device, engine, compute_type=compute_type, needs=needs)
         translator = cls(*loaded, guard=guard, confidence=load_confidence(folder))
@@ -119,20 +115,20 @@ class Translator:
         self,
         texts: Sequence[str],
         options: SearchOptions | None = None,
-        demands: Sequence[TextDemands] | None = None,
+        constraints: Sequence[Constraints] | None = None,
         *,
         alignments: bool = True,
         mbr: bool = False,
     ) -> list[Translation]:
         """The translations of some texts, in order; `options` default to the model's own. Alignments cost some time.
 
-        demands: of each text's translation. mbr: order the `n_best` found by their likeness to each other (see `mbr`).
+        constraints: of each text's translation. mbr: order the `n_best` found by their likeness to each other.
         Raises `UserError` where the vocabulary cannot write what is demanded.
         """
         asked = None
-        if demands is not None:
-            assert len(demands) == len(texts), "demands of each text"
-            rest = iter(demands)  # lines are asked for in their order
+        if constraints is not None:
+            assert len(constraints) == len(texts), "constraints of each text"
+            rest = iter(constraints)  # lines are asked for in their order
             asked = lambda _: next(rest)  # noqa: E731
         pipeline = self._pipeline(options, alignments, mbr)
         return list(pipeline.translations(iter([list(texts)]), asked, together=False))
@@ -142,7 +138,7 @@ class Translator:
         lines: Iterable[str],
         options: SearchOptions | None = None,
         window: int = WINDOW,
-        demands: Callable[[str], TextDemands] | None = None,
+        constraints: Callable[[str], Constraints] | None = None,
         *,
         alignments: bool = False,
         mbr: bool = False,
@@ -150,11 +146,11 @@ class Translator:
     ) -> Iterator[Translation]:
         """One translation a line, in order, reading `window` lines ahead or more (1: each line is answered at once).
 
-        demands: of the translation of a given line. mbr: as in `translate_batch`. first: how many lines came before, in
-        another call, so that sampling draws as it would in one.
+        constraints: of the translation of a given line. mbr: as in `translate_batch`. first: how many lines came
+        before, in another call, so that sampling draws as it would in one.
         """
         pipeline = self._pipeline(options, alignments, mbr)
-        return pipeline.translations(read_windows(lines, window), demands, together=window > 1, first=first)
+        return pipeline.translations(read_windows(lines, window), constraints, together=window > 1, first=first)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None
@@ -174,7 +170,7 @@ class Translator:
             for pair, row in zip(batch, rows, strict=True):
                 ids = target_ids[pair]
                 total = sum(row)
-                beside = self.codecs.source.tokenise(sources[pair]) if self.codecs.copies else ()
+                beside = self.codecs.source.tokenize(sources[pair]) if self.codecs.copies else ()
                 tokens = [*self.codecs.target_beside(beside).tokens(ids), "</s>"]
                 scored[pair] = Scored(tokens, row, total, total / options.penalty(len(ids)))
         return [scored[pair] for pair in range(len(lengths))]

@@ -14,7 +14,7 @@ from transformer_cli.demo.dice import Dice
 from transformer_cli.demo.grammar import sentence
 from transformer_cli.demo.sentences import Sentence, Wanted, possible
 from transformer_cli.errors import UserError
-from transformer_cli.publishing import atomic_write
+from transformer_cli.storage.publishing import atomic_write
 
 SPLITS = {"train": 20_000, "valid": 500, "test": 500}  # sentence pairs
 UNSEEN = 250  # of test: a verb with an object that it never meets in training

@@ -17,8 +17,8 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.demo.corpus import write_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import evaluate, read_test_set
-from transformer_cli.publishing import atomic_write
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.publishing import atomic_write
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.run import TrainingResult, train
 
 EXAMPLES = 10  # translations shown

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.decoding.windows import batches_by_length
+from transformer_cli.decoding.pipeline import batches_by_length
 from transformer_cli.errors import UserError
 from transformer_cli.text.lines import read_lines
 from transformer_cli.text.token_words import token_words

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import open_corpus
-from transformer_cli.decoding.confidence import FILE, Confidence, fit, score
+from transformer_cli.decoding.translation import FILE, Confidence, fit, score
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import EvaluationSet
 from transformer_cli.evaluation.metrics import load_scorers
-from transformer_cli.publishing import MANIFEST, manifest_names, publish, verify
+from transformer_cli.storage.publishing import MANIFEST, manifest_names, publish, verify
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions

@@ -94,7 +94,7 @@ def evaluate(
     """Translate `sources` and score them against one or more sets of references.
 
     options: how to search; None takes the model's own way. report: called with the number of sentences done.
-    Raises `UserError` for an unknown metric, or a tokeniser that is not installed, before anything is translated.
+    Raises `UserError` for an unknown metric, or a tokenizer that is not installed, before anything is translated.
     """
     language = translator.config.data.target_language
     load_scorers(metrics, language)

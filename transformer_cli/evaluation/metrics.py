@@ -31,7 +31,7 @@ class Score:
 
 
 def bleu_tokenizer(target_language: str) -> str:
-    """sacreBLEU's tokeniser for a language code such as `de`, `zh_CN` or `jpn`: its own where it has one, else 13a."""
+    """sacreBLEU's tokenizer for a language code such as `de`, `zh_CN` or `jpn`: its own where it has one, else 13a."""
     return _TOKENIZERS.get(re.split(r"[-_]", target_language.lower())[0], "13a")
 
 
@@ -48,10 +48,10 @@ def corpus_scores(
 def corpus_metric(
     metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], target_language: str
 ) -> Score:
-    """Score detokenised translations against one or more sets of detokenised references.
+    """Score detokenized translations against one or more sets of detokenized references.
 
     references: one sequence a reference set, each as long as `hypotheses` (not empty).
-    Raises `UserError` for an unknown metric, or where a tokeniser needs a package that is missing.
+    Raises `UserError` for an unknown metric, or where a tokenizer needs a package that is missing.
     """
     assert hypotheses, "nothing to score"
     assert references, "nothing to score against"
@@ -90,9 +90,9 @@ def _load_bleu(tokenizer: str) -> Any:
     from sacrebleu.metrics.bleu import BLEU
 
     try:
-        return BLEU(tokenize=tokenizer, force=True)  # force: no advice about tokenised-looking lines on stderr
+        return BLEU(tokenize=tokenizer, force=True)  # force: no advice about tokenized-looking lines on stderr
     except (ImportError, RuntimeError):
         language = tokenizer[:2]
         raise UserError(
-            f"BLEU in {language!r} needs sacreBLEU's MeCab tokeniser; install it: pip install 'sacrebleu[{language}]'"
+            f"BLEU in {language!r} needs sacreBLEU's MeCab tokenizer; install it: pip install 'sacrebleu[{language}]'"
         ) from None

@@ -7,11 +7,11 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import load_model
 from transformer_cli.errors import UserError
-from transformer_cli.export.plain_only import check_plain
-from transformer_cli.publishing import publish
-from transformer_cli.run_folder import CONFIG, RunFolder
+from transformer_cli.export.verify import check_plain
+from transformer_cli.storage.publishing import publish
+from transformer_cli.storage.run_folder import CONFIG, RunFolder
 from transformer_cli.text.codec import vocabulary_files
 
 

@@ -1,4 +1,4 @@
-"""A model as a folder of Hugging Face `transformers`: a MarianMTModel with its tokeniser.
+"""A model as a folder of Hugging Face `transformers`: a MarianMTModel with its tokenizer.
 
 Called by `tfm export --format huggingface`; `marian_weights` turns the weights. transformers only verifies.
 """
@@ -10,31 +10,88 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
-from transformer_cli.checkpoint import LoadedModel, load_model
-from transformer_cli.config import Config
+from transformer_cli.build import LoadedModel, load_model
+from transformer_cli.config import Config, ModelConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
-from transformer_cli.export.marian_weights import marian_weights
-from transformer_cli.export.plain_only import check_plain
-from transformer_cli.export.reference import (
+from transformer_cli.export.verify import (
     BATCH,
     ExportDiffers,
     Reference,
+    check_plain,
     check_texts,
     greedy_references,
     largest_difference,
     our_logits,
     silent,
+    verification_sentences,
     verified,
 )
-from transformer_cli.export.verify import verification_sentences
-from transformer_cli.publishing import publish
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.storage.publishing import publish
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.subword import ESCAPE, SPACE
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+
+ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+NORMS = {
+    "self_attention_residual": "self_attn_layer_norm",
+    "cross_attention_residual": "encoder_attn_layer_norm",
+    "feed_forward_residual": "final_layer_norm",
+}
+
+
+def marian_weights(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
+    """Tensors by Marian's names, float32; tied ones once, missing biases as zeros."""
+    ours = {name: tensor.detach().cpu().float() for name, tensor in model.state_dict().items()}
+    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
+    target = ours["target_embedding.tokens.table.weight"][:, order]
+    theirs = {"final_logits_bias": ours.get("generator.projection.bias", torch.zeros(len(target)))[None]}
+    if config.tie_embeddings == "all":
+        theirs["model.shared.weight"] = target
+    else:
+        theirs["model.decoder.embed_tokens.weight"] = target
+        theirs["model.encoder.embed_tokens.weight"] = ours["source_embedding.tokens.table.weight"][:, order]
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for number in range(layers):
+            prefix = f"{side}.layers.{number}."
+            layer = {name.removeprefix(prefix): tensor for name, tensor in ours.items() if name.startswith(prefix)}
+            theirs |= {f"model.{prefix}{name}": tensor for name, tensor in _layer(layer, order).items()}
+    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+
+
+def _layer(ours: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+    theirs: dict[str, Tensor] = {}
+
+    def linear(name: str, weight: Tensor, bias: Tensor | None, *, reads: bool) -> None:
+        """A projection that reads the residual stream, or one that writes to it."""
+        bias = torch.zeros(len(weight)) if bias is None else bias
+        theirs[f"{name}.weight"] = weight[:, order] if reads else weight[order]
+        theirs[f"{name}.bias"] = bias if reads else bias[order]
+
+    for mine, name in ATTENTIONS.items():
+        if f"{mine}.query.weight" not in ours:
+            continue  # an encoder's layer attends to itself only
+        linear(f"{name}.q_proj", ours[f"{mine}.query.weight"], ours.get(f"{mine}.query.bias"), reads=True)
+        halves = ours[f"{mine}.key_value.weight"].chunk(2)
+        both = ours.get(f"{mine}.key_value.bias")
+        biases = (None, None) if both is None else both.chunk(2)
+        for part, weight, bias in zip("kv", halves, biases, strict=True):
+            linear(f"{name}.{part}_proj", weight, bias, reads=True)
+        linear(f"{name}.out_proj", ours[f"{mine}.output.weight"], ours.get(f"{mine}.output.bias"), reads=False)
+    linear("fc1", ours["feed_forward.inner.weight"], ours.get("feed_forward.inner.bias"), reads=True)
+    linear("fc2", ours["feed_forward.outer.weight"], ours.get("feed_forward.outer.bias"), reads=False)
+    for mine, name in NORMS.items():
+        if f"{mine}.norm.weight" in ours:
+            theirs[f"{name}.weight"] = ours[f"{mine}.norm.weight"][order]
+            theirs[f"{name}.bias"] = ours[f"{mine}.norm.bias"][order]
+    return theirs
+
 
 NORM_EPSILON = 1e-5  # torch's default; MarianConfig has no key for it
 POSITIONS = 1024  # rows of the table of sinusoids, at least
@@ -96,7 +153,7 @@ def check_expressible(config: Config) -> None:
 
 
 def _reads_alike(sentence: str) -> bool:
-    """Whether Marian's tokeniser can see the sentence as ours does: it takes U+2581 for a space, `>>de<<` for a tag."""
+    """Whether Marian's tokenizer can see the sentence as ours does: it takes U+2581 for a space, `>>de<<` for a tag."""
     return SPACE not in sentence and ESCAPE not in sentence and not sentence.startswith(">>")
 
 
@@ -213,13 +270,13 @@ def _verify(loaded: LoadedModel, out: Path, references: list[Reference]) -> str:
         inputs = tokenizer([one.sentence for one in part], return_tensors="pt", padding=True)
         batch = Batch.from_ids([(one.source, one.target) for one in part])
         if not torch.equal(inputs["input_ids"], batch.source):
-            raise ExportDiffers(f"Marian's tokeniser makes other tokens of sentences such as {part[0].sentence!r}")
+            raise ExportDiffers(f"Marian's tokenizer makes other tokens of sentences such as {part[0].sentence!r}")
         with torch.inference_mode():
             logits = model(**inputs, decoder_input_ids=batch.target_input).logits
             found = model.generate(**inputs, num_beams=1, early_stopping=False, max_length=part[0].limit + 1)
         largest = max(largest, largest_difference(logits, our_logits(loaded.model, batch), batch.target_output != PAD))
         texts += tokenizer.batch_decode(found, skip_special_tokens=True)
-    # Marian's tokeniser strips what it decodes.
+    # Marian's tokenizer strips what it decodes.
     ordered = [dataclasses.replace(one, text=one.text.strip()) for part in _of_one_limit(references) for one in part]
     check_texts(ordered, texts)
     return verified(references, largest)

@@ -12,27 +12,27 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from transformer_cli.checkpoint import LoadedModel, load_model
+from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export.graphs import DecoderGraph, EncoderGraph
 from transformer_cli.export.onnx_readme import readme
 from transformer_cli.export.onnx_runner import OnnxModel
-from transformer_cli.export.plain_only import check_plain
-from transformer_cli.export.reference import (
+from transformer_cli.export.verify import (
     BATCH,
     Reference,
+    check_plain,
     check_texts,
     greedy_references,
     largest_difference,
     our_logits,
     silent,
+    verification_sentences,
     verified,
 )
-from transformer_cli.export.verify import verification_sentences
-from transformer_cli.publishing import publish
-from transformer_cli.run_folder import CONFIG, RunFolder
+from transformer_cli.storage.publishing import publish
+from transformer_cli.storage.run_folder import CONFIG, RunFolder
 from transformer_cli.text.codec import vocabulary_files
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
 

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 from transformer_cli.config import load_config
-from transformer_cli.publishing import manifest_names, publish
-from transformer_cli.publishing import verify as check_hashes
-from transformer_cli.run_folder import CONFIG, WEIGHTS, RunFolder
+from transformer_cli.storage.publishing import manifest_names, publish
+from transformer_cli.storage.publishing import verify as check_hashes
+from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, RunFolder
 from transformer_cli.text.codec import vocabulary_files
 
 TRAINING = "training."  # how the names of the files begin that only resuming needs
@@ -22,7 +22,7 @@ def export_safetensors(folder: Path, out: Path, *, verify: bool = True) -> None:
     where a file is missing or damaged; `out` must not exist.
     """
     if verify:
-        from transformer_cli.checkpoint import load_model
+        from transformer_cli.build import load_model
 
         load_model(folder)
     names = _check_files(folder)

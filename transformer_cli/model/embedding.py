@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor, nn
 
-from transformer_cli.model.dropout import Dropout
+from transformer_cli.model.layers import Dropout
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
 

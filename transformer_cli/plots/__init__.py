@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from transformer_cli.plots.heads import entropy, entropy_figure, heads_figure, plot_entropy, plot_heads
     from transformer_cli.plots.masks import mask_figure
     from transformer_cli.plots.positions import positions_figure
-    from transformer_cli.plots.saving import check_picture, save
     from transformer_cli.plots.schedule import schedule_figure
-    from transformer_cli.plots.style import distinct_names
+    from transformer_cli.plots.style import check_picture, distinct_names, save
     from transformer_cli.plots.training import plot_training, read_metrics, training_figure
 
 _PLACES = {
@@ -39,9 +38,8 @@ _PLACES = {
     "heads": ("entropy", "entropy_figure", "heads_figure", "plot_entropy", "plot_heads"),
     "masks": ("mask_figure",),
     "positions": ("positions_figure",),
-    "saving": ("check_picture", "save"),
     "schedule": ("schedule_figure",),
-    "style": ("distinct_names",),
+    "style": ("check_picture", "distinct_names", "save"),
     "training": ("plot_training", "read_metrics", "training_figure"),
 }
 

@@ -13,17 +13,16 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.passes import MASKED
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.model.nonautoregressive import MASK
+from transformer_cli.inside.trace import MASKED
 from transformer_cli.plots.at_once import ask
 from transformer_cli.plots.grid import Panel, draw_grid
-from transformer_cli.plots.saving import check_picture, save
-from transformer_cli.plots.style import style
+from transformer_cli.plots.style import check_picture, save, style
+from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
+from transformer_cli.variants.mask_predict.model import MASK
 
 KINDS = {
     "encoder": "Encoder self-attention",
@@ -92,7 +91,7 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     return Attention(
         sentence=sentence,
         translation=target,
-        source=[*(codecs.source.tokenise(sentence) if codecs.copies else codecs.source.tokens(source_ids)), "</s>"],
+        source=[*(codecs.source.tokenize(sentence) if codecs.copies else codecs.source.tokens(source_ids)), "</s>"],
         target_input=seen,
         target_output=[*tokens, "</s>"][: decoder[0].size(2)],
         encoder=_stack(encoder),

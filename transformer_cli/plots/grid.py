@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from transformer_cli.errors import UserError
-from transformer_cli.plots.fonts import shorten, text_width, visible, visible_line
-from transformer_cli.plots.style import DPI
+from transformer_cli.plots.style import DPI, shorten, text_width, visible, visible_line
 
 POINTS = 8.0  # of a label
 LINE = 0.16  # inches that a line of labels takes, and the least height of a cell

@@ -10,9 +10,7 @@ from matplotlib.figure import Figure
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.plots.attention import KINDS, Attention, Weights, attend, choose, colour_bar
-from transformer_cli.plots.fonts import shorten, visible_line
-from transformer_cli.plots.saving import check_picture, save
-from transformer_cli.plots.style import style
+from transformer_cli.plots.style import check_picture, save, shorten, style, visible_line
 
 MAP = (1.0, 1.8)  # inches of a small map's longer side, as it takes for POSITION of each
 POSITION = 0.035

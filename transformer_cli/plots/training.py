@@ -13,10 +13,19 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from transformer_cli.errors import UserError
-from transformer_cli.plots.saving import check_picture, save
-from transformer_cli.plots.style import add_title, count_axis, distinct_names, isolated, line_look, plain_numbers, style
-from transformer_cli.publishing import MANIFEST
-from transformer_cli.run_folder import WEIGHTS, RunFolder
+from transformer_cli.plots.style import (
+    add_title,
+    check_picture,
+    count_axis,
+    distinct_names,
+    isolated,
+    line_look,
+    plain_numbers,
+    save,
+    style,
+)
+from transformer_cli.storage.publishing import MANIFEST
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 
 LARGEST = 1e12  # a step or a figure above it is no one's
 THIN = 0.8  # points of the line of the training loss

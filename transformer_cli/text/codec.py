@@ -16,16 +16,16 @@ from typing import Protocol, Self
 
 from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
-from transformer_cli.text.subword import SubwordTokeniser
+from transformer_cli.text.subword import SubwordTokenizer
+from transformer_cli.text.tokenizers import CharacterTokenizer, WordTokenizer, split_symbols, symbol_pattern
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
-from transformer_cli.text.words import CharacterTokeniser, WordTokeniser, split_symbols, symbol_pattern
 
 VERSION = 1  # of the rules in this package: what is encoded by other rules is encoded again
 CACHED_WORDS = 1 << 17
 LONGEST_CACHED = 64  # characters
 
 
-class Tokeniser(Protocol):
+class Tokenizer(Protocol):
     """Cuts a text into words, and each word, by itself, into tokens. See `words` and `subword`."""
 
     is_subword: bool
@@ -60,56 +60,56 @@ class Preparation:
         return text.lower() if self._lowercase else text
 
 
-def word_tokeniser(options: VocabularyConfig, language: str) -> Tokeniser:
-    """The configured tokeniser, if it is not sentencepiece; raises `UserError` if spaCy has none for the language."""
+def word_tokenizer(options: VocabularyConfig, language: str) -> Tokenizer:
+    """The configured tokenizer, if it is not sentencepiece; raises `UserError` if spaCy has none for the language."""
     if options.tokenizer == "character":
-        return CharacterTokeniser(options.symbols)
+        return CharacterTokenizer(options.symbols)
     if options.tokenizer == "whitespace":
-        return WordTokeniser(options.symbols)
+        return WordTokenizer(options.symbols)
     assert options.tokenizer == "spacy", "sentencepiece needs its model"
-    from transformer_cli.text.spacy_tokenizer import SpacySplitter
+    from transformer_cli.text.tokenizers import SpacySplitter
 
-    return WordTokeniser(options.symbols, SpacySplitter(language))
+    return WordTokenizer(options.symbols, SpacySplitter(language))
 
 
-def fixed_tokens(tokeniser: Tokeniser, options: VocabularyConfig) -> list[str]:
+def fixed_tokens(tokenizer: Tokenizer, options: VocabularyConfig) -> list[str]:
     """The tokens that a vocabulary has whatever the text: the separator and the user's symbols."""
-    separator = [] if tokeniser.separator is None else [tokeniser.separator]
-    return separator + tokeniser.symbol_tokens(options.symbols)
+    separator = [] if tokenizer.separator is None else [tokenizer.separator]
+    return separator + tokenizer.symbol_tokens(options.symbols)
 
 
 class Codec:
     """One side's text to ids and back, without `<s>` and `</s>`. Picklable, safe to share between threads."""
 
-    def __init__(self, tokeniser: Tokeniser, vocabulary: Vocabulary, preparation: Preparation) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary, preparation: Preparation) -> None:
         self.vocabulary = vocabulary
-        self.tokeniser = tokeniser
+        self.tokenizer = tokenizer
         self.preparation = preparation
-        self.is_subword = tokeniser.is_subword
-        self._separator = None if tokeniser.separator is None else vocabulary[tokeniser.separator]
+        self.is_subword = tokenizer.is_subword
+        self._separator = None if tokenizer.separator is None else vocabulary[tokenizer.separator]
         self._ids_of_words: dict[str, list[int]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_ids_of_words": {}}
 
-    def tokenise(self, text: str) -> list[str]:
+    def tokenize(self, text: str) -> list[str]:
         """The tokens of a text, unknown ones too: words with their joiners, or pieces."""
         tokens: list[str] = []
-        for word in self.tokeniser.words(self.preparation(text)):
-            if tokens and self.tokeniser.separator is not None:
-                tokens.append(self.tokeniser.separator)
-            tokens += self.tokeniser.tokens(word)
+        for word in self.tokenizer.words(self.preparation(text)):
+            if tokens and self.tokenizer.separator is not None:
+                tokens.append(self.tokenizer.separator)
+            tokens += self.tokenizer.tokens(word)
         return tokens
 
     def lookup(self, tokens: Iterable[str]) -> list[int]:
-        """The ids of tokens; `lookup(tokenise(text))` is `encode(text)`."""
+        """The ids of tokens; `lookup(tokenize(text))` is `encode(text)`."""
         return self.vocabulary.lookup_indices(tokens)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
         known = self._ids_of_words
         ids: list[int] = []
-        for word in self.tokeniser.words(self.preparation(text)):
+        for word in self.tokenizer.words(self.preparation(text)):
             if ids and self._separator is not None:
                 ids.append(self._separator)
             word_ids = known.get(word)
@@ -129,11 +129,11 @@ class Codec:
         """
         if not strength:
             return self.encode(text)
-        assert isinstance(self.tokeniser, SubwordTokeniser), "only subwords can be sampled"
+        assert isinstance(self.tokenizer, SubwordTokenizer), "only subwords can be sampled"
         rng = random.Random(seed)
         tokens: list[str] = []
-        for word in self.tokeniser.words(self.preparation(text)):
-            tokens += self.tokeniser.sample(word, strength, rng)
+        for word in self.tokenizer.words(self.preparation(text)):
+            tokens += self.tokenizer.sample(word, strength, rng)
         return self.lookup(tokens)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -149,10 +149,10 @@ class Codec:
                 tokens.append(next(replacements, SPECIALS[UNK]))
             elif index not in (PAD, BOS, EOS):
                 tokens.append(self.vocabulary.lookup_token(index))
-        return self.tokeniser.join(tokens)
+        return self.tokenizer.join(tokens)
 
     def _encode_word(self, word: str) -> list[int]:
-        ids = self.vocabulary.lookup_indices(self.tokeniser.tokens(word))
+        ids = self.vocabulary.lookup_indices(self.tokenizer.tokens(word))
         if len(word) <= LONGEST_CACHED:
             if len(self._ids_of_words) >= CACHED_WORDS:
                 self._ids_of_words.clear()
@@ -173,7 +173,7 @@ class Codecs:
     def __init__(self, source: Codec, target: Codec, config: Config) -> None:
         self.copies = config.model.generator == "pointer"
         if self.copies:
-            from transformer_cli.text.copying import CopiedSource, CopiedTarget
+            from transformer_cli.variants.pointer.text import CopiedSource, CopiedTarget
 
             source, target = CopiedSource(source, target.vocabulary), CopiedTarget(target)
         self.source = source
@@ -188,7 +188,7 @@ class Codecs:
         if self.copies:
             for place, ids in enumerate(target_ids):
                 if UNK in ids:
-                    target_ids[place] = self.lookup_target(self.target.tokenise(targets[place]), sources[place])
+                    target_ids[place] = self.lookup_target(self.target.tokenize(targets[place]), sources[place])
         return source_ids, target_ids
 
     def target_beside(self, source_tokens: Sequence[str]) -> Codec:
@@ -198,13 +198,13 @@ class Codecs:
         """
         if not self.copies:
             return self.target
-        from transformer_cli.text.copying import CopiedTarget
+        from transformer_cli.variants.pointer.text import CopiedTarget
 
         return CopiedTarget(self.target, source_tokens)
 
     def lookup_target(self, tokens: Sequence[str], source: str) -> list[int]:
         """The ids of target tokens beside a source text, from which those that the vocabulary lacks may be copied."""
-        return self.target_beside(self.source.tokenise(source)).lookup(tokens)
+        return self.target_beside(self.source.tokenize(source)).lookup(tokens)
 
     def most_ids(self, max_length: int) -> int:
         """How many ids there are on the side that has more of them, in texts of at most `max_length` tokens."""
@@ -237,8 +237,8 @@ class Codecs:
         for name in self.files:
             codec = self.target if Path(name).stem == "target" else self.source
             if name.endswith(".model"):
-                assert isinstance(codec.tokeniser, SubwordTokeniser)
-                contents[name] = codec.tokeniser.model
+                assert isinstance(codec.tokenizer, SubwordTokenizer)
+                contents[name] = codec.tokenizer.model
             else:
                 contents[name] = codec.vocabulary.dumps().encode("utf-8")
         return contents
@@ -266,17 +266,17 @@ def _load_codec(folder: Path, side: str, language: str, options: VocabularyConfi
     if options.tokenizer == "sentencepiece":
         path = folder / f"{side}.model"
         try:
-            subwords = SubwordTokeniser(path.read_bytes(), options.algorithm, options.symbols)
+            subwords = SubwordTokenizer(path.read_bytes(), options.algorithm, options.symbols)
         except OSError as error:
             raise UserError(f"{path}: cannot read the subword model: {error.strerror or error}") from None
         except ValueError as error:
             raise UserError(f"{path}: is damaged or {error}; build or copy it again") from None
         if vocabulary.get_itos() != subwords.pieces:
             raise UserError(f"{path}: does not belong to {side}.json beside it; build or copy both again")
-        tokeniser: Tokeniser = subwords
+        tokenizer: Tokenizer = subwords
     else:
-        tokeniser = word_tokeniser(options, language)
-    missing = [token for token in fixed_tokens(tokeniser, options) if token not in vocabulary]
+        tokenizer = word_tokenizer(options, language)
+    missing = [token for token in fixed_tokens(tokenizer, options) if token not in vocabulary]
     if missing:
         raise UserError(f"{folder / side}.json: lacks {missing[0]!r}, which the config asks for; build it again")
-    return Codec(tokeniser, vocabulary, Preparation(options))
+    return Codec(tokenizer, vocabulary, Preparation(options))

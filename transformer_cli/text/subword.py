@@ -15,10 +15,76 @@ import sentencepiece
 
 from transformer_cli.config import VocabularyConfig
 from transformer_cli.errors import UserError
-from transformer_cli.text.model_file import check_model
-from transformer_cli.text.sampling import BytePairSampler, UnigramSampler
+from transformer_cli.text.subword_sampling import BytePairSampler, UnigramSampler
+from transformer_cli.text.tokenizers import escape, split_symbols, symbol_pattern, unescape, without_surrogates
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
-from transformer_cli.text.words import escape, split_symbols, symbol_pattern, unescape, without_surrogates
+
+TRAINER, NORMALIZER, DENORMALIZER = 2, 3, 5  # fields of a model
+MODEL_TYPE = 3  # field of the trainer's
+CHARACTER_MAP = 2  # field of a normaliser's
+TYPES = {"unigram": 1, "bpe": 2}
+VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # how a field is written
+
+
+def check_model(model: bytes, algorithm: Literal["unigram", "bpe"]) -> None:
+    """Raise `ValueError` where it is no model, one of another algorithm, or one that changes the text.
+
+    `train_subwords` makes none with a map of characters; one would be followed wherever it points.
+    """
+    kinds: list[int | bytes] = []
+    for field, value in _fields(model):
+        if field == TRAINER:
+            named = [kind for number, kind in _fields(_content(value)) if number == MODEL_TYPE]
+            kinds += named or [TYPES["unigram"]]  # the format's default
+        elif field in (NORMALIZER, DENORMALIZER) and any(
+            number == CHARACTER_MAP and characters for number, characters in _fields(_content(value))
+        ):
+            raise ValueError("a sentencepiece model that changes the text")
+    if not kinds:
+        raise ValueError("not a sentencepiece model")
+    if kinds[-1] != TYPES[algorithm]:
+        raise ValueError(f"no {algorithm} model, as config.yaml asks for")
+
+
+def _content(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("not a sentencepiece model")
+    return value
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field; `ValueError` where the lengths do not add up."""
+    place, end = 0, len(message)
+    while place < end:
+        key, place = _varint(message, place)
+        kind = key & 7
+        if kind == VARINT:
+            value, place = _varint(message, place)
+            yield key >> 3, value
+            continue
+        if kind == BYTES:
+            length, place = _varint(message, place)
+        elif kind in (EIGHT_BYTES, FOUR_BYTES):
+            length = 8 if kind == EIGHT_BYTES else 4
+        else:
+            raise ValueError("not a sentencepiece model")
+        if length > end - place:
+            raise ValueError("not a sentencepiece model")
+        yield key >> 3, message[place : place + length]
+        place += length
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number, seven bits a byte, and the place after it."""
+    number = shift = 0
+    for byte in message[place : place + 10]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        place += 1
+        if byte < 0x80:
+            return number, place
+    raise ValueError("not a sentencepiece model")
+
 
 SPACE = "\u2581"  # what sentencepiece writes for a space
 # A literal U+2581 becomes ESCAPE AS_SPACE, a literal ESCAPE becomes ESCAPE AS_ESCAPE (all three noncharacters).
@@ -43,7 +109,7 @@ def _show_spaces(text: str) -> str:
     return text.replace(ESCAPE + AS_SPACE, SPACE).replace(ESCAPE + AS_ESCAPE, ESCAPE)
 
 
-class SubwordTokeniser:
+class SubwordTokenizer:
     """A sentencepiece model, word by word. Raises `ValueError` if the bytes are no model, or none that can be exact."""
 
     is_subword = True
@@ -71,7 +137,7 @@ class SubwordTokeniser:
         self._sampler = self._make_sampler()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return SubwordTokeniser, (self.model, self._algorithm, self._user_symbols)
+        return SubwordTokenizer, (self.model, self._algorithm, self._user_symbols)
 
     def words(self, text: str) -> list[str]:
         """The text cut at every space: ` a` gives two words, the first empty; no text gives no word."""
@@ -171,7 +237,7 @@ def check_symbols(options: VocabularyConfig) -> None:
 
 
 def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig, where: str) -> bytes:
-    """Train a sentencepiece model on words (as `SubwordTokeniser.words` cuts them) with their counts.
+    """Train a sentencepiece model on words (as `SubwordTokenizer.words` cuts them) with their counts.
 
     `where` names the text in messages. Raises `UserError` if the text is empty or `options.size` does not suit it,
     with the largest or smallest possible size.

@@ -14,8 +14,8 @@ def token_words(codec: Codec, text: str) -> list[int]:
     last = max(0, len(text.split()) - 1)
     words: list[int] = []
     number = 0  # of the next word
-    for unit in codec.tokeniser.words(codec.preparation(text)):
-        tokens = len(codec.encode(unit) if unit else codec.tokeniser.tokens(unit))
-        words += [min(number, last)] * (tokens + (bool(words) and codec.tokeniser.separator is not None))
+    for unit in codec.tokenizer.words(codec.preparation(text)):
+        tokens = len(codec.encode(unit) if unit else codec.tokenizer.tokens(unit))
+        words += [min(number, last)] * (tokens + (bool(words) and codec.tokenizer.separator is not None))
         number += len(unit.split())
     return words

@@ -3,18 +3,72 @@
 `session` keeps the first and asks for the second. `tfm average` needs neither: see `checkpoint_average.average`.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
-from transformer_cli.checkpoint import load_weights
-from transformer_cli.checkpoint_average import write_average
-from transformer_cli.config import TrainingConfig
+from transformer_cli.build import LoadedModel, load_model
+from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import CheckpointIndex, RunFolder
+from transformer_cli.storage.checkpoint import load_text_side, load_weights, read_layout, save_model, stored_weights
+from transformer_cli.storage.publishing import publish
+from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, find_model
 from transformer_cli.training.distributed import Ranks
+
+
+def average(folders: Sequence[str | Path], out: Path) -> None:
+    """Publish as `out` the model whose weights are the means of several checkpoints' (Vaswani et al. 2017, §6.1).
+
+    Raises `UserError`, before anything is written, where `out` exists or the models are not of one kind.
+    """
+    if os.path.lexists(out):
+        raise UserError(f"{out}: exists already; name a new folder with --out")
+    mean = _mean_model([find_model(folder) for folder in folders])
+    RunFolder(out.parent).create()
+    publish(out, lambda folder: save_model(folder, mean.model, mean.config, mean.codecs))
+
+
+def write_average(folders: Sequence[Path], folder: Path) -> None:
+    """`average`, into a folder that is being published: for training's own average at the end."""
+    mean = _mean_model(folders)
+    save_model(folder, mean.model, mean.config, mean.codecs)
+
+
+def _mean_model(folders: Sequence[Path]) -> LoadedModel:
+    if not folders:
+        raise UserError("no checkpoint to average; name at least one")
+    first = load_model(folders[0])
+    layout = read_layout(folders[0] / WEIGHTS)
+    for folder in folders[1:]:
+        config, codecs = load_text_side(folder)
+        if config.model != first.config.model or _languages(config) != _languages(first.config):
+            raise UserError(
+                f"{folder}: is another kind of model than {folders[0]} ({CONFIG} differs); average one run's"
+            )
+        if codecs.fingerprint != first.codecs.fingerprint:
+            raise UserError(f"{folder}: has another vocabulary than {folders[0]}; average checkpoints of one run")
+        if read_layout(folder / WEIGHTS) != layout:
+            raise UserError(f"{folder / WEIGHTS}: has other tensors than {folders[0] / WEIGHTS}; copy it again")
+    tensors = stored_weights(first.model)
+    with torch.no_grad(), ExitStack() as stack:
+        files = [stack.enter_context(safe_open(folder / WEIGHTS, framework="pt")) for folder in folders]
+        for name, (dtype, _) in layout.items():  # one at a time: memory holds one model, however many are averaged
+            if dtype.is_floating_point:
+                total = torch.zeros(tensors[name].shape, dtype=torch.float64)
+                for file in files:
+                    total += file.get_tensor(name)
+                tensors[name].copy_(total / len(files))
+    return first
+
+
+def _languages(config: Config) -> tuple[str, str]:
+    return config.data.source_language, config.data.target_language
+
 
 LEARNED = "weights."  # before a parameter's name in the training state: what training goes on with
 
@@ -87,7 +141,7 @@ def steps_to_average(training: TrainingConfig, index: CheckpointIndex) -> list[i
 
 def average_checkpoints(run: RunFolder, name: str, steps: list[int], model: nn.Module, ranks: Ranks) -> None:
     """Publish under `name` the mean of these steps' models, and give it to the model of every rank."""
-    if ranks.leads:
+    if ranks.is_main:
         folders = [run.step_folder(step) for step in steps]
         load_weights(run.publish(name, lambda folder: write_average(folders, folder)), model)
     ranks.copy_weights(model)

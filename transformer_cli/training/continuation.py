@@ -8,7 +8,7 @@ from typing import Any
 
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.state import Progress
 
 # What decides when to stop, what to keep and how fast to read, never what the next update is.

@@ -34,7 +34,7 @@ class Ranks:
     count: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is rank 0."""
         return self.rank == 0
 
@@ -60,21 +60,21 @@ class Ranks:
         return all(other == first for other in others)
 
     @contextmanager
-    def leader_first(self) -> Iterator[None]:
+    def main_process_first(self) -> Iterator[None]:
         """Rank 0 does it before the others begin, who find what it wrote; nothing may be sent meanwhile.
 
         Where it failed, the others raise `ConnectionError`.
         """
-        if not self.leads and not all(self.gather(True)):
+        if not self.is_main and not all(self.gather(True)):
             raise ConnectionAbortedError(errno.ECONNABORTED, "the first process ended with an error, which it tells")
         try:
             yield
         except BaseException:
-            if self.leads:
+            if self.is_main:
                 with suppress(ConnectionError):
                     self.gather(False)
             raise
-        if self.leads:
+        if self.is_main:
             self.gather(True)
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor, factor: float) -> Tensor:
@@ -106,12 +106,12 @@ class Ranks:
 
         torch's generator for the CPU heeds 32 bits of it.
         """
-        if self.leads:
+        if self.is_main:
             return seed
         return int.from_bytes(hashlib.sha256(f"{seed} {self.rank}".encode()).digest()[:4])
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
 @contextmanager

@@ -13,23 +13,23 @@ import torch
 from torch.distributed import is_torchelastic_launched
 
 from transformer_cli.config import Config
+from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import START, UpdateBatches, largest_batch
 from transformer_cli.decoding.engines.torch_engine import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.presets import resolve_preset
-from transformer_cli.run_folder import RunFolder
+from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.codec import Codec, Codecs
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import PAD
-from transformer_cli.training.beginning import check_beforehand, find_beginning, make_session
+from transformer_cli.training.hardware import tuned_process
 from transformer_cli.training.loop import train_steps
 from transformer_cli.training.memory import measure_peak
-from transformer_cli.training.preparation import describe_training
+from transformer_cli.training.run import check_beforehand, find_run_state, make_session
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.training.session import Session
-from transformer_cli.training.tuning import tuned_process
+from transformer_cli.training.training_data import describe_training
 
 TIMED = 10  # updates at most, after one that is not timed
 TIMED_SECONDS = 20.0  # after which no other update begins
@@ -63,7 +63,7 @@ def _describe(
     asked = config
     config, preset = resolve_preset(asked, progress=not quiet)
     yield from preset
-    beginning = find_beginning(run, asked, config, run.exists() and not fresh, resume)
+    beginning = find_run_state(run, asked, config, run.exists() and not fresh, resume)
     if beginning.finished:
         yield f"{run.path}: this run is finished ({beginning.finished}); nothing is left to do"
         return

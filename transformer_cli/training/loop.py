@@ -13,9 +13,9 @@ from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
-from transformer_cli.training.distributed import ALONE, Ranks
+from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.training.stopping import Stop
 
@@ -65,7 +65,7 @@ def train_steps(
     config: TrainingConfig,
     updates: Iterable[UpdateBatches],
     step: int = 0,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     stop: Stop | None = None,
     skipped: int = 0,
 ) -> Generator[Update, None, None]:
@@ -124,7 +124,7 @@ def compute_gradients(
     objective: TranslationObjective,
     precision: Precision,
     batches: list[Batch],
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     stop: Stop | None = None,
 ) -> Gradients:
     """Put the gradient of Σ loss ÷ Σ target tokens over all ranks' batches into the weights' `.grad`.

@@ -3,14 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
-from transformer_cli.model.decoder import DecoderOutput
-from transformer_cli.model.generator import Generator
-from transformer_cli.model.pointer import PointerGenerator
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 from transformer_cli.training.losses import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
-from transformer_cli.training.pointer_loss import pointer_cross_entropy
+from transformer_cli.variants.pointer.model import PointerGenerator, pointer_cross_entropy
 
 
 class TranslationObjective(nn.Module):
@@ -51,23 +47,6 @@ class TranslationObjective(nn.Module):
             size = generator.projection.out_features
             return pointer_cross_entropy(log_probabilities, target, size, self.label_smoothing, r_drop)
         return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing, r_drop)
-
-
-def build_objective(model: Transformer, config: Config) -> TranslationObjective:
-    """What this config trains for: the one place where it is chosen."""
-    from transformer_cli.training.guided_objective import GuidedObjective  # these build on this module
-    from transformer_cli.training.masked_objective import MaskedObjective, OneShotObjective
-    from transformer_cli.training.scheduled_objective import ScheduledSamplingObjective
-
-    training = config.training
-    if config.model.generation != "autoregressive":
-        kind = OneShotObjective if config.model.generation == "one_shot" else MaskedObjective
-        return kind(model, training.label_smoothing)
-    if training.guided_attention is not None:
-        return GuidedObjective(model, training.label_smoothing, training.guided_attention)
-    if training.scheduled_sampling is not None:
-        return ScheduledSamplingObjective(model, training.label_smoothing, training.scheduled_sampling)
-    return TranslationObjective(model, training.label_smoothing, training.r_drop)
 
 
 def _twice(tensor: Tensor) -> Tensor:

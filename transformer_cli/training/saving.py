@@ -11,12 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from transformer_cli.checkpoint import TrainingState, save_training_state, save_weights, stored_weights
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
-from transformer_cli.failpoints import reach
-from transformer_cli.publishing import remove
-from transformer_cli.run_folder import CheckpointIndex, RunFolder, step_name
+from transformer_cli.storage.checkpoint import TrainingState, save_training_state, save_weights, stored_weights
+from transformer_cli.storage.publishing import reach, remove
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, step_name
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.state import Progress
 

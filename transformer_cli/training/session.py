@@ -13,30 +13,35 @@ from typing import NoReturn
 
 import torch
 
-from transformer_cli.checkpoint import load_training_state, load_weights
+from transformer_cli.build import build_model, build_objective
 from transformer_cli.config import Config, dump_config
 from transformer_cli.data.loader import Position, SubwordSampling, UpdateBatches, load_updates
-from transformer_cli.model.build import build_model
-from transformer_cli.publishing import atomic_write
-from transformer_cli.run_folder import CheckpointIndex, RunFolder, average_name
+from transformer_cli.storage.checkpoint import load_training_state, load_weights
+from transformer_cli.storage.publishing import atomic_write
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, average_name
 from transformer_cli.training.averaging import MovingAverage, average_checkpoints, steps_to_average
 from transformer_cli.training.continuation import finished_because
-from transformer_cli.training.distributed import ALONE, Ranks
+from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.fine_tuning import freeze_parts, load_start
+from transformer_cli.training.hardware import Precision, compile_layers
 from transformer_cli.training.loop import build_optimizer, train_steps
-from transformer_cli.training.objective import build_objective
-from transformer_cli.training.precision import Precision
-from transformer_cli.training.preparation import Material, describe_training, teach_vocabularies
-from transformer_cli.training.pretrained import load_vectors
-from transformer_cli.training.probe import probe_memory
-from transformer_cli.training.profiling import Profiling
-from transformer_cli.training.recorder import Recorder
-from transformer_cli.training.result import TrainingResult, describe_result, result_of
+from transformer_cli.training.memory import probe_memory
+from transformer_cli.training.recorder import Profiling, Recorder
 from transformer_cli.training.saving import Saver
-from transformer_cli.training.state import Progress, capture_random, capture_state, ranks_of, restore_state
+from transformer_cli.training.state import (
+    Progress,
+    TrainingResult,
+    capture_random,
+    capture_state,
+    describe_result,
+    ranks_of,
+    restore_state,
+    result_of,
+)
 from transformer_cli.training.stopping import Interrupted, Stop
-from transformer_cli.training.tuning import compile_layers
+from transformer_cli.training.training_data import TrainingData, describe_training, set_target_ids
 from transformer_cli.training.validation import Validator
+from transformer_cli.variants.embeddings import load_vectors
 
 
 class Session:
@@ -46,11 +51,11 @@ class Session:
         self,
         run: RunFolder,
         config: Config,
-        material: Material,
+        material: TrainingData,
         index: CheckpointIndex,
         device: torch.device,
         quiet: bool,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
         trace: Path | None = None,
     ) -> None:
         """`trace`: where to write a profile of some updates."""
@@ -59,12 +64,12 @@ class Session:
         torch.manual_seed(config.training.seed)
         sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
         self.model = build_model(config.model, *sizes)
-        teach_vocabularies(self.model, self.codecs)
+        set_target_ids(self.model, self.codecs)
         if index.last is None and config.training.init_from is not None:
             load_start(config, self.model)
         self.notes = []
         if index.last is None:
-            self.notes += load_vectors(config, self.model, self.codecs, progress=not quiet and ranks.leads)
+            self.notes += load_vectors(config, self.model, self.codecs, progress=not quiet and ranks.is_main)
         self.notes += freeze_parts(self.model, config.training.freeze)
         self.model.to(device)
         if config.training.compile:
@@ -82,8 +87,8 @@ class Session:
             self.objective, self.codecs, config, material.valid, self.precision, ranks, self.stop
         )
         self.saver = Saver(run, config, self.codecs, index)
-        self.recorder = Recorder(run, config.training, self.progress.step, self.total_steps(), quiet, ranks.leads)
-        self.profiling = Profiling(trace, device, self.recorder.say) if trace and ranks.leads else None
+        self.recorder = Recorder(run, config.training, self.progress.step, self.total_steps(), quiet, ranks.is_main)
+        self.profiling = Profiling(trace, device, self.recorder.say) if trace and ranks.is_main else None
 
     def probe(self) -> None:
         """Raise `UserError` where the memory does not suffice; changes nothing."""
@@ -126,7 +131,7 @@ class Session:
             # A run killed between its last update and its average has only the average left to do.
             finished = finished_because(self.config, self.progress) or self._train()
             self._average()
-            if self.ranks.leads:
+            if self.ranks.is_main:
                 self.saver.change_index(finished=finished)
         result = result_of(self.run, self.config, self.progress, finished)
         for line in describe_result(result, self.config, self.progress):
@@ -223,7 +228,7 @@ class Session:
         """Copy this step's checkpoint; it is published, named in the index and kept or dropped in the background."""
         began = time.monotonic()
         randoms = self.ranks.gather(capture_random())
-        if self.ranks.leads:
+        if self.ranks.is_main:
             state = capture_state(self.model, self.optimizer, self.precision.scaler, self.progress, randoms)
             state.tensors.update(self.average.learned())
             with self.average.shown():
@@ -245,7 +250,7 @@ class Session:
         again = index.average == name  # after a kill between this and the end: the folder was just replaced
         earlier = -math.inf if again or index.average_score is None else index.average_score
         better = value > max(self.progress.best_score(), earlier)
-        if self.ranks.leads:
+        if self.ranks.is_main:
             if better:
                 self.saver.change_index(average=name, average_score=value)
             elif again:

@@ -10,19 +10,18 @@ from typing import TypeVar
 
 import torch
 
+from transformer_cli.build import build_engine
 from transformer_cli.config import Config
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.loader import plan_corpus, read_batch
-from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.text.codec import Codecs
-from transformer_cli.training.distributed import ALONE, Ranks
+from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
+from transformer_cli.training.hardware import Precision, uncompiled
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 from transformer_cli.training.stopping import Stop
-from transformer_cli.training.tuning import as_written
 
 SAMPLES = 3  # translations shown
 
@@ -63,7 +62,7 @@ class Validator:
         config: Config,
         corpus: EncodedCorpus,
         precision: Precision,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
         stop: Stop | None = None,
     ) -> None:
         self.objective, self.config, self.corpus, self.precision = objective, config, corpus, precision
@@ -81,7 +80,7 @@ class Validator:
         Leaves the random state alone, and the model in evaluation mode.
         """
         self.objective.eval()
-        with as_written(self.config.training.compile):
+        with uncompiled(self.config.training.compile):
             losses = self._losses()
             translations = self._translations() if losses else None
         if losses is None or translations is None:

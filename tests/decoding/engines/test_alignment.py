@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transformer_cli.decoding.engines.alignment import own_sources
+from transformer_cli.decoding.engines.protocol import own_sources
 
 
 def test_each_token_belongs_to_the_source_token_it_looks_at() -> None:

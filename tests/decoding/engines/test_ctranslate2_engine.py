@@ -11,15 +11,13 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import make_loaded
-from transformer_cli.checkpoint import LoadedModel
+from transformer_cli.build import LoadedModel
 from transformer_cli.config import GuidedAttention
 from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, worker_count
 from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count, write_model
-from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
-from transformer_cli.decoding.engines.search_cache import SearchCache
-from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.engines.torch_only import torch_needs
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, torch_needs
+from transformer_cli.decoding.engines.torch_engine import SearchCache, TorchEngine
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
@@ -251,7 +249,7 @@ class Noting:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def search(self, sources: Any, options: Any, keys: Any = None, demands: Any = None) -> list[list[Hypothesis]]:
+    def search(self, sources: Any, options: Any, keys: Any = None, constraints: Any = None) -> list[list[Hypothesis]]:
         self.asked.append("search")
         return [[] for _ in sources]
 
@@ -270,7 +268,9 @@ LEFT_TO_TORCH: dict[str, Callable[[Engine], object]] = {
     "exact": lambda engine: engine.search([[5]], SearchOptions(beam_size=4, stopping="exact")),
     "coverage": lambda engine: engine.search([[5]], SearchOptions(coverage_penalty=0.2)),
     "min length": lambda engine: engine.search([[5]], SearchOptions(min_length=4)),
-    "demands": lambda engine: engine.search([[5], [6]], SearchOptions(), None, [Demands(), Demands(prefix=(7,))]),
+    "constraints": lambda engine: engine.search(
+        [[5], [6]], SearchOptions(), None, [TokenConstraints(), TokenConstraints(prefix=(7,))]
+    ),
     "limit": lambda engine: engine.search([[5]], SearchOptions(max_length=LEAST_POSITIONS + 1)),
     "long source": lambda engine: engine.search([[5] * LEAST_POSITIONS], SearchOptions(max_length=3)),
     "wide beam": lambda engine: engine.search([[5]], SearchOptions(beam_size=40)),
@@ -299,7 +299,7 @@ def test_batches_that_are_left_to_torch_keep_their_place(pair: Callable[..., Pai
     write_model(tmp_path, loaded)
     both = CTranslate2Engine(tmp_path, loaded.codecs, lambda: ours)
     sources = draw_sources(loaded, 9)
-    demand = [Demands(prefix=(7,))] * 3
+    demand = [TokenConstraints(prefix=(7,))] * 3
     batches = [
         SearchBatch(sources[:3], []),
         SearchBatch(sources[3:6], [(3,), (4,), (5,)], demand),

@@ -10,14 +10,13 @@ import torch
 
 from tests.decoding.checkpoints import make_checkpoint
 from tests.decoding.toy import same
-from transformer_cli.checkpoint import load_model
+from transformer_cli.build import build_model, load_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines.ensemble import EnsembleEngine, check_vocabularies, load_ensemble, mean_log_probs
 from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Demands, SearchOptions
+from transformer_cli.decoding.ensemble import EnsembleEngine, check_vocabularies, load_ensemble, mean_log_probs
+from transformer_cli.decoding.options import SearchOptions, TokenConstraints
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
 from transformer_cli.text.vocabulary import EOS, SPECIALS, Vocabulary
 
 SOURCES = [[5, 6, 7], [8], [4, 9, 9, 1, 5, 12, 13, 6, 7, 7], [11, 12]]
@@ -46,11 +45,16 @@ def make_engine(seed: int, **options: Any) -> TorchEngine:
 @pytest.mark.parametrize("method", SEARCHES)
 def test_a_model_with_itself_is_the_model(method: str) -> None:
     engine = make_engine(1)
-    demands = [Demands(), Demands(prefix=(5, 6)), Demands(required=((7, 8),)), Demands(forbidden=((4,), (9, 9)))]
+    constraints = [
+        TokenConstraints(),
+        TokenConstraints(prefix=(5, 6)),
+        TokenConstraints(required=((7, 8),)),
+        TokenConstraints(forbidden=((4,), (9, 9))),
+    ]
     for options in (SEARCHES[method], replace(SEARCHES[method], no_repeat_ngram=2, min_length=4)):
         for found, expected in zip(
-            EnsembleEngine([engine, engine, engine]).search(SOURCES, options, demands=demands),
-            engine.search(SOURCES, options, demands=demands),
+            EnsembleEngine([engine, engine, engine]).search(SOURCES, options, constraints=constraints),
+            engine.search(SOURCES, options, constraints=constraints),
             strict=True,
         ):
             same(found, expected)

@@ -1,4 +1,4 @@
-"""What only a GPU can show of decoding: recorded steps, low precision, no waiting. Marked `gpu`."""
+"""What only a GPU can show of decoding: low precision, memory, several threads. Marked `gpu`."""
 
 import threading
 from collections.abc import Iterator
@@ -6,20 +6,16 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
-from transformer_cli.decoding.engines import static_buffers
-from transformer_cli.decoding.engines.static_buffers import BufferPool, Buffers, Shape
-from transformer_cli.decoding.engines.static_step import StaticCache, StaticSteps
 from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_type
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.model.build import build_model
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.text.vocabulary import BOS
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.precision import Precision
 
 pytestmark = pytest.mark.gpu
 
@@ -41,12 +37,6 @@ def draw(count: int, seed: int) -> list[list[int]]:
 
 
 SOURCES = draw(50, seed=2)
-
-
-@pytest.fixture(autouse=True)
-def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that sentences outgrow it."""
-    monkeypatch.setattr(static_buffers, "ROOM", 8)
 
 
 @pytest.fixture(scope="module")
@@ -86,72 +76,13 @@ def share_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 @pytest.mark.parametrize("method", SEARCHES)
-def test_recorded_steps_find_what_ordinary_ones_find(model: Transformer, method: str) -> None:
+def test_the_gpu_finds_what_the_cpu_finds(model: Transformer, method: str) -> None:
     exact = copy_of(model, torch.float64)
-    plain, recorded = TorchEngine(exact, "cuda"), TorchEngine(exact, "cuda", constant=True)
-    for sources in (SOURCES, SOURCES[::-1], SOURCES[:3]):
-        found, expected = (engine.search(sources, SEARCHES[method]) for engine in (recorded, plain))
-        assert ids(found) == ids(expected)
-        for group, other in zip(found, expected, strict=True):
-            assert [one.score for one in group] == pytest.approx([one.score for one in other], abs=1e-10)
-    assert recorded._buffers is not None
-    kept = recorded._buffers.kept
-    assert kept
-    assert all(buffers.graph is not None for buffers in kept)
-    before = len(kept)
-    recorded.search(SOURCES, SEARCHES[method])
-    assert len(kept) == before, "shapes that were recorded serve again"
-
-
-def buffers_of(model: Transformer, beams: int) -> Buffers:
-    with torch.inference_mode():
-        buffers = BufferPool(model, torch.device("cuda")).take(Shape(8, beams, 32, 16))
-        for tensor in (buffers.decoded, buffers.memory):
-            tensor.normal_()
-        buffers.tokens.fill_(BOS)
-        buffers.position.fill_(3)
-    return buffers
-
-
-@pytest.mark.parametrize("beams", [1, 5])
-@torch.inference_mode()
-def test_a_replay_is_the_step(model: Transformer, beams: int) -> None:
-    buffers = buffers_of(model, beams)
-    state = [buffers.decoded.clone(), buffers.past.clone()]
-    results = []
-    for step in (buffers.step, buffers._step):
-        buffers.decoded.copy_(state[0])
-        buffers.past.copy_(state[1])
-        buffers.position.fill_(3)
-        step()
-        results.append([tensor.clone() for tensor in (buffers.hidden, buffers.decoded, buffers.past, buffers.position)])
-    assert buffers.graph is not None
-    for replayed, eager in zip(*results, strict=True):
-        torch.testing.assert_close(replayed, eager)
-    assert results[0][0].abs().sum() > 0
-    assert results[0][3].item() == 4
-
-
-@torch.inference_mode()
-def test_nothing_waits_for_the_gpu_inside_a_step(model: Transformer) -> None:
-    engine = TorchEngine(model, "cuda", constant=True)
-    assert engine._buffers is not None
-    steps = StaticSteps(engine._buffers, engine._step, engine._generate)
-    cache = StaticCache(engine._start(SOURCES[:8]))
-    tokens = torch.full((8,), BOS, device="cuda")
-    _, cache = steps.step(tokens, cache)
-    cache = cache.select(torch.arange(8, device="cuda").repeat_interleave(4))
-    tokens, rows = tokens.repeat_interleave(4), torch.arange(32, device="cuda").view(8, 4).flip(1).flatten()
-    _, cache = steps.step(tokens, cache)  # what happens once only
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for _ in range(6):  # as many as there is room for
-            log_probs, cache = steps.step(tokens, cache.select(rows))
-            tokens = log_probs.argmax(dim=1)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-        steps.close()
-    assert log_probs.isfinite().any()
+    found = TorchEngine(exact, "cuda", constant=True).search(SOURCES, SEARCHES[method])
+    expected = TorchEngine(exact.cpu(), "cpu").search(SOURCES, SEARCHES[method])
+    assert ids(found) == ids(expected)
+    for group, other in zip(found, expected, strict=True):
+        assert [one.score for one in group] == pytest.approx([one.score for one in other], abs=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -164,7 +95,6 @@ def test_low_precision_says_mostly_the_same(model: Transformer, method: str, dty
 
 
 def test_searches_at_once_do_not_disturb_each_other(model: Transformer) -> None:
-    """Two threads: one records while the other replays."""
     engine = TorchEngine(copy_of(model, torch.float64), "cuda", constant=True)
     batches = [SOURCES[:20], SOURCES[20:]]
     expected = [TorchEngine(engine.model, "cuda").search(batch, SEARCHES["beam"]) for batch in batches]
@@ -192,11 +122,10 @@ def test_memory_does_not_grow_with_the_number_of_searches(model: Transformer) ->
     assert torch.cuda.memory_allocated() <= before
 
 
-def test_what_is_trained_is_neither_cast_nor_recorded(model: Transformer) -> None:
-    """Validation searches with the live model: by ordinary steps, in the weights' own type."""
+def test_what_is_trained_is_not_cast(model: Transformer) -> None:
+    """Validation searches with the live model: in the weights' own type."""
     engine = TorchEngine(model, "cuda")
     engine.search(SOURCES, SEARCHES["greedy"])
-    assert engine._buffers is None
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert choose_type("float32", torch.device("cuda")) == torch.float32
     assert choose_type(None, torch.device("cuda")) in (torch.bfloat16, None)

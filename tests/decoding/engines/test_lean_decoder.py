@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines import lean_decoder
-from transformer_cli.decoding.engines.lean_decoder import LeanDecoder, packs
-from transformer_cli.model.build import build_model
+from transformer_cli.decoding.engines import fast_step as fast_step
+from transformer_cli.decoding.engines.fast_step import FastStep, packs
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 
@@ -40,7 +40,7 @@ def build(**options: object) -> Transformer:
 @torch.inference_mode()
 def test_steps_are_the_models(options: dict[str, object]) -> None:
     model = build(**options)
-    lean = LeanDecoder(model)
+    lean = FastStep(model)
     cache = model.start_cache(model.encode(SOURCE, MASK))
     repeated = torch.tensor([0, 0, 1, 1, 2, 2])
     tokens = torch.full((3,), 2)
@@ -68,7 +68,7 @@ def learn(model: Transformer) -> None:
 
 def test_what_the_model_learns_the_lean_decoder_knows() -> None:
     model = build()
-    lean = LeanDecoder(model)
+    lean = FastStep(model)
     learn(model)
     with torch.inference_mode():
         cache = model.start_cache(model.encode(SOURCE, MASK))
@@ -80,10 +80,10 @@ def test_what_the_model_learns_the_lean_decoder_knows() -> None:
 
 @torch.inference_mode()
 def test_packed_weights_multiply_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lean_decoder, "LARGE", 1)
+    monkeypatch.setattr(fast_step, "LARGE", 1)
     model = build(attention_bias=False).float()
     cache = model.start_cache(model.encode(SOURCE, MASK))
-    lean = LeanDecoder(model, constant=True)
+    lean = FastStep(model, constant=True)
     expected = model.decode(TOKENS[:, None], None, MASK, cache)
     for parameter in model.decoder.parameters():
         if parameter.dim() == 2:

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from tests.decoding.checkpoints import make_loaded
+from transformer_cli.build import build_engine
 from transformer_cli.decoding import guard
-from transformer_cli.decoding.engines.building import build_engine
-from transformer_cli.decoding.engines.nonautoregressive_engine import NonAutoregressiveEngine
 from transformer_cli.decoding.engines.protocol import SearchBatch
-from transformer_cli.decoding.options import Demands, SearchOptions
+from transformer_cli.decoding.options import SearchOptions, TokenConstraints
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.model.nonautoregressive import LENGTH_SPAN, MASK, NonAutoregressiveTransformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
+from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
+from transformer_cli.variants.mask_predict.model import LENGTH_SPAN, MASK, NonAutoregressiveTransformer
 
 KINDS = ["mask_predict", "one_shot"]
 SOURCES = [[5, 6, 7, 8, 9, 10], [11], [12, 13, 14], [6, 5]]
@@ -144,14 +144,14 @@ def test_a_token_is_masked_where_its_attention_is_read(monkeypatch: pytest.Monke
         ({"method": "sample", "n_best": 1}, None, "sampling"),
         ({"diversity_groups": 5}, None, "diverse"),
         ({"coverage_penalty": 0.1}, None, "coverage"),
-        ({}, Demands(prefix=(4,)), "prefix"),
+        ({}, TokenConstraints(prefix=(4,)), "prefix"),
         ({"n_best": 5, "length_candidates": 4}, None, "4 length candidates"),
     ],
 )
-def test_what_it_cannot_do_is_refused(changes: dict[str, Any], demand: Demands | None, named: str) -> None:
+def test_what_it_cannot_do_is_refused(changes: dict[str, Any], demand: TokenConstraints | None, named: str) -> None:
     engine = make("mask_predict")
     with pytest.raises(UserError, match=named):
-        engine.search(SOURCES[:1], options("mask_predict", **changes), demands=[demand] if demand else None)
+        engine.search(SOURCES[:1], options("mask_predict", **changes), constraints=[demand] if demand else None)
 
 
 def test_what_runs_in_circles_is_mended() -> None:

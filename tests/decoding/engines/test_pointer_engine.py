@@ -9,26 +9,25 @@ import torch
 
 from tests.decoding.checkpoints import make_checkpoint
 from tests.decoding.engines.test_torch_engine import SEARCHES, same
+from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines.building import build_engine
-from transformer_cli.decoding.engines.ensemble import load_ensemble
-from transformer_cli.decoding.engines.loading import load_engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Demands, SearchOptions, occurs
+from transformer_cli.decoding.ensemble import load_ensemble
+from transformer_cli.decoding.loading import load_engine
+from transformer_cli.decoding.options import SearchOptions, TokenConstraints, occurs
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
-from transformer_cli.model.pointer import PointerGenerator
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
+from transformer_cli.variants.pointer.model import PointerGenerator
 
 SOURCE_SIZE, V = 17, 19
 NEW = SOURCE_SIZE + V  # the first id of what neither vocabulary knows
 SOURCES = [[5, NEW, 7], [NEW], [4, 9, 9, 5, 12, SOURCE_SIZE + 8, 6, NEW, NEW + 1, 7], [11, 12], [10, NEW, 8, 15, 4, 4]]
 DEMANDS = [
-    Demands(prefix=(5, V + 1)),
-    Demands(required=((V,),)),
-    Demands(forbidden=((4,), (V + 7,))),
-    Demands(),
-    Demands(),
+    TokenConstraints(prefix=(5, V + 1)),
+    TokenConstraints(required=((V,),)),
+    TokenConstraints(forbidden=((4,), (V + 7,))),
+    TokenConstraints(),
+    TokenConstraints(),
 ]
 
 
@@ -46,7 +45,7 @@ def engine() -> TorchEngine:
         model.generator.projection.bias[EOS] = 2.0
         model.generator.projection.bias[[PAD, BOS]] = 3.0
         model.generator.mixture.bias.fill_(-0.5)
-    model.generator.learn_vocabularies([token if token < 10 else -1 for token in range(SOURCE_SIZE)])
+    model.generator.set_target_ids([token if token < 10 else -1 for token in range(SOURCE_SIZE)])
     built = build_engine(model, constant=True)
     assert isinstance(built, TorchEngine)
     return built
@@ -75,7 +74,7 @@ def test_scores_are_forced_scores_and_a_batch_changes_nothing(
 
 
 @pytest.mark.parametrize("method", SEARCHES)
-def test_demands_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> None:
+def test_constraints_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
     keys = [(place,) for place in range(len(SOURCES))]
     together = engine.search(SOURCES, options, keys, DEMANDS)
@@ -92,8 +91,8 @@ def test_demands_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> No
 def test_a_gpu_finds_the_same(engine: TorchEngine, method: str) -> None:
     on_gpu = build_engine(copy.deepcopy(engine.model), "cuda", constant=True)
     same(
-        on_gpu.search(SOURCES, SEARCHES[method], demands=DEMANDS),
-        engine.search(SOURCES, SEARCHES[method], demands=DEMANDS),
+        on_gpu.search(SOURCES, SEARCHES[method], constraints=DEMANDS),
+        engine.search(SOURCES, SEARCHES[method], constraints=DEMANDS),
     )
 
 

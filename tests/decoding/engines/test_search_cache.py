@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.decoding.engines.search_cache import SearchCache
-from transformer_cli.model.cache import DecoderCache, KeysValues
+from transformer_cli.decoding.engines.torch_engine import SearchCache
+from transformer_cli.model.attention import DecoderCache, KeysValues
 
 
 def start(sentences: int) -> SearchCache:

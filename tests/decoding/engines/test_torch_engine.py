@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines.alignment import own_sources
+from transformer_cli.decoding.engines.protocol import own_sources
 from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_device
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions, occurs
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.errors import UserError
-from transformer_cli.model.build import build_model
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
@@ -25,11 +25,11 @@ SEARCHES = {
     "fresh": SearchOptions(beam_size=4, n_best=2, no_repeat_ngram=2, min_length=5),
 }
 DEMANDS = [
-    Demands(prefix=(5, 6)),
-    Demands(required=((7, 8), (9,))),
-    Demands(forbidden=((4,), (9, 9))),
-    Demands(),
-    Demands((4,), ((12, 13, 14, 15, 16),), ((7,),)),
+    TokenConstraints(prefix=(5, 6)),
+    TokenConstraints(required=((7, 8), (9,))),
+    TokenConstraints(forbidden=((4,), (9, 9))),
+    TokenConstraints(),
+    TokenConstraints((4,), ((12, 13, 14, 15, 16),), ((7,),)),
 ]
 
 
@@ -90,7 +90,7 @@ def test_padding_batch_size_and_order_change_nothing(engine: TorchEngine, method
 
 
 @pytest.mark.parametrize("method", SEARCHES)
-def test_demands_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: str) -> None:
+def test_constraints_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
     keys = [(place,) for place in range(len(SOURCES))]
     together = engine.search(SOURCES, options, keys, DEMANDS)
@@ -108,21 +108,24 @@ def test_demands_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: s
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", SEARCHES)
-@pytest.mark.parametrize("demands", [None, DEMANDS])
-def test_a_gpu_finds_the_same(engine: TorchEngine, method: str, demands: list[Demands] | None) -> None:
+@pytest.mark.parametrize("constraints", [None, DEMANDS])
+def test_a_gpu_finds_the_same(engine: TorchEngine, method: str, constraints: list[TokenConstraints] | None) -> None:
     on_gpu = TorchEngine(make_engine().model, "cuda")
     beta = 0.3 if SEARCHES[method].method == "beam" else 0.0
     for options in (SEARCHES[method], replace(SEARCHES[method], coverage_penalty=beta)):
-        same(on_gpu.search(SOURCES, options, demands=demands), engine.search(SOURCES, options, demands=demands))
+        same(
+            on_gpu.search(SOURCES, options, constraints=constraints),
+            engine.search(SOURCES, options, constraints=constraints),
+        )
 
 
 def test_a_position_table_has_room_for_what_is_demanded_or_it_is_refused() -> None:
     engine = make_engine(positions="learned", max_positions=9)
     for options in SEARCHES.values():
-        found = engine.search([[4]], options, demands=[Demands((5,), ((6, 7), (8, 9, 10), (4, 4)))])
+        found = engine.search([[4]], options, constraints=[TokenConstraints((5,), ((6, 7), (8, 9, 10), (4, 4)))])
         assert all(len(one.ids) == 8 and occurs((8, 9, 10), one.ids) for one in found[0])
         with pytest.raises(UserError, match=r"9 tokens, .* end at 8"):
-            engine.search([[4]], options, demands=[Demands((5, 5), ((6, 7), (8, 9, 10), (4, 4)))])
+            engine.search([[4]], options, constraints=[TokenConstraints((5, 5), ((6, 7), (8, 9, 10), (4, 4)))])
 
 
 @pytest.mark.parametrize("groups", [1, 2])

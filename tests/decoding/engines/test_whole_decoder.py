@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines.building import build_engine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.model.build import build_model
 
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from transformer_cli.decoding.engines.workers import map_in_order
+from transformer_cli.decoding.engines.torch_engine import map_in_order
 
 
 @pytest.fixture(autouse=True)

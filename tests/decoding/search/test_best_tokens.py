@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from transformer_cli.decoding.search import best_tokens
-from transformer_cli.decoding.search.best_tokens import best_continuations, best_token
+from transformer_cli.decoding.search import greedy as best_tokens
+from transformer_cli.decoding.search.greedy import best_continuations, best_token
 
 
 @pytest.mark.parametrize("vocabulary", [5, 63, 64, 65, 640, 1000, 1027])

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.decoding.toy import Toy, repeated, same, times
-from transformer_cli.decoding.options import NO_DEMANDS, Demands, SearchOptions
+from transformer_cli.decoding.options import UNCONSTRAINED, SearchOptions, TokenConstraints
+from transformer_cli.decoding.search.automaton import ConstraintAutomaton
 from transformer_cli.decoding.search.constrained import beams_for, take_turns
-from transformer_cli.decoding.search.patterns import Patterns
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import EOS, UNK
 
@@ -24,7 +24,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def random_demands(dice: random.Random) -> Demands:
+def random_constraints(dice: random.Random) -> TokenConstraints:
     """Up to three sequences required and two forbidden, of tokens 4 to 14; token 15 is always free."""
 
     def sequence(longest: int) -> tuple[int, ...]:
@@ -34,22 +34,22 @@ def random_demands(dice: random.Random) -> Demands:
         required = [sequence(3) for _ in range(dice.randint(1, 3))]
         forbidden = [sequence(2) for _ in range(dice.randint(0, 2))]
         try:
-            return Demands(sequence(3) if dice.random() < 0.2 else (), tuple(required), tuple(forbidden))
+            return TokenConstraints(sequence(3) if dice.random() < 0.2 else (), tuple(required), tuple(forbidden))
         except UserError:
             continue  # one forbids what another requires
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_demands_hold_in_a_thousand_random_cases(method: str) -> None:
+def test_constraints_hold_in_a_thousand_random_cases(method: str) -> None:
     dice = random.Random(method)
     cases = 0
     for seed in range(4):
         toy = Toy(seed, sentences=50, size=SIZE, sharpness=dice.choice([0.5, 3.0]))
-        demands = [random_demands(dice) for _ in range(50)]
+        constraints = [random_constraints(dice) for _ in range(50)]
         options = SearchOptions(
             **METHODS[method], max_length=dice.randint(1, 14), no_repeat_ngram=dice.choice([0, 0, 2, 3])
         )
-        for sentence, (demand, found) in enumerate(zip(demands, toy.search(options, demands), strict=True)):
+        for sentence, (demand, found) in enumerate(zip(constraints, toy.search(options, constraints), strict=True)):
             cases += 1
             assert found
             for one in found:
@@ -69,7 +69,7 @@ def test_demands_hold_in_a_thousand_random_cases(method: str) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
 def test_the_limit_gives_way_only_as_far_as_it_must(limit: int) -> None:
     toy = Toy(seed=1, sentences=1, size=SIZE)
-    demand = Demands(prefix=(9, 4), required=((4, 5), (6,)))  # the prefix has said 4 already
+    demand = TokenConstraints(prefix=(9, 4), required=((4, 5), (6,)))  # the prefix has said 4 already
     for values in METHODS.values():
         for one in toy.search(SearchOptions(**values, max_length=limit), [demand])[0]:
             assert len(one.ids) <= max(limit, 5)
@@ -86,7 +86,7 @@ def test_required_words_come_where_the_model_likes_them_best() -> None:
     for beam_size in (1, 2, 5):
         options = SearchOptions(beam_size=beam_size, max_length=12)
         assert toy.search(options)[0][0].ids == [4, 5, 6]
-        assert toy.search(options, [Demands(required=((9,),))])[0][0].ids == [4, 9, 6]
+        assert toy.search(options, [TokenConstraints(required=((9,),))])[0][0].ids == [4, 9, 6]
 
 
 def test_a_sequence_that_begins_badly_lives_on_until_it_is_whole() -> None:
@@ -98,14 +98,14 @@ def test_a_sequence_that_begins_badly_lives_on_until_it_is_whole() -> None:
         toy.table[:, 2:, :, :, token] = value
     toy.table[:, 2, 4, :, 9], toy.table[:, 3, 9, :, 8] = -7.0, -0.1
     options = SearchOptions(beam_size=3, max_length=12, length_penalty=0.0)
-    assert toy.search(options, [Demands(required=((9, 8),))])[0][0].ids == [4, 9, 8]
+    assert toy.search(options, [TokenConstraints(required=((9, 8),))])[0][0].ids == [4, 9, 8]
 
 
 def test_other_searches_say_what_is_lacking_where_they_would_end() -> None:
     toy = Toy(seed=1, sentences=1, size=SIZE)
     toy.table[:] = -9.0
     toy.table[:, 1, :, :, 4] = toy.table[:, 2, :, :, 5] = toy.table[:, 3:, :, :, EOS] = -0.001
-    demand = Demands(required=((9, 9), (7,)))
+    demand = TokenConstraints(required=((9, 9), (7,)))
     for values in (METHODS["greedy"], METHODS["sample"] | {"top_k": 1}):
         ids = toy.search(SearchOptions(**values, max_length=30), [demand])[0][0].ids
         assert ids[:2] == [4, 5]
@@ -113,14 +113,16 @@ def test_other_searches_say_what_is_lacking_where_they_would_end() -> None:
 
 
 def test_beams_are_enough_for_every_bank_and_the_others_keep_theirs() -> None:
-    assert beams_for(Patterns(NO_DEMANDS), 5) == 5
-    assert beams_for(Patterns(Demands(required=((4, 5), (6, 7)))), 5) == 5
-    assert beams_for(Patterns(Demands(required=((4, 5), (6, 7, 8)))), 5) == 10
-    assert beams_for(Patterns(Demands(required=((4, 5),))), 1) == 4
+    assert beams_for(ConstraintAutomaton(UNCONSTRAINED), 5) == 5
+    assert beams_for(ConstraintAutomaton(TokenConstraints(required=((4, 5), (6, 7)))), 5) == 5
+    assert beams_for(ConstraintAutomaton(TokenConstraints(required=((4, 5), (6, 7, 8)))), 5) == 10
+    assert beams_for(ConstraintAutomaton(TokenConstraints(required=((4, 5),))), 1) == 4
     toy = Toy(seed=2, sentences=4, size=SIZE)
     options = SearchOptions(beam_size=4, n_best=4, max_length=9)
     free = toy.search(options)
-    mixed = toy.search(options, [NO_DEMANDS, Demands(required=((4, 5, 6, 7, 8),)), NO_DEMANDS, NO_DEMANDS])
+    mixed = toy.search(
+        options, [UNCONSTRAINED, TokenConstraints(required=((4, 5, 6, 7, 8),)), UNCONSTRAINED, UNCONSTRAINED]
+    )
     for sentence in (0, 2, 3):
         same(mixed[sentence], free[sentence])
 
@@ -133,7 +135,7 @@ def test_the_best_of_every_bank_goes_before_any_second_best() -> None:
 
 
 def test_an_automaton_says_how_much_is_needed() -> None:
-    patterns = Patterns(Demands(required=((4, 4, 5), (6,), (6,))))
+    patterns = ConstraintAutomaton(TokenConstraints(required=((4, 4, 5), (6,), (6,))))
     walk = {(): 5, (4,): 4, (4, 4): 3, (4, 4, 4): 3, (4, 4, 4, 5): 2, (4, 4, 7): 5, (6,): 4, (6, 4): 3, (6, 6, 6): 3}
     for words, need in walk.items():
         path = patterns.follow(0, words)
@@ -147,7 +149,7 @@ def test_an_automaton_says_how_much_is_needed() -> None:
 def test_what_is_forbidden_across_the_seam_gets_a_word_between() -> None:
     """4 and 5 may not touch, and both are required, in the shortest room."""
     toy = Toy(seed=3, sentences=20, size=SIZE)
-    demand = Demands(required=((4,), (5,)), forbidden=((4, 5), (5, 4), (UNK,)))
+    demand = TokenConstraints(required=((4,), (5,)), forbidden=((4, 5), (5, 4), (UNK,)))
     for values in METHODS.values():
         for found in toy.search(SearchOptions(**values, max_length=1), [demand] * 20):
             for one in found:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.decoding.toy import Histories, Toy, brute_force
-from transformer_cli.decoding.options import Demands, SearchOptions
+from transformer_cli.decoding.options import SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.coverage import coverage
 from transformer_cli.text.vocabulary import BOS
 
@@ -25,8 +25,8 @@ def expected_coverage(toy: Toy, sentence: int, ids: list[int]) -> float:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("demand", [Demands(), Demands(prefix=(5,), required=((6, 4),))])
-def test_scores_hold_the_coverage_of_the_words(groups: int, demand: Demands) -> None:
+@pytest.mark.parametrize("demand", [TokenConstraints(), TokenConstraints(prefix=(5,), required=((6, 4),))])
+def test_scores_hold_the_coverage_of_the_words(groups: int, demand: TokenConstraints) -> None:
     toy = Toy(seed=5, sentences=6)
     options = replace(OPTIONS, diversity_groups=groups)
     ended, lacking = set(), 0

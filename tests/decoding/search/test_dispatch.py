@@ -95,7 +95,7 @@ def test_nothing_changes_where_values_are_not_looked_at(stopping: Any, monkeypat
     toy = Toy(seed=21, sentences=len(limits))
     options = SearchOptions(beam_size=3, n_best=3, stopping=stopping)
     expected = beam_search(toy.step, toy.start(), limits, options)
-    monkeypatch.setattr("transformer_cli.decoding.search.beam.is_cheap_to_ask", lambda tensor: False)
+    monkeypatch.setattr("transformer_cli.decoding.search.beam.is_cheap_to_read", lambda tensor: False)
     for found, one in zip(beam_search(toy.step, toy.start(), limits, options), expected, strict=True):
         same(found, one)
 

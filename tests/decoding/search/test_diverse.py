@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.toy import Toy, same
-from transformer_cli.decoding.options import Demands, SearchOptions
+from transformer_cli.decoding.options import SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.beam import beam_search, start
 from transformer_cli.decoding.search.diverse import advance_groups, diverse_beam_search
 from transformer_cli.text.vocabulary import EOS
@@ -108,7 +108,7 @@ def test_batch_and_order_change_nothing_and_a_step_serves_all_groups() -> None:
 
 def test_groups_obey_what_is_demanded() -> None:
     toy = Toy(seed=9, sentences=3)
-    demand = Demands(prefix=(5,), required=((6, 4),), forbidden=((4, 4),))
+    demand = TokenConstraints(prefix=(5,), required=((6, 4),), forbidden=((4, 4),))
     for found in toy.search(replace(OPTIONS, max_length=9), [demand] * 3):
         for one in found:
             text = " ".join(map(str, one.ids))

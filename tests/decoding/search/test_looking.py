@@ -10,10 +10,10 @@ from transformer_cli.decoding.search import beam, greedy
 @pytest.mark.parametrize("every", [2, 3, 50])
 def test_looking_seldom_finds_the_same(method: str, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine()
-    demands = None if method == "sample" else DEMANDS
-    expected = [engine.search(SOURCES, SEARCHES[method], None, one) for one in (None, demands)]
+    constraints = None if method == "sample" else DEMANDS
+    expected = [engine.search(SOURCES, SEARCHES[method], None, one) for one in (None, constraints)]
     for module in (greedy, beam):
-        monkeypatch.setattr(module, "between_looks", lambda device: every)
-    monkeypatch.setattr(beam, "is_cheap_to_ask", lambda tensor: False)
-    for one, other in zip((None, demands), expected, strict=True):
+        monkeypatch.setattr(module, "check_interval", lambda device: every)
+    monkeypatch.setattr(beam, "is_cheap_to_read", lambda tensor: False)
+    for one, other in zip((None, constraints), expected, strict=True):
         same(engine.search(SOURCES, SEARCHES[method], None, one), other)

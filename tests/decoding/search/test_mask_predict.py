@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.search.mask_predict import (
+from transformer_cli.text.vocabulary import BOS, EOS, PAD
+from transformer_cli.variants.mask_predict.model import LENGTH_SPAN, MASK
+from transformer_cli.variants.mask_predict.search import (
     Lengths,
     Pass,
     Tokens,
@@ -21,8 +23,6 @@ from transformer_cli.decoding.search.mask_predict import (
     one_shot,
     without_repeats,
 )
-from transformer_cli.model.nonautoregressive import LENGTH_SPAN, MASK
-from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 VOCABULARY = 11
 
@@ -115,7 +115,7 @@ def test_nothing_forbidden_is_written_but_it_has_its_probability(
     tokens, values = best_tokens(projection, hidden, (PAD, BOS, EOS))
     assert not {PAD, BOS, EOS} & {*tokens.tolist()}
     assert torch.allclose(values, hidden.log_softmax(dim=1).gather(1, tokens[:, None])[:, 0])
-    monkeypatch.setattr("transformer_cli.decoding.search.mask_predict.CHUNK_LOGITS", {"cpu": 3 * VOCABULARY})
+    monkeypatch.setattr("transformer_cli.variants.mask_predict.search.CHUNK_LOGITS", {"cpu": 3 * VOCABULARY})
     again = best_tokens(projection, hidden, (PAD, BOS, EOS))
     assert torch.equal(again[0], tokens)
     assert torch.equal(again[1], values)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.toy import WORDS, Toy, admissible, brute_force, repeated, same, times
-from transformer_cli.decoding.options import NO_DEMANDS, Demands, SearchOptions
-from transformer_cli.decoding.search.restrictions import without_repeated
+from transformer_cli.decoding.options import UNCONSTRAINED, SearchOptions, TokenConstraints
+from transformer_cli.decoding.search.constrained import without_repeated
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
@@ -22,16 +22,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "diverse": {"beam_size": 4, "n_best": 4, "diversity_groups": 2},
     "sample": {"method": "sample", "n_best": 3, "temperature": 1.5, "top_k": 5, "top_p": 0.98, "seed": 3},
 }
-RESTRICTED: dict[str, tuple[dict[str, Any], Demands]] = {
-    "prefix": ({}, Demands(prefix=(6, 6))),
-    "forbidden": ({}, Demands(forbidden=((5, 4), (6,), (4, 4, 4), (5, 5)))),
-    "bigrams": ({"no_repeat_ngram": 2}, NO_DEMANDS),
-    "words": ({"no_repeat_ngram": 1}, NO_DEMANDS),
-    "minimum": ({"min_length": 3}, NO_DEMANDS),
-    "required": ({}, Demands(required=((4,), (5, 6)))),
-    "twice": ({}, Demands(required=((4,), (4,), (5,)))),
-    "prefixed": ({"no_repeat_ngram": 2}, Demands(prefix=(5,), required=((6, 6),))),
-    "all": ({"no_repeat_ngram": 2, "min_length": 2}, Demands(prefix=(4,), forbidden=((4, 4), (5, 6)))),
+RESTRICTED: dict[str, tuple[dict[str, Any], TokenConstraints]] = {
+    "prefix": ({}, TokenConstraints(prefix=(6, 6))),
+    "forbidden": ({}, TokenConstraints(forbidden=((5, 4), (6,), (4, 4, 4), (5, 5)))),
+    "bigrams": ({"no_repeat_ngram": 2}, UNCONSTRAINED),
+    "words": ({"no_repeat_ngram": 1}, UNCONSTRAINED),
+    "minimum": ({"min_length": 3}, UNCONSTRAINED),
+    "required": ({}, TokenConstraints(required=((4,), (5, 6)))),
+    "twice": ({}, TokenConstraints(required=((4,), (4,), (5,)))),
+    "prefixed": ({"no_repeat_ngram": 2}, TokenConstraints(prefix=(5,), required=((6, 6),))),
+    "all": ({"no_repeat_ngram": 2, "min_length": 2}, TokenConstraints(prefix=(4,), forbidden=((4, 4), (5, 6)))),
 }
 
 
@@ -74,17 +74,17 @@ def test_every_search_obeys_and_reports_the_models_own_scores(method: str, name:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_sentences_demands_are_its_own_and_batches_change_nothing(method: str) -> None:
-    demands = [demand for _, demand in RESTRICTED.values()]
-    toy = Toy(seed=11, sentences=len(demands))
+def test_a_sentences_constraints_are_its_own_and_batches_change_nothing(method: str) -> None:
+    constraints = [demand for _, demand in RESTRICTED.values()]
+    toy = Toy(seed=11, sentences=len(constraints))
     options = SearchOptions(**METHODS[method], no_repeat_ngram=3, max_length=10)
-    together = toy.search(options, demands)
-    backwards = toy.search(options, demands[::-1], range(len(demands))[::-1])
-    for sentence, demand in enumerate(demands):
+    together = toy.search(options, constraints)
+    backwards = toy.search(options, constraints[::-1], range(len(constraints))[::-1])
+    for sentence, demand in enumerate(constraints):
         same(toy.search(options, [demand], [sentence])[0], together[sentence])
         same(backwards[-1 - sentence], together[sentence])
     free = toy.search(options)
-    for sentence in (sentence for sentence, demand in enumerate(demands) if demand == NO_DEMANDS):
+    for sentence in (sentence for sentence, demand in enumerate(constraints) if demand == UNCONSTRAINED):
         same(together[sentence], free[sentence])
 
 
@@ -93,13 +93,13 @@ def test_restrictions_that_never_apply_change_nothing(method: str) -> None:
     toy = Toy(seed=13, sentences=3)
     options = SearchOptions(**METHODS[method], max_length=8)
     free = toy.search(options)
-    unreachable = [Demands(forbidden=((4,) * 9, (5, 6) * 5))] * 3
+    unreachable = [TokenConstraints(forbidden=((4,) * 9, (5, 6) * 5))] * 3
     for found in (toy.search(replace(options, no_repeat_ngram=8)), toy.search(options, unreachable)):
         for group, expected in zip(found, free, strict=True):
             same(group, expected)
     if method == "greedy":
         for group, expected in zip(
-            toy.search(options, [Demands(tuple(one[0].ids)) for one in free]), free, strict=True
+            toy.search(options, [TokenConstraints(tuple(one[0].ids)) for one in free]), free, strict=True
         ):
             assert group[0].ids[: len(expected[0].ids)] == expected[0].ids
 
@@ -124,7 +124,7 @@ def test_a_prefix_beyond_the_limit_raises_it() -> None:
     toy = Toy(seed=1, sentences=1)
     prefix = (4, 5, 6, 4, 5, 6, 6)
     for method in METHODS.values():
-        for one in toy.search(SearchOptions(**method, max_length=2), [Demands(prefix=prefix)])[0]:
+        for one in toy.search(SearchOptions(**method, max_length=2), [TokenConstraints(prefix=prefix)])[0]:
             assert tuple(one.ids[:7]) == prefix
             assert len(one.ids) <= 8
 
@@ -137,11 +137,11 @@ def test_the_later_restriction_gives_way_where_nothing_is_left() -> None:
             assert len(one.ids) == 4
             assert not repeated(one.ids, 1)
         every = tuple((first, second) for first in WORDS for second in WORDS)
-        demand = Demands(forbidden=every, required=((4,), (5,)))
+        demand = TokenConstraints(forbidden=every, required=((4,), (5,)))
         for one in toy.search(SearchOptions(**method, max_length=9, min_length=7), [demand])[0]:
             assert len(one.ids) == 1
     with pytest.raises(UserError, match="every word"):
-        toy.search(SearchOptions(), [Demands(forbidden=tuple((word,) for word in WORDS))])
+        toy.search(SearchOptions(), [TokenConstraints(forbidden=tuple((word,) for word in WORDS))])
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_the_later_restriction_gives_way_where_nothing_is_left() -> None:
         {"required": ((4,), (5, 6)), "forbidden": ((6,),)},
     ],
 )
-def test_demands_that_nothing_can_obey_are_refused(values: dict[str, Any]) -> None:
+def test_constraints_that_nothing_can_obey_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(UserError) as error:
-        Demands(**values)
+        TokenConstraints(**values)
     assert "\n" not in str(error.value)
 
 
 def test_forbidding_half_of_a_sequence_is_not_forbidding_its_parts() -> None:
     toy = Toy(seed=5, sentences=4, sharpness=0.1)
     options = SearchOptions(method="sample", n_best=40, max_length=12)
-    texts = [one.ids for group in toy.search(options, [Demands(forbidden=((4, 5, 4),))] * 4) for one in group]
+    texts = [one.ids for group in toy.search(options, [TokenConstraints(forbidden=((4, 5, 4),))] * 4) for one in group]
     assert not any(times((4, 5, 4), ids) for ids in texts)
     assert any(times((4, 5), ids) for ids in texts)
     assert any(times((5, 4), ids) for ids in texts)
@@ -208,7 +208,7 @@ def test_no_combination_crashes_and_limits_hold(
 ) -> None:
     beam = values["method"] == "beam"
     groups = sizes[0] if beam else 1
-    demands, options = [], SearchOptions(
+    constraints, options = [], SearchOptions(
         **values,
         beam_size=groups * sizes[1],
         diversity_groups=groups,
@@ -219,16 +219,16 @@ def test_no_combination_crashes_and_limits_hold(
     )  # fmt: skip
     for prefix, required, forbidden in wanted:
         try:
-            demands.append(Demands(prefix, required, forbidden))
+            constraints.append(TokenConstraints(prefix, required, forbidden))
         except UserError:
-            demands.append(Demands(prefix, required))
-    toy = Toy(seed, len(demands))
+            constraints.append(TokenConstraints(prefix, required))
+    toy = Toy(seed, len(constraints))
     try:
-        found = toy.search(options, demands)
+        found = toy.search(options, constraints)
     except UserError as error:
         assert "every word" in str(error)  # noqa: PT017
         return
-    for sentence, (demand, group) in enumerate(zip(demands, found, strict=True)):
+    for sentence, (demand, group) in enumerate(zip(constraints, found, strict=True)):
         room = len(demand.prefix) + sum(map(len, demand.required)) + len(demand.required) * bool(demand.forbidden) + 1
         assert 1 <= len(group) <= options.n_best
         for one in group:

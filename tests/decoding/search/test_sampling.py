@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from transformer_cli.decoding.search.sampling import draw, uniform_numbers
+from transformer_cli.decoding.search.greedy import draw, uniform_numbers
 
 LOGITS = torch.tensor([1.0, -torch.inf, 3.0, 0.5, 2.0, -torch.inf])
 

@@ -13,8 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transformer_cli.errors import UserError
-from transformer_cli.publishing import TEMPORARY, delete, manifest_hashes, manifest_names, publish, remove, verify
-from transformer_cli.run_folder import CONFIG, WEIGHTS
+from transformer_cli.storage.publishing import (
+    TEMPORARY,
+    delete,
+    manifest_hashes,
+    manifest_names,
+    publish,
+    remove,
+    verify,
+)
+from transformer_cli.storage.run_folder import CONFIG, WEIGHTS
 
 FORMAT = 1  # raised whenever the same checkpoint would be written in another way
 KEPT = 10  # models; those used longest ago go first
@@ -34,7 +42,7 @@ def cached_model(folder: Path) -> tuple[Path, bool]:
     with _lock(place.parent / ".lock"):
         if _is_whole(place):  # another process made it meanwhile
             return place, False
-        from transformer_cli.checkpoint import load_model
+        from transformer_cli.build import load_model
         from transformer_cli.decoding.engines.ctranslate2_model import write_model
 
         loaded = load_model(folder)

@@ -13,11 +13,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
-from transformer_cli.decoding.engines.torch_only import batch_needs, torch_needs
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, batch_needs, torch_needs
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.errors import UserError
-from transformer_cli.publishing import read_json
+from transformer_cli.storage.publishing import read_json
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import BOS, PAD, SPECIALS
 
@@ -129,11 +128,13 @@ class CTranslate2Engine:
         sources: Sequence[Ids],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses of each source, best first. `keys` are for sampling alone."""
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
-        batch = SearchBatch([list(source) for source in sources], list(keys), list(demands) if demands else None)
+        batch = SearchBatch(
+            [list(source) for source in sources], list(keys), list(constraints) if constraints else None
+        )
         return next(self.search_batches([batch], options))
 
     def search_batches(
@@ -163,7 +164,7 @@ class CTranslate2Engine:
         needs = [*torch_needs(options), *of_batch]
         if needs:
             self._check_allowed(needs)
-            return 0, lambda: self._other().search(batch.sources, options, batch.keys, batch.demands)
+            return 0, lambda: self._other().search(batch.sources, options, batch.keys, batch.constraints)
         limits = [self._limit(options, len(source)) for source in batch.sources]
         places = sorted(range(len(limits)), key=lambda place: limits[place])
         begun = []
@@ -257,7 +258,7 @@ class CTranslate2Engine:
         CTranslate2 gives what was written into the model: the mean over the heads of the last layer, or, where they are
         the first heads of a layer, those that learned to align. Other layers and heads are torch's.
         """
-        from transformer_cli.decoding.engines.alignment import own_sources  # not at the top: numpy takes a while
+        from transformer_cli.decoding.engines.protocol import own_sources  # not at the top: numpy takes a while
 
         longest = max(map(len, (*sources, *targets)), default=0) + 1
         first = self.description.alignment_heads

@@ -15,7 +15,7 @@ import torch
 from ctranslate2.specs import common_spec, transformer_spec
 from torch import Tensor
 
-from transformer_cli.checkpoint import LoadedModel
+from transformer_cli.build import LoadedModel
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.decoding.engines.ctranslate2_engine import DESCRIPTION, Description
 from transformer_cli.decoding.options import SearchOptions

@@ -5,11 +5,15 @@ No torch. An engine's methods may be called from several threads at once.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.text.codec import Codecs
+from transformer_cli.text.vocabulary import SPECIALS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class Engine(Protocol):
@@ -29,7 +33,7 @@ class Engine(Protocol):
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[tuple[int, ...]] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]: ...
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]: ...
@@ -49,7 +53,7 @@ class SearchBatch:
 
     sources: list[list[int]]
     keys: list[tuple[int, ...]]
-    demands: list[Demands] | None = None  # None: of no sentence anything
+    constraints: list[TokenConstraints] | None = None  # None: of no sentence anything
 
 
 @runtime_checkable
@@ -77,4 +81,56 @@ def search_batches(
         yield from engine.search_batches(batches, options)
     else:
         for batch in batches:
-            yield engine.search(batch.sources, options, batch.keys, batch.demands)
+            yield engine.search(batch.sources, options, batch.keys, batch.constraints)
+
+
+def torch_needs(options: SearchOptions) -> list[str]:
+    """What of these options only the torch engine has, by name.
+
+    CTranslate2 has some of it too, but not alike: where it forbids a token, the others share its probability.
+    """
+    wishes = {
+        "sampling": options.method == "sample",
+        "diverse beam search": options.diversity_groups > 1,
+        "the exact stopping rule": options.method == "beam" and options.stopping == "exact",
+        "the coverage penalty": options.coverage_penalty > 0,
+        "a least length": options.min_length > 1,
+    }
+    return [name for name, wished in wishes.items() if wished]
+
+
+def batch_needs(
+    batch: SearchBatch, options: SearchOptions, longest: int, positions: int, target_tokens: int
+) -> list[str]:
+    """What of a batch only the torch engine can do, by name.
+
+    longest: tokens of the longest source with `</s>`, or of the longest translation there may be; positions: rows of
+    the CTranslate2 model's position tables; target_tokens: size of the target vocabulary.
+    """
+    wishes = {
+        "words that must or must not appear": any(one != UNCONSTRAINED for one in batch.constraints or ()),
+        f"texts of {longest:,} tokens (here {positions:,} are the most)": longest > positions,
+        "a beam of half the vocabulary": options.method == "beam"
+        and 2 * options.beam_size + len(SPECIALS) > target_tokens,
+        "an empty source": not all(map(len, batch.sources)),
+    }
+    return [name for name, wished in wishes.items() if wished]
+
+
+# Added to what a source token gets in all, so that one which no step looks at is nobody's, and the only token of a
+# target belongs to what it looks at most. The error rate is the same within 0.006 from 0 to 0.2.
+FLOOR = 0.05
+
+
+def own_sources(weights: "npt.NDArray[Any]") -> list[int]:
+    """Attention weights (T, S), as each of T target tokens is predicted → the place of each one's source token.
+
+    A weight counts by its share of all that the source token gets, so that a full stop which every step looks at is
+    not everybody's. S must be 1 or more; `</s>` and padding do not belong in `weights`.
+    """
+    import numpy as np  # not at the top: it takes a while
+
+    weights = np.asarray(weights, dtype=np.float64)
+    shares = weights / (weights.sum(axis=0, keepdims=True) + FLOOR)
+    places: list[int] = shares.argmax(axis=1).tolist()
+    return places

@@ -3,37 +3,100 @@
 `Translator` calls it. Source and target ids come and go without specials; the engine adds them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
-from typing import cast
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Self, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.engines.alignment import own_sources
-from transformer_cli.decoding.engines.lean_decoder import LeanDecoder
-from transformer_cli.decoding.engines.protocol import SearchBatch
-from transformer_cli.decoding.engines.search_cache import SearchCache
-from transformer_cli.decoding.engines.static_buffers import BufferPool
-from transformer_cli.decoding.engines.static_step import StaticCache, StaticSteps
-from transformer_cli.decoding.engines.whole_decoder import WholeDecoder
-from transformer_cli.decoding.engines.workers import map_in_order
-from transformer_cli.decoding.options import Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.fast_step import FastStep, ReferenceStep
+from transformer_cli.decoding.engines.protocol import SearchBatch, own_sources
+from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.dispatch import StepModel, columns, parts, search
-from transformer_cli.decoding.search.greedy import wide
-from transformer_cli.decoding.search.sampling import Key
+from transformer_cli.decoding.search.greedy import Key, wide
 from transformer_cli.errors import UserError
-from transformer_cli.model.attention import MultiHeadAttention
-from transformer_cli.model.decoder import DecoderOutput
+from transformer_cli.model.attention import DecoderCache, MultiHeadAttention
 from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.pointer import PointerGenerator
-from transformer_cli.model.transformer import Transformer
-from transformer_cli.model.uneven_attention import UnevenAttention
+from transformer_cli.model.transformer import DecoderOutput, Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
+from transformer_cli.variants.pointer.model import PointerGenerator
+from transformer_cli.variants.uneven_attention import UnevenAttention
+
+
+@dataclass(frozen=True)
+class SearchCache:
+    """N rows are hypotheses. They read M sentences: while all sentences have as many rows, N / M each, they share.
+
+    So a sentence's memory is neither copied for its beams nor moved when these change places.
+    """
+
+    decoder: DecoderCache
+    source: Tensor  # (M, S)
+    source_mask: Tensor  # (M, 1, 1, S)
+    places: Tensor  # (N,) which of the M each row reads; ascending
+
+    @classmethod
+    def start(cls, decoder: DecoderCache, source: Tensor, source_mask: Tensor) -> Self:
+        """One row a sentence."""
+        return cls(decoder, source, source_mask, torch.arange(len(source), device=source.device))
+
+    def select(self, rows: Tensor) -> Self:
+        """The given rows, in the given order; `rows` (N,) may repeat. Those of a sentence stay together, in order."""
+        places = self.places[rows]
+        if places.shape == self.places.shape and torch.equal(places, self.places):
+            decoder = self.decoder.select(rows, memory_rows=None)
+            return type(self)(decoder, self.source, self.source_mask, self.places)
+        sentences, counts = torch.unique_consecutive(places, return_counts=True)
+        shared = bool((counts == counts[:1]).all())
+        kept = sentences if shared else places
+        width = len(rows) // max(1, len(kept))
+        places = torch.arange(len(kept), device=rows.device).repeat_interleave(width)
+        decoder = self.decoder.select(rows, memory_rows=kept)
+        return type(self)(decoder, self.source[kept], self.source_mask[kept], places)
+
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+def map_in_order(work: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int) -> Iterator[ResultT]:
+    """`map`, with up to `workers` items under way at once. `items` are read in this thread, one ahead of the workers.
+
+    What `work` raises is raised here, at its place. Closed early, it waits for what is under way and drops the rest.
+    """
+    items = iter(items)
+    first = list(islice(items, 2))
+    if workers < 2 or len(first) < 2:
+        yield from map(work, chain(first, items))
+        return
+    width = torch.get_num_threads()
+    pool = ThreadPoolExecutor(workers, "tfm-search", initializer=_take_one_core)
+    try:
+        under_way: deque[Future[ResultT]] = deque()
+        for item in chain(first, items):
+            under_way.append(pool.submit(work, item))
+            if len(under_way) > workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(width)  # a thread has its own number, but a new one starts with what was set last
+
+
+def _take_one_core() -> None:
+    """One thread for each operation of this one. Only when it is asked for does a thread keep what was set."""
+    torch.set_num_threads(1)
+    torch.get_num_threads()
+
 
 MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
 
@@ -79,19 +142,15 @@ class TorchEngine:
         device: torch.device | str = "cpu",
         *,
         constant: bool = False,
-        static: bool | None = None,
-        steps: WholeDecoder | None = None,
+        steps: ReferenceStep | None = None,
     ) -> None:
         """constant: the model's parameters will never change again, so that steps may keep them as suits them best.
 
-        static: steps in buffers of fixed shapes, which a GPU records and replays (None: of a constant model on one).
-        steps: takes them, where the model is not what `LeanDecoder` knows; never with `static`.
+        steps: takes them, where the model is not what `FastStep` knows.
         """
         self.model = model.to(device)
         self.device = torch.device(device)
-        static = constant and self.device.type == "cuda" if static is None else static
-        self._buffers = BufferPool(self.model, self.device) if static else None
-        self._decoder = LeanDecoder(self.model, constant) if steps is None else steps
+        self._decoder = FastStep(self.model, constant) if steps is None else steps
         self.source_columns = isinstance(model.generator, PointerGenerator)
         self.vocabulary_size = model.generator.projection.out_features
         attentions = (m for m in model.decoder.modules() if isinstance(m, MultiHeadAttention | UnevenAttention))
@@ -112,19 +171,16 @@ class TorchEngine:
         sources: Sequence[Sequence[int]],
         options: SearchOptions,
         keys: Sequence[Key] | None = None,
-        demands: Sequence[Demands] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses of each source, best first.
 
-        `keys` seed each source's draws in sampling (default: its place here); `demands` say what its translation must
-        obey (default: nothing).
+        `keys` seed each source's draws in sampling (default: its place here); `constraints` are those of its
+        translation (default: none).
         """
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
         with evaluating(self.model), torch.inference_mode():
-            if self._buffers is None or options.coverage_penalty:  # which wants the attention of every step
-                return search(self.step_model, sources, options, keys, demands, MAX_CELLS)
-            with closing(StaticSteps(self._buffers, self._step, self._generate)) as steps:
-                return search(self._static_model(steps), sources, options, keys, demands, MAX_CELLS)
+            return search(self.step_model, sources, options, keys, constraints, MAX_CELLS)
 
     @property
     def step_model(self) -> StepModel[SearchCache]:
@@ -139,21 +195,6 @@ class TorchEngine:
             self.source_columns,
         )
 
-    def _static_model(self, steps: StaticSteps) -> StepModel[StaticCache]:
-        """The model as a search takes it, with steps in buffers."""
-
-        def attending_step(tokens: Tensor, cache: StaticCache) -> tuple[Tensor, Tensor, StaticCache]:
-            raise AssertionError("steps in buffers show no attention")
-
-        return StepModel(
-            lambda sources: StaticCache(self._start(sources)),
-            steps.step,
-            attending_step,
-            self.vocabulary_size,
-            self.max_target_length,
-            self.device,
-        )
-
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
@@ -161,7 +202,7 @@ class TorchEngine:
         workers = torch.get_num_threads() if self.device.type == "cpu" else 1
         with evaluating(self.model):
             yield from map_in_order(
-                lambda batch: self.search(batch.sources, options, batch.keys, batch.demands), batches, workers
+                lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints), batches, workers
             )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.decoding.search.best_tokens import best_continuations
-from transformer_cli.decoding.search.greedy import CacheT, Step, between_looks, forbid_empty, wide
+from transformer_cli.decoding.search.greedy import CacheT, Step, best_continuations, check_interval, forbid_empty, wide
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 
@@ -82,7 +81,7 @@ def beam_search(
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
     tokens = torch.full((len(limits),), BOS, device=device)
-    look_every = between_looks(torch.device(device))
+    look_every = check_interval(torch.device(device))
     state: BeamState | None = None
     while True:
         log_probs, cache = step(tokens, cache)  # (B·W, V)
@@ -141,7 +140,7 @@ def advance(
     first = Candidates(*(field[:, :beam_size] for field in candidates))
     longer = _longer(state.tokens, first)
     ends = candidates.tokens == EOS  # (B, 2K)
-    asking = is_cheap_to_ask(ends)
+    asking = is_cheap_to_read(ends)
     if asking and length + 1 < state.shortest and not ends.any():  # as most steps are
         new_state = state._replace(tokens=longer, log_probability=first.log_probability)
         return new_state, first.origins, options.stopping == "exact"
@@ -160,7 +159,7 @@ def advance(
     return state._replace(tokens=_longer(state.tokens, lives), log_probability=log_probability), lives.origins, True
 
 
-def is_cheap_to_ask(tensor: Tensor) -> bool:
+def is_cheap_to_read(tensor: Tensor) -> bool:
     """Whether to look at values may save work. A GPU's must be waited for, while it could do the work meanwhile."""
     return tensor.device.type == "cpu"
 

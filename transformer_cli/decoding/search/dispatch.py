@@ -10,15 +10,13 @@ from typing import Generic
 
 import torch
 
-from transformer_cli.decoding.options import NO_DEMANDS, Demands, Hypothesis, SearchOptions
+from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.search.automaton import ConstraintAutomaton
 from transformer_cli.decoding.search.beam import Bonus, Propose, beam_search
-from transformer_cli.decoding.search.constrained import beams_for, proposer
+from transformer_cli.decoding.search.constrained import Restricted, Restrictions, beams_for, bonus_of_inner, proposer
 from transformer_cli.decoding.search.coverage import AttendingStep, Covered, coverage_bonus, covering
 from transformer_cli.decoding.search.diverse import diverse_beam_search
-from transformer_cli.decoding.search.greedy import CacheT, Step, greedy_search
-from transformer_cli.decoding.search.patterns import Patterns
-from transformer_cli.decoding.search.restrictions import Restricted, Restrictions, bonus_of_inner
-from transformer_cli.decoding.search.sampling import Key, sample
+from transformer_cli.decoding.search.greedy import CacheT, Key, Step, greedy_search, sample
 from transformer_cli.errors import UserError
 
 
@@ -42,7 +40,7 @@ class Task:
     options: SearchOptions
     limits: Sequence[int]  # most tokens of a translation, `</s>` not counted
     keys: Sequence[Key]
-    patterns: Sequence[Patterns] | None  # None: nothing is demanded of any
+    patterns: Sequence[ConstraintAutomaton] | None  # None: nothing is demanded of any
 
     def repeat(self, draws: int) -> "Task":
         """Each row `draws` times, with a key of its own."""
@@ -56,7 +54,7 @@ def search(
     sources: Sequence[Sequence[int]],
     options: SearchOptions,
     keys: Sequence[Key],
-    demands: Sequence[Demands] | None,
+    constraints: Sequence[TokenConstraints] | None,
     max_cells: int,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each source, best first; see `TorchEngine.search`.
@@ -64,11 +62,11 @@ def search(
     No tensor over the vocabulary has more than `max_cells` cells, or it is a single sentence's. Sentences that need
     more beams, for what is required of them, are searched for apart.
     """
-    patterns: list[Patterns] | None = None
+    patterns: list[ConstraintAutomaton] | None = None
     widths = [options.beam_size] * len(sources)
-    if demands is not None and any(one != NO_DEMANDS for one in demands):
-        different = {one: Patterns(one) for one in dict.fromkeys(demands)}
-        patterns = [different[one] for one in demands]
+    if constraints is not None and any(one != UNCONSTRAINED for one in constraints):
+        different = {one: ConstraintAutomaton(one) for one in dict.fromkeys(constraints)}
+        patterns = [different[one] for one in constraints]
         if _takes_turns(options):
             widths = [beams_for(one, options.beam_size) for one in patterns]
     rooms = [1] * len(sources) if patterns is None else [one.room for one in patterns]
@@ -143,7 +141,7 @@ def _restricted(
     options = task.options
     if task.patterns is None and not options.no_repeat_ngram and options.min_length <= 1:
         return _find(step, cache, task, device, bonus, None)
-    patterns = task.patterns or [Patterns(NO_DEMANDS)] * len(task.limits)
+    patterns = task.patterns or [ConstraintAutomaton(UNCONSTRAINED)] * len(task.limits)
     turns = _takes_turns(options)
     restrictions = Restrictions(options, patterns, task.limits, vocabulary_size, device, urgent=not turns)
     propose: Propose[Restricted[CacheT]] | None = None

@@ -3,6 +3,7 @@
 `TorchEngine` calls it. The model enters as `step(tokens, cache) -> (log_probs, cache)` and nothing else is known of it.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self, TypeVar
 
@@ -10,8 +11,55 @@ import torch
 from torch import Tensor
 
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.decoding.search.best_tokens import best_token
 from transformer_cli.text.vocabulary import BOS, EOS
+
+BLOCK = 64  # tokens
+LARGE = 1 << 17  # scores from which more steps cost less than they save
+
+
+def best_token(log_probs: Tensor) -> Tensor:
+    """The likeliest token of each row, of equal ones the first. (N, V) → (N,)"""
+    if log_probs.numel() < LARGE or log_probs.device.type != "cpu":
+        return log_probs.argmax(dim=1)
+    maxima = block_maxima(log_probs)
+    columns = maxima.argmax(dim=1, keepdim=True) * BLOCK + torch.arange(BLOCK)  # (N, BLOCK)
+    columns = columns.clamp(max=log_probs.size(1) - 1)
+    return columns.gather(1, log_probs.gather(1, columns).argmax(dim=1, keepdim=True))[:, 0]
+
+
+def best_continuations(before: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` greatest of before (B, W) + log_probs (B·W, V), over a sentence's W rows, best first.
+
+    Returns sums and places in W·V, (B, count) each; or as many as there are. The `count` best lie in the `count` blocks
+    with the greatest maxima, so no other is looked into, and no sum over the whole vocabulary is made.
+    """
+    (batch, width), vocabulary = before.shape, log_probs.size(1)
+    maxima = block_maxima(log_probs)  # (B·W, blocks)
+    blocks = maxima.size(1)
+    if width * blocks <= count:
+        totals = (before[:, :, None] + log_probs.view(batch, width, vocabulary)).flatten(1)  # (B, W·V)
+        values, places = totals.topk(min(count, width * vocabulary), dim=1)
+        return values, places
+    chosen = (before[:, :, None] + maxima.view(batch, width, blocks)).flatten(1).topk(count, dim=1).indices
+    origins = chosen // blocks  # (B, count)
+    columns = (chosen % blocks * BLOCK)[:, :, None] + torch.arange(BLOCK, device=before.device)  # (B, count, BLOCK)
+    inside = columns.clamp(max=vocabulary - 1) if vocabulary % BLOCK else columns
+    places = (origins * vocabulary)[:, :, None] + inside
+    totals = log_probs.view(batch, -1).gather(1, places.flatten(1)).view_as(places)
+    totals = totals + before.gather(1, origins)[:, :, None]
+    if vocabulary % BLOCK:  # the last block has fewer tokens: what is beyond is none
+        totals = totals.masked_fill(columns >= vocabulary, -torch.inf)
+    values, best = totals.flatten(1).topk(count, dim=1)
+    return values, places.flatten(1).gather(1, best)
+
+
+def block_maxima(log_probs: Tensor) -> Tensor:
+    """The greatest of every BLOCK tokens in turn; the last block may have fewer. (N, V) → (N, blocks)"""
+    whole = log_probs.size(1) // BLOCK * BLOCK
+    maxima = log_probs[:, :whole].view(len(log_probs), -1, BLOCK).amax(dim=2)
+    if whole == log_probs.size(1):
+        return maxima
+    return torch.cat([maxima, log_probs[:, whole:].amax(dim=1, keepdim=True)], dim=1)
 
 
 class Cache(Protocol):
@@ -47,7 +95,7 @@ def walk(
 
     `choose` picks the next tokens from the log-probabilities of the rows still walking.
     """
-    look_every = between_looks(torch.device(device))
+    look_every = check_interval(torch.device(device))
     limit = torch.tensor(limits, device=device)  # (N,) shrinks with the rows, as do the next four
     rows = torch.arange(len(limits), device=device)  # where a row stood at the start
     tokens = torch.full((len(limits),), BOS, device=device)
@@ -85,7 +133,7 @@ def walk(
     return [found[row] for row in range(len(limits))]
 
 
-def between_looks(device: torch.device) -> int:
+def check_interval(device: torch.device) -> int:
     """Every how many steps to see who is done: to look at a GPU's values is to wait for it."""
     return LOOK_EVERY if device.type == "cuda" else 1
 
@@ -101,3 +149,70 @@ def forbid_empty(log_probs: Tensor) -> Tensor:
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The type that log-probabilities of type `dtype` are summed in: float32 at least."""
     return torch.promote_types(dtype, torch.float32)
+
+
+UNIFORM_BLOCK = 256  # numbers drawn at once; always as many, so that a longer row begins like a shorter one
+
+Key = tuple[int, ...]  # says which draw a row is: the sentence, its piece, the number of the draw
+
+
+def sample(
+    step: Step[CacheT],
+    cache: CacheT,
+    limits: Sequence[int],
+    options: SearchOptions,
+    keys: Sequence[Key],
+    device: torch.device | str = "cpu",
+) -> list[Hypothesis]:
+    """One translation a row, drawn token by token.
+
+    Its log-probability is the model's own, whatever temperature, top-k and top-p made of it for the draw.
+    """
+    return walk(step, cache, limits, options, chooser(options, keys, max(limits), device), device)
+
+
+def chooser(options: SearchOptions, keys: Sequence[Key], length: int, device: torch.device | str) -> Choose:
+    """How a row draws its next token: by inverse distribution function, from one uniform number a position."""
+    uniforms = torch.stack([uniform_numbers((options.seed, *key), length) for key in keys])  # (N, length)
+    uniforms = uniforms.to(device, sum_type(torch.device(device)))
+
+    def choose(log_probs: Tensor, rows: Tensor, position: int) -> Tensor:
+        return draw(log_probs / options.temperature, uniforms[rows, position], options.top_k, options.top_p)
+
+    return choose
+
+
+def uniform_numbers(key: Key, length: int) -> Tensor:
+    """Numbers in [0, 1) that depend on the key and the position only. → (length,) float64"""
+    digest = hashlib.blake2b(",".join(map(str, key)).encode(), digest_size=8).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+    blocks = [
+        torch.rand(UNIFORM_BLOCK, generator=generator, dtype=torch.float64) for _ in range(0, length, UNIFORM_BLOCK)
+    ]
+    return torch.cat(blocks)[:length]
+
+
+def sum_type(device: torch.device) -> torch.dtype:
+    """The type to add probabilities of a whole vocabulary in: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def draw(logits: Tensor, uniform: Tensor, top_k: int, top_p: float) -> Tensor:
+    """One token a row from softmax(logits), (N, V), cut to the `top_k` likeliest (0: all) and to the fewest tokens that
+    hold a probability of `top_p`; `uniform` (N,) in [0, 1). → (N,)
+    """
+    tokens: Tensor | None = None
+    if 0 < top_k < logits.size(-1):
+        logits, tokens = logits.topk(top_k, dim=-1)
+    elif top_p < 1:
+        logits, tokens = logits.sort(dim=-1, descending=True)
+    probabilities = logits.softmax(dim=-1, dtype=sum_type(logits.device))
+    if top_p < 1:
+        before = probabilities.cumsum(dim=-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= top_p, 0.0)
+    cumulative = probabilities.cumsum(dim=-1)  # (N, V)
+    # The first token whose sum exceeds the number drawn; never one without probability, even where sums round.
+    place = torch.searchsorted(cumulative, uniform.to(cumulative.dtype)[:, None] * cumulative[:, -1:], right=True)
+    last = (cumulative < cumulative[:, -1:]).sum(dim=-1, keepdim=True)
+    place = torch.minimum(place, last.clamp(max=logits.size(-1) - 1))
+    return (place if tokens is None else tokens.gather(1, place))[:, 0]

@@ -1,0 +1,253 @@
+"""Where text comes from and where results go: stdin, files, stdout; a result file appears whole or not at all."""
+
+import contextlib
+import gzip
+import io
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
+
+from transformer_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_cli.text.lines import LineReader
+
+
+class TextInput:
+    """An iterator of lines. Raises `UserError` with name and line where the rest cannot be read."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        from transformer_cli.text.lines import LineReader
+
+        self.reader = LineReader(stream)
+        self.name = name
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[str]:
+        from transformer_cli.text.lines import READ_ERRORS, read_fault
+
+        try:
+            yield from self.reader
+        except READ_ERRORS as error:
+            raise UserError(f"{self.name}:{self.reader.lines + 1}: {read_fault(error)}") from None
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether somebody sits at a terminal and waits for each answer."""
+        return self.name == "stdin" and self._stream.isatty()
+
+    def estimate(self) -> int | None:
+        """About how many lines there are in all, from how much of the file was read; None: no telling.
+
+        Of a compressed file the compressed bytes count.
+        """
+        try:
+            descriptor = self._stream.fileno()
+            size = os.fstat(descriptor).st_size
+            plain = isinstance(self._stream, io.BufferedReader)
+            position = self._stream.tell() if plain else os.lseek(descriptor, 0, os.SEEK_CUR)
+        except OSError:
+            return None  # a pipe, a terminal, arguments
+        return round(self.reader.lines * size / position) if position and size else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was odd in the lines read so far, a sentence each."""
+        return _warnings(self.reader)
+
+
+@contextlib.contextmanager
+def open_input(text: Sequence[str] | None, path: Path | None) -> Iterator[TextInput]:
+    """Arguments, else the file, else stdin."""
+    if text:
+        yield TextInput(io.BytesIO(b"".join(os.fsencode(argument) + b"\n" for argument in text)), "TEXT")
+    elif path is None or str(path) == "-":
+        if sys.stdin is None:
+            raise UserError("stdin is closed; give TEXT, or a file with --input")
+        yield TextInput(cast(BinaryIO, sys.stdin.buffer), "stdin")
+    else:
+        from transformer_cli.text.lines import open_bytes
+
+        with open_bytes(path) as stream:
+            yield TextInput(stream, str(path))
+
+
+def _warnings(reader: "LineReader") -> list[str]:
+    found = []
+    if reader.invalid:
+        found.append(f"{_lines(reader.invalid)} held invalid UTF-8: what could not be read became U+FFFD")
+    if reader.carriage_returns:
+        found.append(f"{_lines(reader.carriage_returns)} ended in a carriage return, which was dropped")
+    if reader.byte_order_mark:
+        found.append("the text began with a byte-order mark, which was dropped")
+    return found
+
+
+def _lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count:,} lines"
+
+
+Write = Callable[[str], None]
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Raise `UserError` where a result file could not be written, before time is spent on its content.
+
+    inputs: files that are read for it, in whose place it must not come.
+    """
+    if path is None or str(path) in ("-", "/dev/stdout"):
+        if sys.stdout is None:
+            raise UserError("stdout is closed; open it, or name a file with --output")
+        return
+    try:
+        exists = bool(os.stat(path))
+    except FileNotFoundError:
+        exists = False
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
+    if os.path.isdir(path):
+        raise UserError(f"{path}: is a folder; name a file to write the results to")
+    read = [given for given in inputs if given is not None and os.path.isfile(given)]
+    if exists and any(os.path.samefile(path, given) for given in read):
+        raise UserError(f"{path}: is read, and the results would take its place; name another file for them")
+    if exists and not os.access(path, os.W_OK):
+        raise UserError(f"{path}: cannot be written: no permission; choose another place")
+    folder = Path(os.path.realpath(path)).parent
+    if _is_special(path):
+        return
+    if not os.path.isdir(folder):
+        raise UserError(f"{path}: cannot be written: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"{path}: cannot be written: no permission to write into {folder}; choose another place")
+
+
+@contextlib.contextmanager
+def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
+    """A function that writes one line (without its line end) to stdout, or to `path` (.gz: compressed).
+
+    The file gets its name only when the block ends well: until then it is a hidden sibling, removed on any failure.
+    live: every line reaches the reader at once.
+    """
+    if path is None or str(path) in ("-", "/dev/stdout"):
+        check_output(path)
+        yield _writer(cast(IO[bytes], sys.stdout.buffer), live, "stdout")
+        flush_stdout()
+    elif _is_special(path):  # /dev/stdout, /dev/null, a named pipe: nothing to rename
+        with _stream(path) as stream:
+            yield _writer(stream, live, path)
+    else:
+        check_output(path)
+        with _whole_file(Path(os.path.realpath(path)), path) as stream:
+            yield _writer(stream, live, path)
+
+
+def is_file(path: Path) -> bool:
+    """Whether it names a place for a file (there may be none yet), not a stream."""
+    return str(path) != "-" and not _is_special(path)
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it names a stream, not a place for a file."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def _writer(stream: IO[bytes], live: bool, name: Path | str) -> Write:
+    def write(line: str) -> None:
+        with _named(name):
+            stream.write(line.encode("utf-8", errors="replace") + b"\n")
+            if live:
+                stream.flush()
+
+    return write
+
+
+@contextlib.contextmanager
+def _named(name: Path | str) -> Iterator[None]:
+    """What fails here failed on this file: a full disk does not say where by itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(name)) from error
+        raise
+
+
+@contextlib.contextmanager
+def _stream(path: Path) -> Iterator[IO[bytes]]:
+    stream = open(path, "wb")  # noqa: SIM115  (closed below)
+    try:
+        yield stream
+        with _named(path):
+            stream.close()
+    finally:
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path, name: Path) -> Iterator[IO[bytes]]:
+    """`name`: what the user calls it."""
+    temporary = path.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
+    file: IO[bytes] | None = None
+    packed: IO[bytes] | None = None
+    try:  # from before it is there: an interruption may come as soon as it is
+        with _named(name):
+            file = open(temporary, "xb")  # noqa: SIM115  (closed below)
+        if path.suffix == ".gz":
+            packed = cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+        yield packed or file
+        with _named(name):
+            if packed is not None:
+                packed.close()
+            if path.exists():
+                os.chmod(temporary, path.stat().st_mode & 0o777)
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            os.replace(temporary, path)
+    except BaseException:
+        for stream in (packed, file):
+            with contextlib.suppress(OSError, ValueError):
+                if stream is not None:
+                    stream.close()
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def flush_stdout() -> None:
+    """Everything printed has left this process, or the error says that stdout took it not."""
+    if sys.stdout is not None:
+        with _named("stdout"):
+            sys.stdout.flush()
+
+
+def silence_stdout() -> None:
+    """Nothing more can be written to stdout: keep Python from trying, and failing, again when it exits."""
+    if sys.stdout is None:
+        return
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), sys.stdout.fileno())
+
+
+def align(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Rows as lines of columns, two spaces between; to the right where the last row has a number, else to the left."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    numbers = [cell[:1].isdigit() for cell in cells[-1]]
+    lines = []
+    for row in cells:
+        columns = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, numbers, strict=True)
+        ]
+        lines.append("  ".join(columns).rstrip())
+    return lines

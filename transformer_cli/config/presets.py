@@ -1,0 +1,209 @@
+"""Values that suit a corpus of some size, for the keys that a config leaves out: `model.preset`.
+
+`tfm train` and `tfm build-vocab` resolve a config here before anything else; docs/results.md tells how the values were
+chosen. docs/generate.py writes the tables of docs/config.md from what stands here.
+"""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from transformer_cli.config import Config, config_of_tree
+from transformer_cli.config.yaml_file import Tree
+from transformer_cli.data.corpora import open_corpus
+from transformer_cli.errors import UserError
+
+Values = Mapping[str, Any]  # by key, such as `model.d_model`
+
+# Short cosine schedules down to zero and many small updates: little text is learned by heart by anything larger.
+_LITTLE_TEXT: Values = {
+    "vocabulary.algorithm": "bpe",
+    "model.norm": "pre",
+    "training.batch_tokens": 1000,
+    "training.schedule": "cosine",
+    "training.label_smoothing": 0.1,
+    "training.precision": "auto",
+}
+# Vaswani et al. 2017, sections 5.1 and 5.3 to 6.1.
+_PAPER: Values = {
+    "vocabulary.algorithm": "bpe",
+    "vocabulary.size": 37_000,
+    "model.encoder_layers": 6,
+    "model.decoder_layers": 6,
+    "model.norm": "post",
+    "training.schedule": "noam",
+    "training.factor": 1.0,
+    "training.warmup_steps": 4000,
+    "training.label_smoothing": 0.1,
+    "training.precision": "auto",
+}
+PRESETS: Mapping[str, Values] = {
+    "tiny": {
+        **_LITTLE_TEXT,
+        "vocabulary.size": 2000,
+        "model.encoder_layers": 3,
+        "model.decoder_layers": 3,
+        "model.d_model": 128,
+        "model.heads": 4,
+        "model.d_ff": 512,
+        "model.dropout": 0.3,
+        "training.max_steps": 1500,
+        "training.warmup_steps": 300,
+        "training.peak_learning_rate": 0.0015,
+        "training.validate_every": 250,
+        "training.save_every": 250,
+    },
+    "small": {
+        **_LITTLE_TEXT,
+        "vocabulary.size": 4000,
+        "model.encoder_layers": 3,
+        "model.decoder_layers": 3,
+        "model.d_model": 192,
+        "model.heads": 4,
+        "model.d_ff": 512,
+        "model.dropout": 0.2,
+        "training.max_steps": 9000,
+        "training.warmup_steps": 500,
+        "training.peak_learning_rate": 0.0015,
+        "training.validate_every": 900,
+        "training.save_every": 450,
+    },
+    "base": {
+        **_PAPER,
+        "model.d_model": 512,
+        "model.heads": 8,
+        "model.d_ff": 2048,
+        "model.dropout": 0.1,
+        "training.batch_tokens": 12_500,  # of two batches an update: 25,000 tokens a side
+        "training.accumulation": 2,
+        "training.max_steps": 100_000,
+    },
+    "big": {
+        **_PAPER,
+        "model.d_model": 1024,
+        "model.heads": 16,
+        "model.d_ff": 4096,
+        "model.dropout": 0.3,
+        "training.batch_tokens": 6250,
+        "training.accumulation": 4,
+        "training.max_steps": 300_000,
+    },
+}
+
+
+class Rung(NamedTuple):
+    """What `auto` takes from so many pairs on."""
+
+    pairs: int
+    preset: str
+    changes: Values = MappingProxyType({})
+
+    def values(self) -> Values:
+        """Those of the preset, with the changes."""
+        return {**PRESETS[self.preset], **self.changes}
+
+
+LADDER = (
+    Rung(0, "tiny"),
+    Rung(3_000, "tiny", {"vocabulary.size": 4000, "training.max_steps": 2500}),
+    Rung(10_000, "small"),
+    Rung(60_000, "small", {"vocabulary.size": 8000, "training.max_steps": 30_000, "training.batch_tokens": 2000}),
+    # What is usual for talks (IWSLT's 160,000 pairs): the paper's layers, narrower inside, more dropout, small updates.
+    Rung(
+        150_000,
+        "base",
+        {
+            "vocabulary.size": 10_000,
+            "model.heads": 4,
+            "model.d_ff": 1024,
+            "model.dropout": 0.3,
+            "training.factor": 0.7,
+            "training.batch_tokens": 4096,
+            "training.accumulation": 1,
+            "training.max_steps": 50_000,
+        },
+    ),
+    Rung(1_000_000, "base"),
+    Rung(10_000_000, "big"),
+)
+
+
+def resolve_preset(config: Config, progress: bool = False) -> tuple[Config, list[str]]:
+    """The config with the preset's values for all that it does not set, `preset` null then; and lines to show.
+
+    `auto` makes one pass over the pairs of `data.train`. Raises `UserError` where values that are set and values of the
+    preset do not fit together.
+    """
+    if config.model.preset is None:
+        return config, []
+    if config.model.preset == "auto":
+        pairs = _count_pairs(config, progress)
+        rung, why = rung_for(pairs), f" for {pairs:,} pairs"
+    else:
+        rung, why = Rung(0, config.model.preset), ""
+    values = rung.values()
+    sections = config.model_dump(exclude_unset=True)
+    given = {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+    wanted = _adapted(values, given)
+    tree: Tree = {}
+    for name, value in {**wanted, **given, "model.preset": None}.items():
+        section, key = name.split(".")
+        tree.setdefault(section, {})[key] = value
+    resolved = config_of_tree(tree, f"model.preset {rung.preset}{why}")
+    lines = [f"preset       {rung.preset}{why}: {_summary(resolved)}"]
+    if kept := [key for key in wanted if key in given]:
+        lines.append(f"             not of the preset, for the config sets them: {', '.join(kept)}")
+    return resolved, lines
+
+
+def rung_for(pairs: int) -> Rung:
+    """What `auto` takes for so many pairs."""
+    return [rung for rung in LADDER if rung.pairs <= pairs][-1]
+
+
+def _count_pairs(config: Config, progress: bool) -> int:
+    corpus = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
+    hidden = None if progress else True  # None: where stderr is no terminal
+    return sum(1 for _ in tqdm(corpus.pairs(), desc="counting pairs", unit=" pairs", unit_scale=True, disable=hidden))
+
+
+def _adapted(values: Values, given: Values) -> dict[str, Any]:
+    """The preset's values as far as they mean something beside those that the config gives."""
+    values = dict(values)
+    if given.get("training.max_steps", 0) is None and values["training.schedule"] == "cosine":
+        values["training.schedule"] = "inverse_sqrt"  # which needs no end
+    both = {**values, **given}
+    if given.get("vocabulary.tokenizer", "sentencepiece") != "sentencepiece":
+        for key in ("vocabulary.algorithm", "vocabulary.size", "training.subword_sampling"):
+            values.pop(key, None)
+    schedule, steps, warmup = (both[f"training.{key}"] for key in ("schedule", "max_steps", "warmup_steps"))
+    if schedule == "cosine" and steps is not None:  # shorter for a trial
+        values["training.warmup_steps"] = min(values["training.warmup_steps"], max(1, steps // 5))
+    if schedule != "noam" and "training.factor" in given:
+        raise UserError(f"training.factor: the {schedule} schedule has none; set peak_learning_rate, or schedule: noam")
+    scale = math.sqrt(both["model.d_model"] * max(1, warmup))  # noam's factor over its peak
+    if schedule == "noam" and "training.peak_learning_rate" in values:
+        values["training.factor"] = values.pop("training.peak_learning_rate") * scale
+    if schedule != "noam" and "training.factor" in values:
+        values["training.peak_learning_rate"] = values.pop("training.factor") / scale
+    return values
+
+
+def _summary(config: Config) -> str:
+    """What the user will want to know of a resolved config."""
+    model, training = config.model, config.training
+    parts = [
+        f"vocabulary of {config.vocabulary.size:,}",
+        f"{model.encoder_layers}+{model.decoder_layers} layers",
+        f"d_model {model.d_model}",
+        f"{model.heads} heads",
+        f"d_ff {model.d_ff}",
+        f"dropout {model.dropout:g}",
+        f"updates of {training.accumulation * training.batch_tokens:,} tokens",
+        f"warmup {training.warmup_steps:,}",
+        *([f"{training.max_steps:,} steps"] if training.max_steps else []),
+    ]
+    return ", ".join(parts)

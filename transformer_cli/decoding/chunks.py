@@ -1,0 +1,85 @@
+"""What to do with lines that are longer than the model allows: cut them, and join the translations. No torch.
+
+`Translator` calls it for every line; nearly all are one piece.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from transformer_cli.text.codec import Codec
+
+# A sentence ends after . ! ? … with closing quotes or brackets, if a space follows, or after a full-width mark. (The
+# look-behind and the possessive repeats keep a line of 100,000 dots linear.)
+SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s++|[。！？]++[」』”’）]*+\s*+")
+WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})  # languages written without them
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of a line that the model translates in one go."""
+
+    ids: list[int]
+    text: str  # the part of the line that the ids were made from …
+    start: int = 0  # … and the place of the first of them among its tokens
+
+
+def cut(text: str, ids: list[int], codec: Codec, max_length: int) -> list[Chunk]:
+    """Pieces of at most `max_length` tokens: cut at sentence ends, and a sentence that is longer still at tokens.
+
+    `ids` are those of the whole text; a text without ids gives no piece.
+    """
+    if len(ids) <= max_length:
+        return [Chunk(ids, text)] if ids else []
+    sentences = list(_sentences(text))
+    lengths = [len(sentence_ids) for sentence_ids in codec.encode_batch([text[start:end] for start, end in sentences])]
+    pieces: list[Chunk] = []
+    for start, end in _pack(sentences, lengths, max_length):
+        # Tokens of sentences and of the text they make together may differ, so that even a pack may be too long.
+        part = text[start:end]
+        pieces += _cut_at_tokens(part, codec.encode(part), max_length)
+    return pieces
+
+
+def source_words(piece: Chunk, codec: Codec) -> list[str]:
+    """The tokens of a piece, anew from its text: the ids may have lost the very words that are to be copied."""
+    return codec.tokenize(piece.text)[piece.start : piece.start + len(piece.ids)]
+
+
+def join(texts: Sequence[str], language: str) -> str:
+    """The translations of a line's pieces as one text."""
+    space = "" if re.split("[-_]", language)[0].lower() in WITHOUT_SPACES else " "
+    return space.join(text for text in texts if text)
+
+
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Where each sentence starts and ends, the white space after it left out."""
+    start = 0
+    for end in [*(match.end() for match in SENTENCE_END.finditer(text)), len(text)]:
+        sentence = text[start:end]
+        if sentence.strip():
+            leading = len(sentence) - len(sentence.lstrip())
+            yield start + leading, start + len(sentence.rstrip())
+        start = end
+
+
+def _pack(sentences: Sequence[tuple[int, int]], lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring sentences together, as many as make at most `most` tokens."""
+    first, total = 0, 0
+    for place, length in enumerate(lengths):
+        if total and total + length > most:
+            yield sentences[first][0], sentences[place - 1][1]
+            first, total = place, 0
+        total += length
+    if sentences:
+        yield sentences[first][0], sentences[-1][1]
+
+
+def _cut_at_tokens(text: str, ids: list[int], max_length: int) -> list[Chunk]:
+    """Parts of equal lengths, as few as possible."""
+    if not ids:
+        return []
+    parts = math.ceil(len(ids) / max_length)
+    size = math.ceil(len(ids) / parts)
+    return [Chunk(ids[start : start + size], text, start) for start in range(0, len(ids), size)]

@@ -1,0 +1,235 @@
+"""Files and folders that are there whole or not at all, and the hashes that show it later.
+
+`run_folder` and `checkpoint` write and read through it. A folder is published with a manifest, its last file.
+"""
+
+import contextlib
+import errno
+import functools
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from transformer_cli.errors import UserError
+
+_times: Counter[str] = Counter()
+
+
+def reach(name: str) -> None:
+    """The process is at this spot: kill it by SIGKILL where the environment says so."""
+    wanted = os.environ.get("TFM_FAILPOINT")
+    if wanted is None:
+        return
+    _times[name] += 1
+    spot, _, number = wanted.partition("@")
+    if spot == name and _times[name] == int(number or 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+MANIFEST = "manifest.json"
+MAX_JSON_BYTES = 50_000_000
+TEMPORARY = ".tmp-"  # half-written, or half-deleted: nobody reads it
+REPLACED = ".replaced-"  # complete: what a folder was until its successor stands
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    sha256: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+
+
+def atomic_write(path: str | Path, content: str | bytes) -> None:
+    """Give the file this content, on the disk when this returns; at any kill it has the old content or the new.
+
+    Raises `OSError` that names the file; the old one stays then, and nothing half-written with it.
+    """
+    path = Path(path)
+    temporary = _temporary(path)
+    with naming(path):
+        try:
+            with open(temporary, "xb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            delete(temporary)
+            raise
+        sync_folder(path.parent)
+
+
+def publish(folder: Path, write: Callable[[Path], None]) -> Path:
+    """Let `write` fill a temporary sibling, add its manifest, and rename it to `folder` once all is on the disk.
+
+    A folder of that name is replaced: renamed aside first (`locate` finds it there if a kill comes in between),
+    deleted last. What `write` or the disk raises goes up (`OSError` naming the folder), with the temporary removed and
+    the old folder back.
+    """
+    temporary = _temporary(folder)
+    replaced = folder.with_name(REPLACED + folder.name)
+    with naming(folder):
+        try:
+            temporary.mkdir()
+            write(temporary)
+            reach("before-fsync")
+            _write_manifest(temporary)
+            reach("after-fsync")
+            if os.path.lexists(folder):
+                remove(replaced)
+                os.replace(folder, replaced)
+            os.replace(temporary, folder)
+        except BaseException:
+            if locate(folder) == replaced:
+                with contextlib.suppress(OSError):  # `locate` finds it under that name too
+                    os.replace(replaced, folder)
+            delete(temporary)
+            raise
+        reach("after-rename")
+        sync_folder(folder.parent)
+    remove(replaced)
+    return folder
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an `OSError` inside name the path that the user knows, not a temporary one or none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write_manifest(folder: Path) -> None:
+    """Hash every file and bring it to the disk; then the manifest, then the folders."""
+    hashes = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with open(file, "rb") as content:
+            hashes[file.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
+            os.fsync(content.fileno())
+    with open(folder / MANIFEST, "x", encoding="utf-8") as manifest:
+        json.dump(asdict(_Manifest(hashes)), manifest, indent=2)
+        manifest.flush()
+        os.fsync(manifest.fileno())
+    for inner in [path for path in folder.rglob("*") if path.is_dir()]:
+        sync_folder(inner)
+    sync_folder(folder)
+
+
+def _temporary(path: Path) -> Path:
+    # Not from `tempfile`: its files can be read by nobody else, whatever the umask says.
+    return path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise  # else: a file system (some network ones) that syncs no folders
+    finally:
+        os.close(descriptor)
+
+
+def remove(folder: Path) -> None:
+    """Delete a published folder, never half of it under its own name; one that cannot be deleted stays."""
+    temporary = _temporary(folder)
+    with contextlib.suppress(OSError):
+        os.replace(folder, temporary)
+        delete(temporary / MANIFEST)  # first, so that no half is ever complete
+        reach("pruning")
+        delete(temporary)
+
+
+def delete(path: Path) -> None:
+    """Delete a temporary file or folder; what cannot be deleted now, `RunFolder.clean_temporaries` takes later."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def locate(folder: Path) -> Path:
+    """The folder itself, or what it was before, where a kill came between the two renames of `publish`."""
+    replaced = folder.with_name(REPLACED + folder.name)
+    return replaced if os.path.lexists(replaced) and not os.path.lexists(folder) else folder
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the folder was published whole (its manifest is written last)."""
+    return os.path.isfile(folder / MANIFEST)
+
+
+def manifest_names(folder: Path) -> list[str]:
+    """The files that a checkpoint folder had when it was published, as its manifest names them."""
+    return sorted(manifest_hashes(folder))
+
+
+def manifest_hashes(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of a published folder, as its manifest has them; `UserError` where it has none."""
+    return dict(_read_manifest(folder).sha256)
+
+
+def verify(folder: Path, names: Iterable[str]) -> None:
+    """Hold each file against its hash in the manifest, before anything reads it; `UserError` where they differ."""
+    manifest = _read_manifest(folder)
+    for name in names:
+        if name not in manifest.sha256:
+            raise UserError(f"{folder / MANIFEST}: does not name {name}; copy the folder again")
+        try:
+            with open(folder / name, "rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()
+        except OSError as error:
+            raise UserError(f"{folder / name}: cannot be read: {error.strerror}; copy it again") from None
+        if found != manifest.sha256[name]:
+            raise UserError(f"{folder / name}: does not match its manifest: the file is damaged; copy it again")
+
+
+def _read_manifest(folder: Path) -> _Manifest:
+    return read_json(folder / MANIFEST, _Manifest)
+
+
+def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
+    """The whole of a small file; `UserError` where it cannot be read or is larger than `limit`."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}; copy it again") from None
+    if len(content) > limit:
+        raise UserError(f"{path}: is larger than {limit:,} bytes, so it is damaged; copy it again")
+    return content
+
+
+@functools.cache  # making one takes longer than reading most files
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def read_json(path: Path, kind: type[Parsed]) -> Parsed:
+    """A JSON file as an object of this dataclass, every type checked; `UserError` where it is anything else."""
+    try:
+        parsed: Parsed = _adapter(cast(Hashable, kind)).validate_json(read_bytes(path), strict=True)
+        return parsed
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))[:60]
+        raise UserError(f"{path}: is damaged ({where}{': ' * bool(where)}{first['msg']}); copy it again") from None

@@ -1,0 +1,366 @@
+"""The files of a run: find, name, verify, publish, prune and index them, so that a kill at any moment loses nothing.
+
+Training writes through it, every command that takes a MODEL reads through it. It knows no tensors and no vocabularies.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Annotated
+
+from pydantic import Field
+
+from transformer_cli.config import dump_config, load_config
+from transformer_cli.errors import UserError
+from transformer_cli.storage.metrics_file import MetricsFile
+from transformer_cli.storage.publishing import (
+    MANIFEST,
+    REPLACED,
+    TEMPORARY,
+    atomic_write,
+    delete,
+    is_complete,
+    locate,
+    manifest_names,
+    publish,
+    read_json,
+    remove,
+    sync_folder,
+    verify,
+)
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` of a run folder, and remove it at the end.
+
+    Raises `UserError` where another process holds it, or the folder cannot be written to.
+    """
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                file = stack.enter_context(open(path, "a", encoding="utf-8"))
+            except OSError as error:
+                raise not_writable(path.parent, error) from None
+            _take(file, path.parent)
+            if _is_open(file, path):
+                break  # else: its holder removed it after we had opened it
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if _is_open(file, path):  # else: the folder was renamed, and this is another's
+                    path.unlink()
+
+
+def not_writable(folder: Path, error: OSError) -> Exception:
+    """The user's fault, but for a full or failing disk."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return error
+    return UserError(f"{folder}: cannot write here: {error.strerror}; choose another folder with --out")
+
+
+def _take(file: IO[str], folder: Path) -> None:
+    import fcntl  # training only: where a system has none, models can still be used
+
+    try:
+        # Not flock: data workers would inherit it, and hold it for seconds after a killed trainer.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise UserError(
+                f"{folder}: another tfm is training here; wait for it, or choose another folder with --out"
+            ) from None
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise  # else: a file system without locks; to train without one beats not to train
+
+
+def _is_open(file: IO[str], path: Path) -> bool:
+    """Whether the path still leads to the file that is open."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+__all__ = [
+    "CheckpointIndex",
+    "RunFolder",
+    "atomic_write",
+    "average_name",
+    "find_model",
+    "publish",
+    "step_name",
+    "verify",
+]
+
+CONFIG = "config.yaml"
+WEIGHTS = "model.safetensors"
+INDEX = "checkpoints.json"
+STEP = re.compile(r"step-[0-9]{8,}")
+LEFT_BEHIND = re.compile(rf"{re.escape(TEMPORARY)}.+-[0-9a-f]{{8}}")  # as `publishing` names what it writes
+AVERAGE = re.compile(r"average-[0-9]{8,}")
+
+Step = Annotated[int, Field(ge=0, strict=True)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
+
+
+@dataclass(frozen=True)
+class CheckpointIndex:
+    """What `checkpoints.json` says: the steps that have a folder, which are best (the best one first), which is last.
+
+    `average` names the folder of averaged weights that are better than every step's; `finished` says why training
+    ended, None while it may go on.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    best: list[Step] = field(default_factory=list)
+    last: Step | None = None
+    average: Name | None = None
+    average_score: float | None = None  # of training.best_metric, turned so that higher is better
+    finished: str | None = None
+
+    def names(self) -> set[str]:
+        """The folders that must be there and complete."""
+        return {step_name(step) for step in self.steps} | ({self.average} if self.average else set())
+
+
+def step_name(step: int) -> str:
+    """`step-00012000`"""
+    return f"step-{step:08d}"
+
+
+def average_name(step: int) -> str:
+    """`average-00012000`: the mean of checkpoints up to this step."""
+    return f"average-{step:08d}"
+
+
+class RunFolder:
+    """One run's folder (DESIGN: config.yaml, vocab/, step-…/, checkpoints.json, metrics.jsonl, tensorboard/)."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config_path = self.path / CONFIG
+        self.vocab_path = self.path / "vocab"
+        self.metrics = MetricsFile(self.path / "metrics.jsonl")
+        self.tensorboard_path = self.path / "tensorboard"
+        self.index_path = self.path / INDEX
+
+    def exists(self) -> bool:
+        """Whether a run (or `build-vocab`) has begun here."""
+        return os.path.isfile(self.config_path) or os.path.isfile(self.index_path) or bool(self._complete_steps())
+
+    def check_own(self) -> None:
+        """Raise `UserError` where the folder's config.yaml is the user's own: a run would write over it.
+
+        What a run writes is `dump_config`'s; text that somebody typed never reads quite so.
+        """
+        if self.index_path.exists() or self.vocab_path.exists() or not self.config_path.is_file():
+            return
+        try:
+            written = self.config_path.read_text(encoding="utf-8") == dump_config(load_config(self.config_path))
+        except (UserError, OSError, ValueError):
+            written = False
+        if not written:
+            raise UserError(f"{self.config_path}: no run wrote this, and one here would write over it; choose --out")
+
+    def check_writable(self) -> None:
+        """Raise `UserError` where the folder can be neither written to nor made. Makes nothing itself."""
+        try:
+            os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # else: a name that is too long, links in a circle, a folder on the way that is closed
+        except OSError as error:
+            raise not_writable(self.path, error) from None
+        nearest = self.path.absolute()
+        while not os.path.lexists(nearest) and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not os.path.isdir(nearest):
+            raise UserError(f"{self.path}: cannot be a run folder, {nearest} is no folder; choose another with --out")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise UserError(f"{self.path}: cannot write here, {nearest} is not writable; choose another with --out")
+
+    def create(self) -> None:
+        """Make the folder, parents included, where it is not there yet; `UserError` where that is not allowed."""
+        self.check_writable()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise not_writable(self.path, error) from None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one training process; the lock goes with the process, however that ends.
+
+        Raises `UserError` where another process holds it.
+        """
+        with hold(self.path / LOCK):
+            yield
+
+    # --- the index ------------------------------------------------------------------------------------------------
+
+    def index(self) -> CheckpointIndex:
+        """What `checkpoints.json` says, every folder it names being there and complete.
+
+        Where the file is not there (a kill came between the first checkpoint and it), the complete steps found
+        count. Raises `UserError` for a file that is garbage, contradicts itself or names what is missing.
+        """
+        index = self._read_index()
+        for name in sorted(index.names()):
+            if not is_complete(locate(self.path / name)):
+                raise UserError(
+                    f"{self.index_path}: names {name}, which is missing or incomplete in {self.path}; "
+                    f"copy the whole folder again, or {self._way_back()}"
+                )
+        return index
+
+    def check_last(self, index: CheckpointIndex) -> None:
+        """Raise `UserError` where a file of the last checkpoint is damaged; it tells how to go on from another."""
+        if index.last is not None:
+            folder = self.step_folder(index.last)
+            try:
+                verify(folder, manifest_names(folder))
+            except UserError as error:
+                raise UserError(f"{error}, or {self._way_back()}") from None
+
+    def _way_back(self) -> str:
+        """How to go on from the newest whole checkpoint: never by itself, for updates may be lost."""
+        damaged = [INDEX]  # without it, the complete steps found count
+        for step in reversed(self._complete_steps()):
+            folder = self.step_folder(step)
+            try:
+                verify(folder, manifest_names(folder))
+            except UserError:
+                damaged.append(folder.name)
+            else:
+                return f"go on from step {step:,}, which is whole: move {' and '.join(damaged)} out of the folder"
+        return "begin anew with --fresh"
+
+    def write_index(self, index: CheckpointIndex) -> None:
+        """Replace `checkpoints.json` atomically; every folder named must be published before."""
+        assert {*index.best, index.last} <= {None, *index.steps}
+        for name in index.names():
+            assert is_complete(locate(self.path / name)), f"{name} is named before it is published"
+        atomic_write(self.index_path, json.dumps(asdict(index), indent=2) + "\n")
+
+    def _read_index(self) -> CheckpointIndex:
+        if not os.path.lexists(self.index_path):
+            steps = self._complete_steps()
+            return CheckpointIndex(steps=steps, last=steps[-1] if steps else None)
+        index = read_json(self.index_path, CheckpointIndex)
+        twice = len({*index.steps}) < len(index.steps) or len({*index.best}) < len(index.best)
+        if twice or not {*index.best, index.last} <= {None, *index.steps}:
+            raise UserError(f"{self.index_path}: contradicts itself (steps, best, last); copy the folder again")
+        return index
+
+    def _complete_steps(self) -> list[int]:
+        try:
+            names = os.listdir(self.path) if os.path.isdir(self.path) else []
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror}") from None
+        steps = [int(name.removeprefix("step-")) for name in names if STEP.fullmatch(name)]
+        return sorted(step for step in steps if is_complete(self.path / step_name(step)))
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------
+
+    def step_folder(self, step: int) -> Path:
+        """Where the checkpoint of a step lies."""
+        return locate(self.path / step_name(step))
+
+    def publish(self, name: str, write: Callable[[Path], None]) -> Path:
+        """Let `write` fill a folder that appears under `name` once it is complete and on the disk."""
+        return publish(self.path / name, write)
+
+    def publish_vocabulary(self, save: Callable[[Path], None]) -> Path:
+        """Publish as `vocab/` what `save(folder)` writes into `folder/vocab/`."""
+
+        def write(folder: Path) -> None:
+            save(folder)
+            for file in (folder / "vocab").iterdir():
+                os.replace(file, folder / file.name)
+            (folder / "vocab").rmdir()
+
+        return self.publish("vocab", write)
+
+    def prune(self, keep: Iterable[str]) -> None:
+        """Delete the checkpoints (steps and averages) that neither `keep` nor the index names."""
+        kept = {*keep, *self._read_index().names()} if self.index_path.exists() else set(keep)
+        for entry in list(self.path.iterdir()):
+            name = entry.name.removeprefix(REPLACED)
+            if name not in kept and (STEP.fullmatch(name) or AVERAGE.fullmatch(name)):
+                remove(entry)
+
+    def clean_temporaries(self) -> None:
+        """Clear away what a kill left behind. Call it with the lock held, before anything is written."""
+        for entry in list(self.path.iterdir()):
+            if entry.name.startswith(REPLACED):
+                final = entry.with_name(entry.name.removeprefix(REPLACED))
+                if os.path.lexists(final):
+                    remove(entry)
+                else:
+                    os.replace(entry, final)
+            elif LEFT_BEHIND.fullmatch(entry.name):
+                delete(entry)
+
+    def set_aside(self) -> Path:
+        """Rename the folder to NAME.1, NAME.2, … (the first that is free) and return that. Call it without the lock.
+
+        Raises `UserError` where it is no run folder, is in use, or may not be renamed.
+        """
+        path = self.path.absolute()
+        if not self.exists():
+            raise UserError(f"{self.path}: is no run folder, so it is not renamed; choose another folder with --out")
+        if Path.cwd().is_relative_to(self.path.resolve()):
+            raise UserError(f"{self.path}: cannot rename the folder you are in; run tfm from outside it")
+        with self.lock():
+            number = 1
+            while os.path.lexists(aside := path.with_name(f"{path.name}.{number}")):
+                number += 1
+            try:
+                os.rename(path, aside)
+            except OSError as error:
+                raise UserError(f"{self.path}: cannot be renamed to {aside.name}: {error.strerror}") from None
+            with contextlib.suppress(OSError):
+                (aside / LOCK).unlink()  # it went along, and its own path is gone
+        sync_folder(path.parent)
+        return self.path.with_name(aside.name)
+
+
+def find_model(path: str | Path) -> Path:
+    """The checkpoint folder that MODEL stands for: itself, or a run's average, else its best step, else its last.
+
+    Raises `UserError` where there is none.
+    """
+    run = RunFolder(locate(Path(path)))
+    if not os.path.exists(run.path):
+        raise UserError(f"{path}: no such folder; give a run folder or one of its checkpoints")
+    if not os.path.isdir(run.path):
+        raise UserError(f"{path}: is a file; give a run folder or one of its checkpoints")
+    if not os.access(run.path, os.R_OK | os.X_OK):
+        raise UserError(f"{path}: cannot be read: permission denied")
+    files = {name for name in (WEIGHTS, MANIFEST) if os.path.lexists(run.path / name)}
+    if len(files) == 2:
+        return run.path
+    if files:
+        missing = MANIFEST if WEIGHTS in files else WEIGHTS
+        raise UserError(f"{path}: is no complete checkpoint, it has no {missing}; copy the whole folder again")
+    index = run._read_index()
+    steps = [*index.best, *([] if index.last is None else [index.last])]
+    names = [*filter(None, [index.average]), *map(step_name, steps)]
+    if not names and run.exists():
+        raise UserError(f"{path}: has no checkpoint yet; train it with tfm train")
+    if not names:
+        raise UserError(f"{path}: is no run folder and no checkpoint; give a folder that tfm train made")
+    folder = locate(run.path / names[0])
+    if not is_complete(folder):
+        raise UserError(
+            f"{run.index_path}: names {folder.name}, which is missing or incomplete; copy the whole folder again"
+        )
+    return folder
