@@ -133,17 +133,18 @@ def test_a_corpus_that_cannot_be_written_is_refused(place: str, tmp_path: Path) 
         run.write_corpus(tmp_path / place)
 
 
-def test_a_wheel_holds_the_config_and_the_corpus(tmp_path: Path) -> None:
-    """What setuptools packs, by its own account: the demo works where there is no repository."""
+def test_a_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    """What setuptools packs, by its own account: the demo's corpus too, where there is no repository."""
     code = "from setuptools import setup; setup()"
     build = [sys.executable, "-c", code, "--quiet", "build_py", "--build-lib", str(tmp_path / "lib")]
     egg = ["egg_info", "--egg-base", str(tmp_path)]
     subprocess.run([*build[:4], *egg, *build[4:]], cwd=ROOT, check=True, capture_output=True)
-    shipped = tmp_path / "lib" / "transformer_cli" / "demo"
-    assert (shipped / "config.yaml").is_file()
-    assert sorted(path.name for path in (shipped / "corpus").iterdir()) == sorted(
-        f"{path.name}.gz" for path in SAMPLE.glob("*.[de][en]")
+    packed, ours = (
+        {path.relative_to(root).as_posix() for path in root.rglob("*.*") if path.is_file() and path.suffix != ".pyc"}
+        for root in (tmp_path / "lib" / "transformer_cli", ROOT / "transformer_cli")
     )
+    assert packed == ours
+    assert {f"demo/corpus/{path.name}.gz" for path in SAMPLE.glob("*.[de][en]")} < packed
 
 
 @pytest.mark.slow
