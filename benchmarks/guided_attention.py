@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/guided_attention.py data/copy_task OUT.json [--seeds 1 2 3] [--picture FILE.png]
 
-The data is that of `python -m transformer_cli.demo.numbers data/copy_task`, the model that of configs/copy_task.yaml.
+The data is that of `python -m data.sample.make.numbers data/copy_task`, the model that of configs/copy_task.yaml.
 Every `--every` steps the validation numbers are read with their true copies: *diagonal* is the share of the last
 decoder layer's attention, the mean over its heads, that falls on the digit to be written or one beside it; *copied* the
 share of numbers whose every token is the likeliest one, which is what greedy search then writes. Prints a Markdown

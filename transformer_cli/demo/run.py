@@ -4,6 +4,7 @@ One folder holds it all: `corpus/`, `config.yaml` to copy, the run folder `model
 goes on where an earlier demo stopped.
 """
 
+import gzip
 import json
 import re
 import sys
@@ -14,7 +15,6 @@ from pathlib import Path
 from transformer_cli.config import load_config
 from transformer_cli.decoding.engines.torch_engine import choose_device
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.demo.corpus import write_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import evaluate, read_test_set
 from transformer_cli.storage.publishing import atomic_write
@@ -71,6 +71,19 @@ def prepare(folder: Path) -> Path:
     write_corpus(folder / "corpus")
     atomic_write(config, text)
     return config
+
+
+def write_corpus(folder: Path) -> None:
+    """Write the sample corpus: `train`, `valid`, `test` and `test-unseen` as `.de` and `.en`.
+
+    Raises `UserError` where the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in (resources.files("transformer_cli.demo") / "corpus").iterdir():
+            atomic_write(folder / file.name.removesuffix(".gz"), gzip.decompress(file.read_bytes()).decode())
+    except OSError as error:
+        raise UserError(f"{folder}: cannot write the sample corpus: {error.strerror}; name another folder") from None
 
 
 def config_text(folder: Path) -> str:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from transformer_cli.demo import english, german
-from transformer_cli.demo.adverbs import clock, where
-from transformer_cli.demo.clauses import Clause
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.events import VERB
-from transformer_cli.demo.lexicon import ADJECTIVES, NOUNS, VERBS
-from transformer_cli.demo.phrases import BARE, HER, MY, NO, PRONOUNS, THE, THIS, WHICH, A, Phrase, named, noun_phrase
-from transformer_cli.demo.subordinate import clear
+from data.sample.make import english, german
+from data.sample.make.adverbs import clock, where
+from data.sample.make.clauses import Clause
+from data.sample.make.dice import Dice
+from data.sample.make.events import VERB
+from data.sample.make.lexicon import ADJECTIVES, NOUNS, VERBS
+from data.sample.make.phrases import BARE, HER, MY, NO, PRONOUNS, THE, THIS, WHICH, A, Phrase, named, noun_phrase
+from data.sample.make.subordinate import clear
 
 ADJECTIVE = {adjective.german: adjective for adjective in ADJECTIVES}
 

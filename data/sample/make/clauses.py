@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from transformer_cli.demo import english, german
-from transformer_cli.demo.adverbs import Adverb
-from transformer_cli.demo.lexicon import Verb
-from transformer_cli.demo.phrases import Phrase, join
+from data.sample.make import english, german
+from data.sample.make.adverbs import Adverb
+from data.sample.make.lexicon import Verb
+from data.sample.make.phrases import Phrase, join
 
 BE = Verb("", "sein", "ist", "war", "gewesen", "sein", "be", "was", (), (), frozenset({"stative", "past"}))
 _HAVE = Verb("", "haben", "hat", "hatte", "gehabt", "haben", "have", "had", (), (), frozenset())

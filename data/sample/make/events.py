@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from transformer_cli.demo import phrases
-from transformer_cli.demo.adverbs import FREQUENCIES, Adverb, suits, when, where
-from transformer_cli.demo.clauses import MODALS, Clause, Modal
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.lexicon import NOUNS, VERBS, Noun, Verb
-from transformer_cli.demo.phrases import PEOPLE, Phrase
-from transformer_cli.demo.referents import person, somebody, thing
+from data.sample.make import phrases
+from data.sample.make.adverbs import FREQUENCIES, Adverb, suits, when, where
+from data.sample.make.clauses import MODALS, Clause, Modal
+from data.sample.make.dice import Dice
+from data.sample.make.lexicon import NOUNS, VERBS, Noun, Verb
+from data.sample.make.phrases import PEOPLE, Phrase
+from data.sample.make.referents import person, somebody, thing
 
 VERB = {verb.lemma: verb for verb in VERBS}
 _TRANSITIVE = [(verb, len(verb.objects) ** 0.5) for verb in VERBS if verb.objects]

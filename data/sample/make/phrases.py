@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from transformer_cli.demo import english, german
-from transformer_cli.demo.lexicon import NOUNS, Adjective, Noun
+from data.sample.make import english, german
+from data.sample.make.lexicon import NOUNS, Adjective, Noun
 
 Determiner = tuple[str, str]  # German and English
 

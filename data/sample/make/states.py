@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
-from transformer_cli.demo import clauses, english, german, phrases
-from transformer_cli.demo.adverbs import Adverb, placed
-from transformer_cli.demo.clauses import BE, Clause
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.events import VERB, distinct
-from transformer_cli.demo.lexicon import ADJECTIVES, CITIES, NOUNS, PLACES, Noun
-from transformer_cli.demo.phrases import MY, OUR, THE, THIS, YOUR, Phrase
-from transformer_cli.demo.referents import FITTING, SHARED, person, somebody_known
+from data.sample.make import clauses, english, german, phrases
+from data.sample.make.adverbs import Adverb, placed
+from data.sample.make.clauses import BE, Clause
+from data.sample.make.dice import Dice
+from data.sample.make.events import VERB, distinct
+from data.sample.make.lexicon import ADJECTIVES, CITIES, NOUNS, PLACES, Noun
+from data.sample.make.phrases import MY, OUR, THE, THIS, YOUR, Phrase
+from data.sample.make.referents import FITTING, SHARED, person, somebody_known
 
 _MOODS = [adjective for adjective in ADJECTIVES if "Bruder" in adjective.nouns]
 _COMPARED = [adjective for adjective in ADJECTIVES if adjective.comparative[0]]

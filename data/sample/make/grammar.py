@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-from transformer_cli.demo import clauses, phrases, states
-from transformer_cli.demo.adverbs import REASONS
-from transformer_cli.demo.clauses import Clause
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.events import clause, distinct
-from transformer_cli.demo.lexicon import NOUNS
-from transformer_cli.demo.phrases import PEOPLE, Phrase
-from transformer_cli.demo.referents import somebody_known
-from transformer_cli.demo.sentences import Sentence, Wanted, capital, record
-from transformer_cli.demo.subordinate import because, infinitive, relative, that, whenever
+from data.sample.make import clauses, phrases, states
+from data.sample.make.adverbs import REASONS
+from data.sample.make.clauses import Clause
+from data.sample.make.dice import Dice
+from data.sample.make.events import clause, distinct
+from data.sample.make.lexicon import NOUNS
+from data.sample.make.phrases import PEOPLE, Phrase
+from data.sample.make.referents import somebody_known
+from data.sample.make.sentences import Sentence, Wanted, capital, record
+from data.sample.make.subordinate import because, infinitive, relative, that, whenever
 
 MIN_WORDS, MAX_WORDS = 4, 14
 

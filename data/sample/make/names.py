@@ -1,16 +1,15 @@
 """Sentences with names and numbers that no vocabulary holds: each stands in one sentence alone, and is to be copied.
 
-`python -m transformer_cli.demo.names FOLDER` writes them, for configs/copy_mechanism.yaml. The same bytes every time.
+`python -m data.sample.make.names FOLDER` writes them, for configs/copy_mechanism.yaml. The same bytes every time.
 Words and marks are apart by spaces, so that white space alone makes words of them.
 """
 
+import argparse
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from transformer_cli.demo.dice import Dice
-from transformer_cli.errors import UserError
+from data.sample.make.dice import Dice
 
 SPLITS = {"train": 6_000, "valid": 300, "test": 500}  # sentences
 SIDES = ("de", "en")
@@ -70,15 +69,12 @@ PLACES = "au beck berg born brück burg dorf eck felden furt hafen hagen heim ho
 def write_names(folder: Path) -> None:
     """Write `train`, `valid` and `test` into `folder`, each as `.de` and `.en`; no name stands in two lines."""
     pairs = sentences(Dice(1))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split, size in SPLITS.items():
-            lines = [next(pairs) for _ in range(size)]
-            for place, side in enumerate(SIDES):
-                text = "".join(f"{pair[place]}\n" for pair in lines)
-                (folder / f"{split}.{side}").write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot write the sentences: {error.strerror}; name another folder") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, size in SPLITS.items():
+        lines = [next(pairs) for _ in range(size)]
+        for place, side in enumerate(SIDES):
+            text = "".join(f"{pair[place]}\n" for pair in lines)
+            (folder / f"{split}.{side}").write_text(text, encoding="utf-8", newline="\n")
 
 
 def sentences(dice: Dice) -> Iterator[tuple[str, str]]:
@@ -114,20 +110,20 @@ def _fresh(draw: Callable[[], str], seen: set[str]) -> Iterator[str]:
             yield drawn
 
 
-def main(arguments: list[str]) -> int:
-    """`python -m transformer_cli.demo.names FOLDER`."""
-    if len(arguments) != 1:
-        print("usage: python -m transformer_cli.demo.names FOLDER", file=sys.stderr)
-        return 2
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and write."""
+    parser = argparse.ArgumentParser(
+        "python -m data.sample.make.names", description="Write sentences with names to copy."
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    folder = parser.parse_args(arguments).folder
     try:
-        write_names(Path(arguments[0]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        write_names(folder)
+    except OSError as error:
+        parser.error(f"{folder}: cannot write the sentences: {error.strerror}; name another folder")
     sizes = ", ".join(f"{size:,} {split}" for split, size in SPLITS.items())
-    print(f"{arguments[0]}: {sizes} sentences", file=sys.stderr)
-    return 0
+    print(f"{folder}: {sizes} sentences")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

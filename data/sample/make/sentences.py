@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from transformer_cli.demo.clauses import BE, Clause
-from transformer_cli.demo.lexicon import VERBS
+from data.sample.make.clauses import BE, Clause
+from data.sample.make.lexicon import VERBS
 
 
 class Sentence(NamedTuple):

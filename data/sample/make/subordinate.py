@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from transformer_cli.demo import clauses, german, phrases
-from transformer_cli.demo.adverbs import Adverb
-from transformer_cli.demo.clauses import BE, Clause
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.events import VERB, clause
-from transformer_cli.demo.lexicon import NOUNS, VERBS
-from transformer_cli.demo.phrases import PEOPLE, THE, Phrase, pronoun_for
-from transformer_cli.demo.referents import FITTING, person
-from transformer_cli.demo.sentences import Sentence, Wanted, record
-from transformer_cli.demo.words import MEN, WOMEN
+from data.sample.make import clauses, german, phrases
+from data.sample.make.adverbs import Adverb
+from data.sample.make.clauses import BE, Clause
+from data.sample.make.dice import Dice
+from data.sample.make.events import VERB, clause
+from data.sample.make.lexicon import NOUNS, VERBS
+from data.sample.make.phrases import PEOPLE, THE, Phrase, pronoun_for
+from data.sample.make.referents import FITTING, person
+from data.sample.make.sentences import Sentence, Wanted, record
+from data.sample.make.words import MEN, WOMEN
 
 _THAT = [
     ("ich weiß", "I know"), ("ich glaube", "I think"), ("sie sagt", "she says"), ("er hat gesagt", "he said"),

@@ -1,20 +1,19 @@
 """The sample corpus: 21,000 German–English sentence pairs, the same ones every time (`data/sample/`, `tfm demo`).
 
-`python -m transformer_cli.demo.corpus FOLDER` writes it.
+`python -m data.sample.make.corpus FOLDER` writes it; with `--gzip` as transformer_cli/demo/corpus/ ships it.
 """
 
-import sys
+import argparse
+import gzip
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.grammar import sentence
-from transformer_cli.demo.sentences import Sentence, Wanted, possible
-from transformer_cli.errors import UserError
-from transformer_cli.storage.publishing import atomic_write
+from data.sample.make.dice import Dice
+from data.sample.make.grammar import sentence
+from data.sample.make.sentences import Sentence, Wanted, possible
 
 SPLITS = {"train": 20_000, "valid": 500, "test": 500}  # sentence pairs
 UNSEEN = 250  # of test: a verb with an object that it never meets in training
@@ -100,34 +99,34 @@ def build_corpus() -> Corpus:
     return Corpus(pairs["train"], pairs["valid"], pairs["test"], drawn.unseen)
 
 
-def write_corpus(folder: Path) -> None:
-    """Write `train`, `valid`, `test` and `test-unseen` as `.de` and `.en`; raises `UserError` where it cannot."""
+def write_corpus(folder: Path, *, compressed: bool = False) -> None:
+    """Write `train`, `valid`, `test` and `test-unseen` as `.de` and `.en`, or as `.de.gz` and `.en.gz`."""
+    corpus = build_corpus()
+    splits = {name: getattr(corpus, name) for name in SPLITS}
+    splits["test-unseen"] = [corpus.test[at] for at in corpus.unseen]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, pairs in splits.items():
+        for column, language in enumerate(("de", "en")):
+            text = "".join(f"{pair[column]}\n" for pair in pairs).encode()
+            if compressed:
+                (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(text, mtime=0))
+            else:
+                (folder / f"{name}.{language}").write_bytes(text)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and write."""
+    parser = argparse.ArgumentParser("python -m data.sample.make.corpus", description="Write the sample corpus.")
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--gzip", action="store_true", help="compress the files")
+    chosen = parser.parse_args(arguments)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        corpus = build_corpus()
-        splits = {name: getattr(corpus, name) for name in SPLITS}
-        splits["test-unseen"] = [corpus.test[at] for at in corpus.unseen]
-        for name, pairs in splits.items():
-            for column, language in enumerate(("de", "en")):
-                atomic_write(folder / f"{name}.{language}", "".join(f"{pair[column]}\n" for pair in pairs))
+        write_corpus(chosen.folder, compressed=chosen.gzip)
     except OSError as error:
-        raise UserError(f"{folder}: cannot write the sample corpus: {error.strerror}; name another folder") from None
-
-
-def main(arguments: list[str]) -> int:
-    """`python -m transformer_cli.demo.corpus FOLDER`."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("error: name one folder: python -m transformer_cli.demo.corpus FOLDER", file=sys.stderr)
-        return 2
-    try:
-        write_corpus(Path(arguments[0]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        parser.error(f"{chosen.folder}: cannot write the sample corpus: {error.strerror}; name another folder")
     sizes = ", ".join(f"{size:,} {split}" for split, size in SPLITS.items())
-    print(f"{arguments[0]}: {sizes} sentence pairs, German and English", file=sys.stderr)
-    return 0
+    print(f"{chosen.folder}: {sizes} sentence pairs, German and English")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -2,7 +2,7 @@
 
 import re
 
-from transformer_cli.demo.lexicon import Adjective, Noun, Verb
+from data.sample.make.lexicon import Adjective, Noun, Verb
 
 CASES = ("nom", "acc", "dat", "gen")
 _GENDERS = "mfnp"  # p: plural, where the genders fall together

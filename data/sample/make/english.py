@@ -1,6 +1,6 @@
 """How English inflects: plurals, verbs, articles and numbers in words."""
 
-from transformer_cli.demo.lexicon import Noun
+from data.sample.make.lexicon import Noun
 
 _DOUBLED = {"put", "sit", "run", "get", "shop", "cut", "swim", "forget"}
 _ONES = [

@@ -1,10 +1,10 @@
 """Whom and what a sentence is about: people and things, with articles, adjectives and owners that make sense."""
 
-from transformer_cli.demo import phrases
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.lexicon import ADJECTIVES, NOUNS, Adjective, Noun, Verb
-from transformer_cli.demo.phrases import BARE, MY, NO, OUR, PEOPLE, THE, THIS, YOUR, A, Determiner, Phrase, name_of
-from transformer_cli.demo.words import MEN, WOMEN
+from data.sample.make import phrases
+from data.sample.make.dice import Dice
+from data.sample.make.lexicon import ADJECTIVES, NOUNS, Adjective, Noun, Verb
+from data.sample.make.phrases import BARE, MY, NO, OUR, PEOPLE, THE, THIS, YOUR, A, Determiner, Phrase, name_of
+from data.sample.make.words import MEN, WOMEN
 
 FITTING = {name: [adjective for adjective in ADJECTIVES if name in adjective.nouns] for name in NOUNS}
 _SMALL = ("food", "text", "thing", "plant", "clothes", "animal")  # said in the plural without article: he buys apples

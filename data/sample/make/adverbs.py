@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from transformer_cli.demo import english, german
-from transformer_cli.demo.dice import Dice
-from transformer_cli.demo.lexicon import CITIES, NOUNS, PLACES, Place, Verb
+from data.sample.make import english, german
+from data.sample.make.dice import Dice
+from data.sample.make.lexicon import CITIES, NOUNS, PLACES, Place, Verb
 
 
 class Adverb(NamedTuple):

@@ -5,7 +5,7 @@
 
 from typing import NamedTuple
 
-from transformer_cli.demo import words
+from data.sample.make import words
 
 
 class Noun(NamedTuple):
