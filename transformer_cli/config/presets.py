@@ -5,15 +5,12 @@ chosen. docs/generate.py writes the tables of docs/config.md from what stands he
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
-from transformer_cli.config import Config, config_of_tree
+from transformer_cli.config import Config, DataConfig, config_of_tree
 from transformer_cli.config.yaml_file import Tree
-from transformer_cli.data.corpora import open_corpus
 from transformer_cli.errors import UserError
 
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
@@ -131,16 +128,16 @@ LADDER = (
 )
 
 
-def resolve_preset(config: Config, progress: bool = False) -> tuple[Config, list[str]]:
-    """The config with the preset's values for all that it does not set, `preset` null then; and lines to show.
+def resolve_preset(config: Config, count_pairs: Callable[[DataConfig], int]) -> tuple[Config, list[str]]:
+    """Return the config with the preset's values for all that it does not set, `preset` null then; and lines to show.
 
-    `auto` makes one pass over the pairs of `data.train`. Raises `UserError` where values that are set and values of the
-    preset do not fit together.
+    `count_pairs` gives the number of training pairs, which `auto` asks for. Raises `UserError` where values that are
+    set and values of the preset do not fit together.
     """
     if config.model.preset is None:
         return config, []
     if config.model.preset == "auto":
-        pairs = _count_pairs(config, progress)
+        pairs = count_pairs(config.data)
         rung, why = rung_for(pairs), f" for {pairs:,} pairs"
     else:
         rung, why = Rung(0, config.model.preset), ""
@@ -162,12 +159,6 @@ def resolve_preset(config: Config, progress: bool = False) -> tuple[Config, list
 def rung_for(pairs: int) -> Rung:
     """What `auto` takes for so many pairs."""
     return [rung for rung in LADDER if rung.pairs <= pairs][-1]
-
-
-def _count_pairs(config: Config, progress: bool) -> int:
-    corpus = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
-    hidden = None if progress else True  # None: where stderr is no terminal
-    return sum(1 for _ in tqdm(corpus.pairs(), desc="counting pairs", unit=" pairs", unit_scale=True, disable=hidden))
 
 
 def _adapted(values: Values, given: Values) -> dict[str, Any]:
