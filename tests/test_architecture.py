@@ -51,14 +51,12 @@ NARROWER = {
     "": {"decoding"},  # the package itself: Translator, looked up when asked for
 }
 NOT_YET = {  # module → what it still imports against the order
-    "config.presets": {"data.corpora"},
     "text.codec": {"variants.pointer.text"},
     "model.layers": {"variants.uneven_attention"},
     "decoding.engines.torch_engine": {"variants.pointer.model", "variants.uneven_attention"},
     "training.objective": {"variants.pointer.model"},
 }
 CIRCLES_LEFT = [
-    {"data.corpora", "data.hub", "data.tables"},
     {"text.codec", "variants.pointer.text"},
 ]
 LOOP_KNOWS_NO_FILES = {

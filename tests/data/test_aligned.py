@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.data.conftest import configure
-from transformer_cli.data import encoded as encoding
+from transformer_cli.data import encoded_cache
 from transformer_cli.data.aligned import AlignedCorpus, AlignedPair, token_links
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import PairEncoder
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import load_updates, read_batch
 from transformer_cli.errors import UserError
+from transformer_cli.text import build
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.token_words import token_words
@@ -135,8 +136,8 @@ def test_links_stay_with_their_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pairs are left out before, between and after; several chunks, several processes."""
-    monkeypatch.setattr(encoding, "_CHUNK_PAIRS", 50)
-    monkeypatch.setattr(encoding, "_INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(encoded_cache, "CHUNK_PAIRS", 50)
+    monkeypatch.setattr(build, "INLINE_SECONDS", 0.0)
     codecs = word_codecs if kind == "word" else subword_codecs
     linked = diagonal_of(corpus, tmp_path / "links")
     options: dict[str, Any] = {"max_length": 30, "keep_text": True}

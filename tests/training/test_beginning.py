@@ -16,17 +16,17 @@ from transformer_cli.training.run import find_run_state, train
 MakeTree = Callable[..., dict[str, Any]]
 
 
-def begun(folder: Path, config: Config) -> RunFolder:
+def begun(folder: Path, config: Config, pairs: int = 200) -> RunFolder:
     """A run that has its config so far, as `tfm build-vocab` leaves it."""
     run = RunFolder(folder)
     run.create()
-    run.config_path.write_text(dump_config(resolve_preset(config)[0]))
+    run.config_path.write_text(dump_config(resolve_preset(config, lambda _: pairs)[0]))
     return run
 
 
-def refusal(run: RunFolder, asked: Config) -> str:
+def refusal(run: RunFolder, asked: Config, pairs: int = 200) -> str:
     with pytest.raises(UserError) as error:
-        find_run_state(run, asked, resolve_preset(asked)[0], resuming=True, resume=None)
+        find_run_state(run, asked, resolve_preset(asked, lambda _: pairs)[0], resuming=True, resume=None)
     return str(error.value)
 
 
@@ -35,18 +35,14 @@ def with_vocabulary(tree: dict[str, Any], preset: str | None, **values: Any) -> 
     return config_of_tree({**tree, "model": model, "training": {}, "vocabulary": values}, "my.yaml")
 
 
-def test_a_key_that_the_preset_chose_is_told_as_such(
-    tmp_path: Path, tiny_tree: MakeTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree, pairs = tiny_tree(tmp_path), 200
-    monkeypatch.setattr("transformer_cli.config.presets._count_pairs", lambda *_: pairs)
+def test_a_key_that_the_preset_chose_is_told_as_such(tmp_path: Path, tiny_tree: MakeTree) -> None:
+    tree = tiny_tree(tmp_path)
     auto = with_vocabulary(tree, "auto")
     run = begun(tmp_path / "run", auto)
-    find_run_state(run, auto, resolve_preset(auto)[0], resuming=True, resume=None)
-    pairs = 20_000
+    find_run_state(run, auto, resolve_preset(auto, lambda _: 200)[0], resuming=True, resume=None)
     assert (
         "vocabulary.size = 2000, the config now says 4000 (chosen by model.preset = auto for the number of pairs in "
-        "data.train: did the text there change?); set it back" in refusal(run, auto)
+        "data.train: did the text there change?); set it back" in refusal(run, auto, pairs=20_000)
     )
     named = refusal(run, with_vocabulary(tree, "small"))
     assert "the config now says 4000 (chosen by model.preset = small); set it back" in named

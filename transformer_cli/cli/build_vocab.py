@@ -1,5 +1,6 @@
 """`tfm build-vocab`: trains tokenizers and counts vocabularies into a run folder, before or without training."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,7 +53,7 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
     """
     from transformer_cli.config import dump_config
     from transformer_cli.config.presets import resolve_preset
-    from transformer_cli.data.corpora import open_corpus
+    from transformer_cli.data.corpora import count_pairs, open_corpus
     from transformer_cli.storage.run_folder import RunFolder, atomic_write
     from transformer_cli.text.build import build_codecs, describe
 
@@ -69,7 +70,7 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
             f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
             " this one aside and build anew"
         )
-    config, preset = resolve_preset(config, progress=not quiet)
+    config, preset = resolve_preset(config, partial(count_pairs, progress=not quiet))
     if not quiet:
         for line in preset:
             note(line)

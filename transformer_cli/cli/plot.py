@@ -161,8 +161,9 @@ def schedule(
     path = output_path(output_file, "schedule.png")
     from transformer_cli.config import load_config
     from transformer_cli.config.presets import resolve_preset
+    from transformer_cli.data.corpora import count_pairs
 
-    settings = [resolve_preset(load_config(config, overrides or []))[0] for config in configs]
+    settings = [resolve_preset(load_config(config, overrides or []), count_pairs)[0] for config in configs]
     from transformer_cli import plots
 
     names = plots.distinct_names(configs)

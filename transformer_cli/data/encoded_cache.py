@@ -20,8 +20,9 @@ from tqdm import tqdm
 
 from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.corpora import Corpus
-from transformer_cli.data.encoded import EncodedChunk, EncodedCorpus, Pair, PairEncoder, encode_in_order, write_chunks
+from transformer_cli.data.encoded import CHUNK_PAIRS, EncodedChunk, EncodedCorpus, Pair, PairEncoder, write_chunks
 from transformer_cli.errors import UserError
+from transformer_cli.text.build import in_chunks, map_in_order
 from transformer_cli.text.codec import Codecs
 
 FORMAT = 1  # raised whenever the same corpus would be encoded into other bytes
@@ -52,7 +53,8 @@ def encode_corpus(
     if encoded is None:
         _remove_abandoned(folder)
         encoder = PairEncoder(codecs, max_length, keep_text, aligned=isinstance(corpus, AlignedCorpus))
-        chunks = encode_in_order(encoder, _watched(corpus, content_hash, progress), workers)
+        pairs = in_chunks(_watched(corpus, content_hash, progress), CHUNK_PAIRS)
+        chunks = map_in_order(encoder, pairs, workers)
         try:
             _publish(path, chunks, encoder.schema)
         except OSError as error:

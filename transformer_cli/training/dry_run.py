@@ -6,6 +6,7 @@
 import statistics
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch.distributed import is_torchelastic_launched
 from transformer_cli.config import Config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.batch import Batch
+from transformer_cli.data.corpora import count_pairs
 from transformer_cli.data.loader import START, UpdateBatches, largest_batch
 from transformer_cli.decoding.engines.torch_engine import choose_device
 from transformer_cli.errors import UserError
@@ -61,7 +63,7 @@ def _describe(
 ) -> Iterator[str]:
     check_beforehand(run, config)
     asked = config
-    config, preset = resolve_preset(asked, progress=not quiet)
+    config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
     yield from preset
     beginning = find_run_state(run, asked, config, run.exists() and not fresh, resume)
     if beginning.finished:

@@ -6,12 +6,14 @@ It settles whether a run begins or goes on, and holds the folder meanwhile; `ses
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
+from transformer_cli.data.corpora import count_pairs
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
 from transformer_cli.storage.checkpoint import load_training_state
@@ -118,7 +120,7 @@ def train(
                 if profile is not None:
                     check_trace(profile)
             asked = config
-            config, preset = resolve_preset(asked, progress=not quiet)
+            config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
             for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
                 print(line, file=sys.stderr)
             resuming = run.exists() and (not fresh or not ranks.is_main)

@@ -442,6 +442,28 @@ def test_an_unknown_key_names_the_one_that_was_meant() -> None:
     assert "beam_size" in message
 
 
+@pytest.mark.parametrize(
+    ("place", "known"),
+    [
+        ("", "vocabulary"),
+        ("data.", "max_length"),
+        ("data.train.", "target"),
+        ("data.test={file: a, zzz: 1}", "source_column"),
+        ("data.valid={dataset: a, split: b, zzz: 1}", "revision"),
+        ("vocabulary.", "algorithm"),
+        ("training.", "seed"),
+        ("training.guided_attention.", "prior"),
+        ("training.scheduled_sampling.", "floor"),
+    ],
+)
+def test_the_keys_known_at_a_place_are_named(place: str, known: str) -> None:
+    override = place if "=" in place else f"{place}zzz=1"
+    message = refused(override)
+    assert f"{place.partition('=')[0].rstrip('.')}{'.' if place else ''}zzz: unknown key; known here: " in message
+    assert known in message
+    assert ("seed" in message) == (place == "training.")
+
+
 def test_a_missing_key_is_named() -> None:
     assert "data: is missing" in refused(text="model: {}")
     assert "data.valid: is missing" in refused(text=DATA.rsplit("  valid", 1)[0])

@@ -7,6 +7,7 @@ import pytest
 
 from transformer_cli.config import Config, config_of_tree, dump_config, load_config, parse_config
 from transformer_cli.config.presets import LADDER, PRESETS, Values, resolve_preset, rung_for
+from transformer_cli.data.corpora import count_pairs
 from transformer_cli.errors import UserError
 
 ALL: dict[str, Values] = {**{f"from {rung.pairs}": rung.values() for rung in LADDER}, **PRESETS}
@@ -22,7 +23,7 @@ def parse(folder: Path, *overrides: str, pairs: int = 3) -> Config:
 
 
 def resolved(folder: Path, *overrides: str) -> Config:
-    return resolve_preset(parse(folder, *overrides))[0]
+    return resolve_preset(parse(folder, *overrides), count_pairs)[0]
 
 
 def value(config: Config, key: str) -> Any:
@@ -64,7 +65,7 @@ def test_what_is_set_stays_even_where_it_is_the_default(preset: str, tmp_path: P
 def test_without_a_preset_nothing_changes_and_nothing_is_read() -> None:
     text = "data: {source_language: de, target_language: en, train: {file: no.tsv}, valid: {file: no.tsv}}"
     config = parse_config(text, "my.yaml")
-    assert resolve_preset(config) == (config, [])
+    assert resolve_preset(config, count_pairs) == (config, [])
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: str(rung.pairs))
@@ -85,7 +86,7 @@ def test_the_ladder_goes_up() -> None:
 def test_auto_counts_the_pairs_and_says_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformer_cli.config.presets.LADDER", (LADDER[0], LADDER[2]._replace(pairs=4)))
     for pairs, preset in ((3, LADDER[0].preset), (4, LADDER[2].preset)):
-        config, lines = resolve_preset(parse(tmp_path, "model.preset=auto", "model.d_ff=7", pairs=pairs))
+        config, lines = resolve_preset(parse(tmp_path, "model.preset=auto", "model.d_ff=7", pairs=pairs), count_pairs)
         assert config.model.d_model == PRESETS[preset]["model.d_model"]
         assert lines[0].startswith(f"preset       {preset} for {pairs} pairs: ")
         assert f"d_model {config.model.d_model}, " in lines[0]
@@ -99,7 +100,7 @@ def test_a_resolved_config_is_whole_and_stays_as_it_is(preset: str, tmp_path: Pa
     (tmp_path / "config.yaml").write_text(dump_config(config))
     again = load_config(tmp_path / "config.yaml")
     assert again == config
-    assert resolve_preset(again) == (again, [])
+    assert resolve_preset(again, count_pairs) == (again, [])
 
 
 def test_values_set_may_need_those_of_the_preset(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_words_are_no_subwords(tmp_path: Path) -> None:
 def test_what_contradicts_a_preset_is_one_line(overrides: list[str], says: str, tmp_path: Path) -> None:
     config = parse(tmp_path, *overrides)
     with pytest.raises(UserError) as error:
-        resolve_preset(config)
+        resolve_preset(config, count_pairs)
     assert str(error.value).startswith(says)
     assert "\n" not in str(error.value)
 
