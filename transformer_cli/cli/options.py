@@ -76,6 +76,18 @@ BatchTokens = Annotated[
 ]
 
 
+def _print_help(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        print(context.get_help())
+        raise typer.Exit
+
+
+# For groups of commands: Typer's own has no default, and to check that, it loads pydantic before every command.
+HelpOption = Annotated[
+    bool, typer.Option("--help", "-h", callback=_print_help, is_eager=True, help="Show this message and exit.")
+]
+
+
 def name_arguments(command: Any) -> Any:
     """The command, whose help calls each argument by its name alone (`CONFIG`, not `{CONFIG}` or `CONFIG <path>`)."""
     for parameter in command.params:

@@ -132,10 +132,13 @@ def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResu
 def draw(folder: Path, run: Path, sentence: str) -> list[Path]:
     """The training curve and the attention map of a sentence as pictures in `folder`; none without matplotlib."""
     try:
-        from transformer_cli import plots
+        from transformer_cli.plots.attention import attend, attention_figure
+        from transformer_cli.plots.style import save
+        from transformer_cli.plots.training import training_figure
     except UserError:  # it says how to install them; so does the demo
         return []
     pictures = [folder / "training.png", folder / "attention.png"]
-    plots.plot_training([run], pictures[0])
-    plots.plot_attention(run, sentence, pictures[1], mean=True)
+    save(training_figure([run]), pictures[0])
+    attention = attend(Translator.load(run, engine="torch"), sentence)
+    save(attention_figure(attention, mean=True), pictures[1])
     return pictures

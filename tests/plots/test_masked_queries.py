@@ -1,4 +1,4 @@
-"""Pictures of models that write all tokens at once show the passes in which each token was asked for."""
+"""Attention of mask-predict models is that of the passes in which each token was masked, and so predicted."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +13,7 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.inside.trace import MASKED
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.plots.attention import Attention, attend, attention_figure
-from transformer_cli.plots.heads import entropy_figure
+from transformer_cli.plots.attention import Attention, attend, attention_figure, entropy_figure
 from transformer_cli.text.vocabulary import EOS
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import MASK, canvas_length
@@ -49,7 +48,7 @@ def check_rows(attention: Attention, translator: Translator, looks: Sequence[tup
 @pytest.mark.parametrize("generation", KINDS)
 @pytest.mark.parametrize("sentence", SENTENCES)
 @pytest.mark.parametrize("no_repeat_ngram", [0, 1])
-def test_each_row_is_of_the_last_pass_that_asked_for_the_token(
+def test_each_row_is_of_the_last_pass_that_masked_the_token(
     generation: str, sentence: str, no_repeat_ngram: int, make_translator: MakeTranslator
 ) -> None:
     translator = make_translator(generation=generation)
@@ -86,7 +85,7 @@ def test_where_the_guard_searched_again_that_search_is_shown(generation: str, ma
 
 
 @pytest.mark.parametrize("target", ["Hund $a$ a", "a"])
-def test_a_given_target_is_asked_for_word_by_word(target: str, make_translator: MakeTranslator) -> None:
+def test_a_given_target_is_masked_word_by_word(target: str, make_translator: MakeTranslator) -> None:
     translator = make_translator(generation="mask_predict")
     attention = attend(translator, SENTENCES[0], target)
     assert attention.target_output == attention.target_input == target.split()
