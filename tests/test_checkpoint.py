@@ -45,7 +45,7 @@ from transformer_cli.storage.publishing import MANIFEST, TEMPORARY, manifest_nam
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, average_name, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
-from transformer_cli.training.averaging import average, write_average
+from transformer_cli.training.averaging import average, mean_model
 
 TEXT = """
 data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b}}
@@ -645,7 +645,8 @@ def test_average_inside_a_run(tmp_path: Path) -> None:
     for step in (1, 2):
         publish_model(run.path / step_name(step), seed=step)
     name = average_name(2)
-    run.publish(name, lambda new: write_average([run.step_folder(1), run.step_folder(2)], new))
+    mean = mean_model([run.step_folder(1), run.step_folder(2)])
+    run.publish(name, lambda new: save_model(new, mean.model, mean.config, mean.codecs))
     run.write_index(CheckpointIndex([1, 2], [2], 2))
     average([run.path / step_name(1), run.path], tmp_path / "outside")  # the run stands for its best
     run.write_index(CheckpointIndex([1, 2], [2], 2, average=name))
