@@ -20,7 +20,6 @@ from contenders.tfm import model_config
 from machine import synchronise
 from page import describe_run
 from shape import Shape
-from transformer_cli.training.state import capture_random
 
 from transformer_cli.build import build_model
 from transformer_cli.config import Config, TrainingConfig
@@ -33,7 +32,7 @@ from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.saving import Saver
+from transformer_cli.training.saving import Learner, Saver, capture_random
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 LENGTH = 28  # tokens of a sentence: WMT's mean

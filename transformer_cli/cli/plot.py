@@ -113,7 +113,8 @@ def mask(
         raise UserError("--count: is for sentences from a file; leave it out where the sentences are given")
     path = output_path(output_file, "mask.png")
     from transformer_cli.config import load_config
-    from transformer_cli.storage.run_folder import CONFIG, find_model, verify
+    from transformer_cli.storage.publishing import verify
+    from transformer_cli.storage.run_folder import CONFIG, find_model
 
     folder = find_model(model)
     from transformer_cli import plots

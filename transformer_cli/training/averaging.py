@@ -89,7 +89,7 @@ LEARNED = "weights."  # before a parameter's name in the training state: what tr
 class MovingAverage:
     """An exponential moving average of the weights that learn (Polyak and Juditsky 1992), on their device.
 
-    Update t moves it by a fraction of 1 - min(`decay`, (1 + t) / (10 + t)) towards the weights: the ramp of TensorFlow's
+    Update t moves it by 1 - min(`decay`, (1 + t) / (10 + t)) of the way to the weights: the ramp of TensorFlow's
     `ExponentialMovingAverage`, without which a short run would average its own beginning. `decay` None: there is no
     average, and nothing here does anything.
     """

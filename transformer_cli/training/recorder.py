@@ -143,7 +143,7 @@ class Recorder:
 
 
 def load_tensorboard() -> Any:
-    """Return TensorBoard's `SummaryWriter`; raises `UserError` where it is not installed, so that a run can check first."""
+    """Return TensorBoard's `SummaryWriter`; raise `UserError` where it is not installed. A run checks first."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
