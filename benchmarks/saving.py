@@ -28,11 +28,11 @@ from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.loader import START, UpdateBatches
 from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
 from transformer_cli.text.build import build_codecs
+from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.saving import Saver
-from transformer_cli.training.state import Progress, capture_random, capture_state
+from transformer_cli.training.saving import Learner, Saver, capture_random
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 LENGTH = 28  # tokens of a sentence: WMT's mean
@@ -61,15 +61,13 @@ class Trained:
         codecs, _ = build_codecs(config, TextCorpus(side["source"], side["target"]).pairs)
         training = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=1e-4)
         torch.manual_seed(1)
-        self.device, self.progress = device, Progress()
-        self.model = build_model(model_config(shape), shape.vocabulary, shape.vocabulary).to(device)
-        objective = TranslationObjective(self.model, shape.label_smoothing)
-        self.optimizer = build_optimizer(objective, training)
-        self.precision = Precision(options.precision, device)
+        self.device = device
+        model = build_model(model_config(shape), shape.vocabulary, shape.vocabulary).to(device)
+        objective = TranslationObjective(model, shape.label_smoothing)
+        optimizer, precision = build_optimizer(objective, training), Precision(options.precision, device)
+        self.learner = Learner(objective, optimizer, precision, MovingAverage(model, None))
         update = UpdateBatches(START, [make_batch(options.batch_tokens, shape.vocabulary)])
-        self.updates: Iterator[object] = train_steps(
-            objective, self.optimizer, self.precision, training, repeat(update)
-        )
+        self.updates: Iterator[object] = train_steps(objective, optimizer, precision, training, repeat(update))
         run = RunFolder(folder)
         run.create()
         self.saver = Saver(run, config, codecs, CheckpointIndex())
@@ -79,15 +77,13 @@ class Trained:
         began = time.perf_counter()
         next(self.updates)
         synchronise(self.device)
-        self.progress.step += 1
+        self.learner.progress.step += 1
         return time.perf_counter() - began
 
     def save(self) -> float:
         """Seconds until training may go on."""
         began = time.perf_counter()
-        scaler, randoms = self.precision.scaler, [capture_random()]
-        state = capture_state(self.model, self.optimizer, scaler, self.progress, randoms)
-        self.saver.save(self.model, state, self.progress)
+        self.saver.save(self.learner, [capture_random()])
         return time.perf_counter() - began
 
 

@@ -27,7 +27,6 @@ LAYERS = [
         "decoding.engines.torch_engine",
         "training.hardware",
         "training.distributed",
-        "training.stopping",
         "training.schedules",
         "training.losses",
         "training.objective",

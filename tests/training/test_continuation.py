@@ -59,6 +59,6 @@ def test_what_may_change_is_named_in_a_note(override: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("override", FIXED)
 def test_any_other_key_is_refused_by_name(override: str, tmp_path: Path) -> None:
     key, value = override.split("=")
-    said = {"true": "True", "[encoder]": "['encoder']"}.get(value, value)
+    said = {"[encoder]": '["encoder"]', "old": '"old"', "c.de": '"c.de"'}.get(value, value)
     with pytest.raises(UserError, match=rf"trained with {key} = .* now says {re.escape(said)};"):
         check_continuation(RunFolder(tmp_path), config(), config(override), has_checkpoint=True)

@@ -11,8 +11,7 @@ import torch
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
-from transformer_cli.training.dry_run import dry_run
-from transformer_cli.training.memory import measure_peak
+from transformer_cli.training.dry_run import dry_run, measure_peak
 from transformer_cli.training.run import train
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
@@ -98,7 +97,7 @@ def test_a_run_that_has_begun_stays_as_it_is(tiny_config: Callable[..., Config],
     assert "finished" in "".join(dry_run(config, run, device="cpu", quiet=True))
     longer = tiny_config(tmp_path, max_steps=30)
     lines = told(longer, run, quiet=True)
-    assert "would go on after step 4;" in lines["run"]
+    assert "would continue after step 4;" in lines["run"]
     assert "for 26 steps" in lines["time"]
     with pytest.raises(UserError, match=r"training\.seed"):
         told(tiny_config(tmp_path, max_steps=30, seed=9), run, quiet=True)

@@ -15,8 +15,8 @@ from transformer_cli.config import Config, ModelConfig
 from transformer_cli.errors import UserError
 from transformer_cli.storage.checkpoint import load_training_state
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
+from transformer_cli.training.continuation import freeze_parts
 from transformer_cli.training.dry_run import dry_run
-from transformer_cli.training.fine_tuning import freeze_parts
 from transformer_cli.training.run import train
 
 MakeConfig = Callable[..., Config]

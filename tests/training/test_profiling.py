@@ -58,7 +58,7 @@ def test_where_no_trace_can_be_written_is_refused_at_once(tmp_path: Path, tiny_c
     check_trace(tmp_path / "trace.json")
     check_trace(Path("trace.json.gz"))
     (tmp_path / "folder.json").mkdir()
-    for path, said in (("trace.txt", r"\.json"), ("nowhere/trace.json", "no folder"), ("folder.json", "is one")):
+    for path, said in (("trace.txt", r"\.json"), ("nowhere/trace.json", "is not a folder"), ("folder.json", "is one")):
         with pytest.raises(UserError, match=rf"--profile .*{said}"):
             train(tiny_config(tmp_path), tmp_path / "run", profile=tmp_path / path)
     assert not (tmp_path / "run").exists()

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 from transformer_cli.config import Config
-from transformer_cli.training.state import Progress, TrainingResult, describe_result
+from transformer_cli.training.saving import Progress
+from transformer_cli.training.session import TrainingResult, describe_result
 
 
 def describe(progress: Progress) -> list[str]:
@@ -22,5 +23,5 @@ def test_the_end_is_told_with_how_long_it_took() -> None:
 
 def test_updates_that_were_not_as_usual_are_counted() -> None:
     lines = describe(Progress(skipped=1200, halvings=3))
-    assert "updates      1,200 skipped (not finite), 3 halved for want of memory" in lines
-    assert "updates      3 halved for want of memory" in describe(Progress(halvings=3))
+    assert "updates      1,200 skipped (not finite), 3 halved (out of memory)" in lines
+    assert "updates      3 halved (out of memory)" in describe(Progress(halvings=3))

@@ -23,6 +23,7 @@ from transformer_cli.config import Config
 from transformer_cli.data.batching import plan_epoch
 from transformer_cli.errors import UserError
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder, find_model
+from transformer_cli.training.loop import probe_memory
 from transformer_cli.training.run import TrainingResult, train
 from transformer_cli.training.session import Session
 from transformer_cli.training.validation import Validation, Validator
@@ -342,7 +343,7 @@ def test_a_run_killed_before_its_average_still_gets_it(
     judge(monkeypatch, average=1.0)
     config = tiny_config(tmp_path, max_steps=6, save_every=2, average_last=3, best_metric="loss")
     with monkeypatch.context() as patch:
-        patch.setattr("transformer_cli.training.averaging.write_average", lambda *args: raise_(KeyboardInterrupt()))
+        patch.setattr("transformer_cli.training.averaging.mean_model", lambda *args: raise_(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             train(config, tmp_path / "run", quiet=True)
     assert RunFolder(tmp_path / "run").index().finished is None
@@ -392,15 +393,15 @@ def test_a_run_begun_meanwhile_is_not_touched(
     tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, run = tiny_config(tmp_path, max_steps=3), tmp_path / "run"
-    probe = Session.probe
+    place, probe = "transformer_cli.training.run.probe_memory", probe_memory
 
-    def slow_probe(self: Session) -> None:
-        monkeypatch.setattr(Session, "probe", probe)
+    def slow_probe(*arguments: Any) -> None:
+        monkeypatch.setattr(place, probe)
         train(config, run, quiet=True)  # another process does this while the first still prepares
-        probe(self)
+        probe(*arguments)
 
-    monkeypatch.setattr(Session, "probe", slow_probe)
-    with pytest.raises(UserError, match="began a run here meanwhile"):
+    monkeypatch.setattr(place, slow_probe)
+    with pytest.raises(UserError, match="started a run here meanwhile"):
         train(config, run, quiet=True)
     assert RunFolder(run).index().last == 3
 
@@ -411,14 +412,14 @@ def test_the_probe_changes_nothing_and_finds_too_little_memory(
     config = tiny_config(tmp_path, max_steps=3)
     train(config, tmp_path / "probed", quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr("transformer_cli.training.session.probe_memory", lambda *args: None)
+        patch.setattr("transformer_cli.training.run.probe_memory", lambda *args: None)
         train(config, tmp_path / "unprobed", quiet=True)
     assert weights(tmp_path / "probed", 3) == weights(tmp_path / "unprobed", 3)
 
     def no_memory(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("transformer_cli.training.memory.accumulate_gradients", no_memory)
+    monkeypatch.setattr("transformer_cli.training.loop.accumulate_gradients", no_memory)
     with pytest.raises(UserError, match=r"costliest batch.*lower training\.batch_tokens"):
         train(config, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists(), "the probe comes before anything is written"

@@ -20,11 +20,12 @@ from transformer_cli.storage.publishing import TEMPORARY
 from transformer_cli.storage.run_folder import WEIGHTS, CheckpointIndex, RunFolder, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
+from transformer_cli.training.averaging import MovingAverage
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import train
-from transformer_cli.training.saving import Saver, take_snapshot
-from transformer_cli.training.state import Progress, capture_state
+from transformer_cli.training.saving import Learner, Saver, capture_random, take_snapshot
 
 MakeConfig = Callable[..., Config]
 
@@ -37,9 +38,13 @@ class Training:
         codecs: Codecs = build_codecs(config, lambda: iter(pairs))[0]
         sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
         torch.manual_seed(1)
-        self.run, self.progress = run, Progress()
+        self.run = run
         self.model: Transformer = build_model(config.model, *sizes)
-        self.optimizer = build_optimizer(TranslationObjective(self.model, 0.1), config.training)
+        objective = TranslationObjective(self.model, 0.1)
+        self.optimizer = build_optimizer(objective, config.training)
+        precision, average = Precision("fp32", torch.device("cpu")), MovingAverage(self.model, None)
+        self.learner = Learner(objective, self.optimizer, precision, average)
+        self.progress = self.learner.progress
         self.saver = Saver(run, config, codecs, CheckpointIndex())
         for group in self.optimizer.param_groups:
             group["lr"] = 0.1
@@ -52,10 +57,10 @@ class Training:
         self.progress.scores[self.progress.step] = float(self.progress.step)
 
     def state(self) -> Any:
-        return capture_state(self.model, self.optimizer, torch.amp.GradScaler("cpu", enabled=False), self.progress)
+        return self.learner.capture([capture_random()])
 
     def save(self) -> None:
-        self.saver.save(self.model, self.state(), self.progress)
+        self.saver.save(self.learner, [capture_random()])
 
     def weights(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in stored_weights(self.model).items()}
@@ -111,10 +116,10 @@ def test_a_snapshot_does_not_change_when_training_goes_on(training: Training) ->
     state = training.state()
     expected = {name: tensor.clone() for name, tensor in state.tensors.items()}
     weights, values = training.weights(), repr(state.values)
-    snapshot = take_snapshot(training.model, training.state(), training.progress)
+    snapshot = take_snapshot(training.learner, [capture_random()])
     training.update()
     torch.rand(1)
-    assert (snapshot.step, snapshot.ranked, snapshot.best_score) == (1, [1], 1.0)
+    assert (snapshot.progress.step, snapshot.progress.scores) == (1, {1: 1.0})
     assert same(snapshot.weights, weights)
     assert not same(snapshot.weights, training.weights())
     assert same(snapshot.state.tensors, expected)
@@ -129,7 +134,7 @@ def test_a_snapshot_of_a_gpu_lies_in_the_machines_memory(training: Training) -> 
     training.model.cuda()
     training.update()
     expected = {name: tensor.cpu() for name, tensor in training.weights().items()}
-    snapshot = take_snapshot(training.model, training.state(), training.progress)
+    snapshot = take_snapshot(training.learner, [capture_random()])
     training.update()
     assert same(snapshot.weights, expected)
     assert {tensor.device.type for tensor in snapshot.state.tensors.values()} == {"cpu"}
@@ -155,7 +160,7 @@ def test_what_is_written_is_what_was_there_at_the_call(training: Training, gate:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_a_model_that_is_no_number_is_never_saved(training: Training, number: float) -> None:
+def test_a_model_that_is_not_finite_is_never_saved(training: Training, number: float) -> None:
     training.update()
     training.save()
     training.update()
@@ -265,7 +270,7 @@ def test_training_ends_at_the_step_after_a_failed_save(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "publish", publish_until_full)
         patch.setattr(Saver, "check", check_when_done)
-        with pytest.raises(OSError, match=r"step 4 is; mend that, and the same command goes on"):
+        with pytest.raises(OSError, match=r"step 4 is; fix that, and the same command continues"):
             train(config, run.path, quiet=True)
     assert run.index().steps == [4]
     assert len(run.metrics.path.read_text().splitlines()) in (8, 9)
@@ -299,7 +304,7 @@ def test_a_damaged_last_checkpoint_stops_a_run_and_the_advice_helps(
         train(config, run.path, quiet=True)
     assert str(damaged) in str(raised.value)
     assert str(raised.value).endswith(
-        "or go on from step 8, which is whole: move checkpoints.json and step-00000012 out of the folder"
+        "or continue from step 8, which is whole: move checkpoints.json and step-00000012 out of the folder"
     )
     for moved in (run.index_path, run.step_folder(12)):
         os.rename(moved, tmp_path / moved.name)
@@ -319,5 +324,5 @@ def test_a_missing_checkpoint_stops_a_run_and_the_advice_helps(tmp_path: Path, t
     assert train(config, run.path, quiet=True).step == 12
     for step in (4, 12):
         (run.step_folder(step) / WEIGHTS).write_bytes(b"")
-    with pytest.raises(UserError, match=r"copy it again, or begin anew with --fresh"):
+    with pytest.raises(UserError, match=r"copy it again, or start again with --fresh"):
         train(config, run.path, quiet=True)

@@ -15,9 +15,8 @@ from transformer_cli.errors import UserError
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training import loop
 from transformer_cli.training.loop import Gradients, compute_gradients
-from transformer_cli.training.run import train
+from transformer_cli.training.run import Interrupted, train
 from transformer_cli.training.saving import Saver
-from transformer_cli.training.stopping import Interrupted
 from transformer_cli.training.validation import Validation, Validator
 
 MakeConfig = Callable[..., Config]
@@ -27,7 +26,7 @@ class Fate:
     """What befalls the updates that are tried, counted from 1 over all sessions."""
 
     def __init__(self, spoilt: set[int], at: int = 0, event: Callable[[], None] = lambda: None) -> None:
-        """`spoilt`: their losses are no numbers. `event` happens while update `at` is computed."""
+        """`spoilt`: their losses are not finite. `event` happens while update `at` is computed."""
         self.spoilt, self.at, self.event = spoilt, at, event
         self.tried = 0
 
@@ -77,7 +76,7 @@ def test_an_interruption_between_skipped_updates_puts_no_end_off(
     assert told(tmp_path / "parts") == told(tmp_path / "whole")
 
 
-def test_updates_skipped_before_a_kill_are_told_once(
+def test_updates_skipped_before_a_kill_are_recorded_once(
     tmp_path: Path, tiny_config: MakeConfig, suffer: Callable[..., Fate]
 ) -> None:
     def die() -> None:
@@ -94,7 +93,7 @@ def test_updates_skipped_before_a_kill_are_told_once(
     assert told(tmp_path / "whole")[3:6] == [(4, "skipped"), (4, "skipped"), (4, "loss")]
 
 
-def test_a_validation_whose_score_was_not_saved_is_told_once(
+def test_a_validation_whose_score_was_not_saved_is_recorded_once(
     tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal breaks it off, and a kill comes when the next session has made up for it, but not saved its score."""
@@ -103,7 +102,7 @@ def test_a_validation_whose_score_was_not_saved_is_told_once(
 
     def validate(self: Validator) -> Validation | None:
         monkeypatch.setattr(Validator, "validate", real)
-        self.stop.signal_number = int(signal.SIGTERM)
+        self.ranks.stop.signal_number = int(signal.SIGTERM)
         return real(self)
 
     def die(*arguments: Any) -> None:

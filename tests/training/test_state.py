@@ -13,10 +13,11 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.storage.checkpoint import TrainingState
+from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.state import Progress, capture_state, read_progress, restore_state
+from transformer_cli.training.saving import Learner, Progress, capture_random, read_progress
 
 CONFIG = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
 BATCH = Batch.from_ids([([5, 6, 7], [8, 9]), ([4], [5, 6, 7, 8])])
@@ -36,7 +37,9 @@ progresses = st.builds(
 
 @given(progresses)
 def test_progress_survives_json(progress: Progress) -> None:
-    assert Progress.from_values(json.loads(json.dumps(progress.to_values()))) == progress
+    values = json.loads(json.dumps(progress.to_values()))
+    assert read_progress(TrainingState({}, {"progress": values})) == progress
+    assert json.loads(json.dumps(values)) == read_progress(TrainingState({}, {"progress": values})).to_values()
 
 
 def test_ranking_is_by_score_then_by_age() -> None:
@@ -66,11 +69,18 @@ class Session:
         batches = (UpdateBatches(Position(0, number + 1), [BATCH]) for number in range(updates))
         return list(train_steps(self.objective, self.optimizer, self.precision, CONFIG, batches))
 
+    @property
+    def learner(self) -> Learner:
+        average = MovingAverage(self.objective.model, None)
+        return Learner(self.objective, self.optimizer, self.precision, average, Progress(step=3))
+
     def capture(self) -> TrainingState:
-        return capture_state(self.objective.model, self.optimizer, self.precision.scaler, Progress(step=3))
+        return self.learner.capture([capture_random()])
 
     def restore(self, state: TrainingState) -> Progress:
-        return restore_state(state, self.objective.model, self.optimizer, self.precision.scaler)
+        learner = self.learner
+        learner.restore(state)
+        return learner.progress
 
 
 @pytest.mark.parametrize(("precision", "updates"), [("fp32", 3), ("fp16", 20)])

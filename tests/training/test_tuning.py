@@ -105,7 +105,7 @@ def test_compiled_layers_train_as_written_ones_with_few_graphs(
 ) -> None:
     """Over batches of many shapes, with validations between them. The backend is one that needs no C++ compiler."""
     backend = partial(tuning.compile_layers, backend="aot_eager")
-    monkeypatch.setattr("transformer_cli.training.session.compile_layers", backend)
+    monkeypatch.setattr("transformer_cli.training.run.compile_layers", backend)
     model = {"dropout": 0.0, **variant.get("model", {})}
     training = {"max_steps": 40, "validate_every": 10, "batch_tokens": 60, "pad_to": 8, **variant.get("training", {})}
     values = tiny_config(tmp_path, **training).model_dump()

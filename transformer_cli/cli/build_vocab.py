@@ -54,7 +54,8 @@ def build_vocabulary(config: "Config", path: Path, *, fresh: bool = False, quiet
     from transformer_cli.config import dump_config
     from transformer_cli.config.presets import resolve_preset
     from transformer_cli.data.corpora import count_pairs, open_corpus
-    from transformer_cli.storage.run_folder import RunFolder, atomic_write
+    from transformer_cli.storage.publishing import atomic_write
+    from transformer_cli.storage.run_folder import RunFolder
     from transformer_cli.text.build import build_codecs, describe
 
     if config.training.init_from is not None:

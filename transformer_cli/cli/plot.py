@@ -208,7 +208,8 @@ def mask(
     _check_sentences(sentences, input_file, count, from_data=True)
     path = _output_path(output_file, "mask.png")
     from transformer_cli.config import load_config
-    from transformer_cli.storage.run_folder import CONFIG, find_model, verify
+    from transformer_cli.storage.publishing import verify
+    from transformer_cli.storage.run_folder import CONFIG, find_model
 
     folder = find_model(model)
     verify(folder, [CONFIG])

@@ -26,7 +26,7 @@ _times: Counter[str] = Counter()
 
 
 def reach(name: str) -> None:
-    """The process is at this spot: kill it by SIGKILL where the environment says so."""
+    """Kill the process by SIGKILL where the environment names this spot (TFM_FAILPOINT): for tests of kills."""
     wanted = os.environ.get("TFM_FAILPOINT")
     if wanted is None:
         return
@@ -168,47 +168,43 @@ def delete(path: Path) -> None:
 
 
 def locate(folder: Path) -> Path:
-    """The folder itself, or what it was before, where a kill came between the two renames of `publish`."""
+    """Return the folder itself, or what it was before, where a kill came between the two renames of `publish`."""
     replaced = folder.with_name(REPLACED + folder.name)
     return replaced if os.path.lexists(replaced) and not os.path.lexists(folder) else folder
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder was published whole (its manifest is written last)."""
+    """Return whether the folder was published whole (its manifest is written last)."""
     return os.path.isfile(folder / MANIFEST)
 
 
+def manifest_hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file of a published folder, as its manifest has them; `UserError` where it has none."""
+    return read_json(folder / MANIFEST, _Manifest).sha256
+
+
 def manifest_names(folder: Path) -> list[str]:
-    """The files that a checkpoint folder had when it was published, as its manifest names them."""
+    """Return the files that a published folder had, as its manifest names them."""
     return sorted(manifest_hashes(folder))
 
 
-def manifest_hashes(folder: Path) -> dict[str, str]:
-    """The sha256 of each file of a published folder, as its manifest has them; `UserError` where it has none."""
-    return dict(_read_manifest(folder).sha256)
-
-
 def verify(folder: Path, names: Iterable[str]) -> None:
-    """Hold each file against its hash in the manifest, before anything reads it; `UserError` where they differ."""
-    manifest = _read_manifest(folder)
+    """Check each file against its hash in the manifest, before anything reads it; `UserError` where they differ."""
+    hashes = manifest_hashes(folder)
     for name in names:
-        if name not in manifest.sha256:
+        if name not in hashes:
             raise UserError(f"{folder / MANIFEST}: does not name {name}; copy the folder again")
         try:
             with open(folder / name, "rb") as content:
                 found = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:
             raise UserError(f"{folder / name}: cannot be read: {error.strerror}; copy it again") from None
-        if found != manifest.sha256[name]:
+        if found != hashes[name]:
             raise UserError(f"{folder / name}: does not match its manifest: the file is damaged; copy it again")
 
 
-def _read_manifest(folder: Path) -> _Manifest:
-    return read_json(folder / MANIFEST, _Manifest)
-
-
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
-    """The whole of a small file; `UserError` where it cannot be read or is larger than `limit`."""
+    """Return the whole of a small file; `UserError` where it cannot be read or is larger than `limit`."""
     try:
         with open(path, "rb") as file:
             content = file.read(limit + 1)
@@ -225,7 +221,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def read_json(path: Path, kind: type[Parsed]) -> Parsed:
-    """A JSON file as an object of this dataclass, every type checked; `UserError` where it is anything else."""
+    """Return a JSON file as an object of this dataclass, every type checked; `UserError` where it is anything else."""
     try:
         parsed: Parsed = _adapter(cast(Hashable, kind)).validate_json(read_bytes(path), strict=True)
         return parsed

@@ -45,7 +45,7 @@ from transformer_cli.storage.publishing import MANIFEST, TEMPORARY, manifest_nam
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, average_name, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
-from transformer_cli.training.averaging import average, write_average
+from transformer_cli.training.averaging import average, mean_model
 
 TEXT = """
 data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b}}
@@ -294,7 +294,7 @@ def test_misshapen_tensor(folder: Path) -> None:
 def test_a_weight_that_is_no_number(folder: Path, value: float) -> None:
     name = min(load_file(folder / WEIGHTS))
     change_weights(folder, lambda tensors: tensors[name].view(-1)[-1:].fill_(value))
-    assert f"tensor {name} holds what is no number" in refusal(lambda: load_model(folder))
+    assert f"tensor {name} is not finite" in refusal(lambda: load_model(folder))
 
 
 def test_transposed_tensor(tmp_path: Path) -> None:
@@ -645,7 +645,8 @@ def test_average_inside_a_run(tmp_path: Path) -> None:
     for step in (1, 2):
         publish_model(run.path / step_name(step), seed=step)
     name = average_name(2)
-    run.publish(name, lambda new: write_average([run.step_folder(1), run.step_folder(2)], new))
+    mean = mean_model([run.step_folder(1), run.step_folder(2)])
+    run.publish(name, lambda new: save_model(new, mean.model, mean.config, mean.codecs))
     run.write_index(CheckpointIndex([1, 2], [2], 2))
     average([run.path / step_name(1), run.path], tmp_path / "outside")  # the run stands for its best
     run.write_index(CheckpointIndex([1, 2], [2], 2, average=name))
@@ -693,7 +694,7 @@ def test_average_never_overwrites(tmp_path: Path, folder: Path) -> None:
     for out in (tmp_path / "there", folder):
         assert "exists already" in refusal(partial(average, [folder], out))
     (tmp_path / "file").write_text("")
-    assert "no folder" in refusal(lambda: average([folder], tmp_path / "file" / "mean"))
+    assert "is not a folder" in refusal(lambda: average([folder], tmp_path / "file" / "mean"))
     assert "at least one" in refusal(lambda: average([], tmp_path / "mean"))
     assert not (tmp_path / "mean").exists()
 

@@ -401,7 +401,7 @@ def test_set_aside_never_overwrites(tmp_path: Path) -> None:
 
 def test_set_aside_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "letters").mkdir()
-    with pytest.raises(UserError, match="is no run folder"):
+    with pytest.raises(UserError, match="is not a run folder"):
         RunFolder(tmp_path / "letters").set_aside()
     run = trained_run(tmp_path / "run")
     monkeypatch.chdir(run.path)
