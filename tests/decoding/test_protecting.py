@@ -128,7 +128,7 @@ def test_an_engine_that_copies_gives_the_line_back(line: str) -> None:
     translator, _ = scripted()
     protector = Protector(translator)
     assert [one.text for one in protector.translate_lines([line])] == [line]
-    assert (protector.protected_lines, protector.split_lines, protector.notes) == (1, 0, [])
+    assert (protector.tally["protected_lines"], protector.tally["split_lines"], protector.notes) == (1, 0, [])
 
 
 @pytest.mark.parametrize("line", ["https://a.de", "{{x}} <br/> %s!", "  <b></b> ", "({{x}})", "{{x}}{{y}}"])
@@ -176,7 +176,7 @@ def test_tags_around_words_that_nothing_is_aligned_to_stay_a_pair() -> None:
     protector = Protector(translator)
     (found,) = protector.translate_lines(["A b <b>c</b> d e"])
     assert is_kept(found.text, find_spans("<b>c</b>"))
-    assert not protector.split_lines
+    assert not protector.tally["split_lines"]
 
 
 def test_a_term_becomes_what_the_glossary_says() -> None:
@@ -210,7 +210,7 @@ def test_a_term_that_nothing_is_aligned_to_is_left_out_and_put_back() -> None:
         [["hound", "A", "b"]],
     )
     assert [translator.codecs.source.decode(ids) for ids in engine.read] == ["A Hund b", "A b"]
-    assert not protector.split_lines
+    assert not protector.tally["split_lines"]
 
 
 def test_a_capital_at_the_beginning_goes_with_the_place() -> None:
@@ -227,9 +227,9 @@ def test_what_the_model_makes_up_sends_the_line_to_pieces() -> None:
         "A b {{x}}, c <br/> d",
         "A b {{made}}",
     ]
-    assert (protector.protected_lines, protector.split_lines) == (1, 1)
+    assert (protector.tally["protected_lines"], protector.tally["split_lines"]) == (1, 1)
     assert protector.notes == [
-        "1 of 1 lines with protected text: its place could not be told; the text around it was translated in pieces"
+        "1 of 1 lines with protected text: its place could not be found; the text around it was translated in segments"
     ]
     assert sorted(map(translator.codecs.source.decode, engine.read[2:])) == ["A b", "c", "d"]
 
@@ -257,7 +257,7 @@ def test_symbols_that_the_model_loses_are_put_back() -> None:
     protector = Protector(translator)
     assert [one.text for one in protector.translate_lines(["A {{x}}"])] == ["A {{x}}"]
     assert [translator.codecs.source.decode(ids) for ids in engine.read] == ["A {{x}}", "A"]
-    assert not protector.split_lines
+    assert not protector.tally["split_lines"]
 
 
 def test_languages_without_spaces_may_have_it_between_any_tokens() -> None:
@@ -270,7 +270,7 @@ def test_a_line_too_long_for_one_piece_keeps_its_text() -> None:
     protector = Protector(translator)
     (found,) = protector.translate_lines(["A b c d e {{x}} f A b c d e."])
     assert found.text == "A b c d e {{x}} f A b c d e."
-    assert protector.split_lines == 1
+    assert protector.tally["split_lines"] == 1
 
 
 def test_alignments_change_no_text_of_a_line_too_long_for_one_piece() -> None:
@@ -278,7 +278,7 @@ def test_alignments_change_no_text_of_a_line_too_long_for_one_piece() -> None:
     lines = ["A b c d e <b>f A b c</b> d e."]
     (one,), (other,) = (list(protector.translate_lines(lines, alignments=wanted)) for wanted in (False, True))
     assert other.text == one.text
-    assert protector.split_lines == 2
+    assert protector.tally["split_lines"] == 2
     assert other.alignment is not None
 
 
@@ -289,7 +289,7 @@ def test_what_is_translated_again_obeys_too() -> None:
     translator, engine = scripted(made_up)
     protector = Protector(translator)
     (found,) = protector.translate_lines([Line("A b {{x}} c d", Constraints("A", ("b", "d"), ("x",)))])
-    assert (found.text, protector.split_lines) == ("A b {{x}} c d", 1)
+    assert (found.text, protector.tally["split_lines"]) == ("A b {{x}} c d", 1)
     prefix, b, d, x = ([tuple(ids)] for ids in map(translator.codecs.target.encode, "Abdx"))
     assert [(one.prefix, list(one.required)) for one in engine.demanded] == [
         (*prefix, b + d), (*prefix, b), ((), d)
