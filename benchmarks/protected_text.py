@@ -146,7 +146,7 @@ def main() -> None:
         found = [one.text for one in protector.translate_lines([case.line for case in cases])]
         end = sum(once(text, case.spans) for text, case in zip(found, cases, strict=True))
         texts = [without(text, case.spans) for text, case in zip(found, cases, strict=True)]
-        row(name, end - protector.split_lines, end, len(cases), chrf(texts, some), plain)
+        row(name, end - protector.tally["split_lines"], end, len(cases), chrf(texts, some), plain)
 
     chosen = [pair for pair in pairs if set(re.findall(r"\w+", pair[0])) & {*TERMS}][: options.sentences]
     glossary = Glossary({term: made_up for term, (made_up, _) in TERMS.items()})
@@ -160,7 +160,7 @@ def main() -> None:
             found[number] = re.sub(rf"\b{made_up}\b", usual, found[number])
             found[number] = re.sub(rf"\b{made_up.capitalize()}\b", usual.capitalize(), found[number])
     before = chrf(translator.translate([source for source, _ in chosen]), chosen)
-    row("glossary", end - protector.split_lines, end, len(chosen), chrf(found, chosen), before)
+    row("glossary", end - protector.tally["split_lines"], end, len(chosen), chrf(found, chosen), before)
 
     for mask in (None, *MASKS):
         rng = random.Random(5)

@@ -163,7 +163,7 @@ def test_what_runs_in_circles_is_mended() -> None:
         loaded.model.generator.projection.bias[7] = 99.0
     translator = Translator(build_engine(loaded.model), loaded.codecs, loaded.config)
     (translation,) = translator.translate_batch(["ba de"])
-    assert (translator.caught, translator.mended) == (1, 1)
+    assert (translator.tally["flagged"], translator.tally["repaired"]) == (1, 1)
     assert len(translation.tokens) == 3
     again = guard.search_again(SearchOptions())
     assert again is not None
