@@ -20,6 +20,7 @@ LAYERS = [
     {"data"},
     {"model"},
     {  # what a search and an update are
+        "decoding.devices",
         "decoding.options",
         "decoding.search",
         "decoding.engines.protocol",
@@ -81,6 +82,7 @@ TORCH_FREE = [
     "data.encoded",
     "data.encoded_cache",
     "data.batching",
+    "decoding.devices",
     "decoding.options",
     "decoding.engines.protocol",
     "decoding.engines.ctranslate2_cache",

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from transformer_cli.build import build_engine, load_model
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.decoding.engines.protocol import LoadedEngine, SearchBatch
 from transformer_cli.decoding.engines.torch_engine import (
     MAX_CELLS,
     SearchCache,
     TorchEngine,
-    choose_device,
     evaluating,
     map_in_order,
 )

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from transformer_cli.config import load_config
-from transformer_cli.decoding.engines.torch_engine import choose_device
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.demo.corpus import write_corpus
 from transformer_cli.errors import UserError

@@ -16,7 +16,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from transformer_cli.decoding.engines.torch_engine import choose_device
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.training.stopping import Interrupted
 

@@ -101,36 +101,6 @@ def _take_one_core() -> None:
 MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
 
 
-def choose_device(name: str) -> torch.device:
-    """The device called `name`; `auto` is the first there is of cuda, mps, cpu. `UserError` where it is missing."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"device {name!r}: unknown; give auto, cpu, cuda or mps") from None
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise UserError(f"device {name!r}: not supported; give auto, cpu, cuda or mps")
-    count = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}[device.type]
-    if (device.index or 0) >= count:
-        what = "has no such device" if count == 0 else f"has only {count} of them"
-        raise UserError(f"device {name!r}: this machine {what}; use --device auto or cpu")
-    return device
-
-
-def choose_type(name: str | None, device: torch.device) -> torch.dtype | None:
-    """The type called `name` that weights are cast to for searching, and only for it: training casts for itself.
-
-    Sums of log-probabilities are float32 in any case. None: bfloat16 on a GPU that computes in it, else as they are.
-    """
-    if name is not None:
-        return {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}[name]
-    if device.type != "cuda":
-        return None
-    with torch.cuda.device(device):
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
-
-
 class TorchEngine:
     """Searches with a Transformer, in evaluation mode whatever mode it is in."""
 
