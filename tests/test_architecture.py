@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "transformer_cli"
 # the lines before it.
 LAYERS = [
     {"errors"},
+    {"search_options"},
     {"config"},
     {"text"},
     {"storage"},
@@ -74,6 +75,7 @@ TORCH_FREE = [
     "",
     "config",
     "errors",
+    "search_options",
     "text",
     "storage.publishing",
     "storage.run_folder",
