@@ -56,7 +56,6 @@ NOT_YET = {  # module → what it still imports against the order
     "config.presets": {"data.corpora"},
     "text.codec": {"variants.pointer.text"},
     "model.layers": {"variants.uneven_attention"},
-    "decoding.engines.torch_engine": {"variants.pointer.model", "variants.uneven_attention"},
     "training.objective": {"variants.pointer.model"},
 }
 CIRCLES_LEFT = [

@@ -5,7 +5,6 @@ Every rank makes the same calls in the same order. A process on its own is a gro
 
 import errno
 import hashlib
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from torch import Tensor, distributed, nn
 
 from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
+from transformer_cli.model.torch_private import import_compiler
 from transformer_cli.training.stopping import Interrupted
 
 # How long a rank waits for the others: as long as the first may need to encode the corpus. torchrun sees a dead one.
@@ -151,7 +151,7 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
     # The first optimiser imports it. After the group is there, that would keep the group's threads alive past its end,
     # and now and then one of them aborts a process that is about to leave.
-    importlib.import_module("torch._dynamo")
+    import_compiler()
     with _missing_none():
         distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
     try:
