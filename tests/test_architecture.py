@@ -14,12 +14,14 @@ PACKAGE = Path(__file__).parents[1] / "transformer_cli"
 # the lines before it.
 LAYERS = [
     {"errors"},
+    {"search_options"},
     {"config"},
     {"text"},
     {"storage"},
     {"data"},
     {"model"},
     {  # what a search and an update are
+        "decoding.devices",
         "decoding.options",
         "decoding.search",
         "decoding.engines.protocol",
@@ -52,7 +54,6 @@ NARROWER = {
 NOT_YET = {  # module → what it still imports against the order
     "text.codec": {"variants.pointer.text"},
     "model.layers": {"variants.uneven_attention"},
-    "decoding.engines.torch_engine": {"variants.pointer.model", "variants.uneven_attention"},
     "training.objective": {"variants.pointer.model"},
 }
 CIRCLES_LEFT = [
@@ -70,6 +71,7 @@ TORCH_FREE = [
     "",
     "config",
     "errors",
+    "search_options",
     "text",
     "storage.publishing",
     "storage.run_folder",
@@ -78,6 +80,7 @@ TORCH_FREE = [
     "data.encoded",
     "data.encoded_cache",
     "data.batching",
+    "decoding.devices",
     "decoding.options",
     "decoding.engines.protocol",
     "decoding.engines.ctranslate2_cache",

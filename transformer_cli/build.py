@@ -5,20 +5,18 @@ It alone knows every variant; loading, training and validation call it.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from transformer_cli.config import Config, ModelConfig
-from transformer_cli.decoding.engines.fast_step import ReferenceStep
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.embedding import Embedding
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
+from transformer_cli.model.torch_private import without_drawing
 from transformer_cli.model.transformer import Decoder, Encoder, Generator, Transformer
 from transformer_cli.storage.checkpoint import check_size, fill, load_text_side
 from transformer_cli.storage.run_folder import WEIGHTS, find_model
@@ -36,7 +34,6 @@ from transformer_cli.variants.mask_predict.model import (
 )
 from transformer_cli.variants.pointer.model import OutOfVocabularyEmbedding, PointerDecoder, PointerGenerator
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
-from transformer_cli.variants.uneven_attention import UnevenAttention
 
 
 def build_model(config: ModelConfig, source_vocabulary_size: int, target_vocabulary_size: int) -> Transformer:
@@ -129,8 +126,6 @@ def build_engine(model: Transformer, device: torch.device | str = "cpu", *, cons
     """The engine for a model. constant: its parameters will never change again."""
     if isinstance(model, NonAutoregressiveTransformer):
         return NonAutoregressiveEngine(model, device)
-    if isinstance(model.generator, PointerGenerator) or any(isinstance(m, UnevenAttention) for m in model.modules()):
-        return TorchEngine(model, device, steps=ReferenceStep(model))
     return TorchEngine(model, device, constant=constant)
 
 
@@ -167,20 +162,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
     config, codecs = load_text_side(folder)
     sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
     check_size(folder / WEIGHTS, config.model, sizes[1])
-    with torch.random.fork_rng(devices=[]), _NoDrawing():
+    with torch.random.fork_rng(devices=[]), without_drawing():
         model = build_model(config.model, *sizes)
     fill(model, folder / WEIGHTS)
     return LoadedModel(config, codecs, model.to(device).eval(), folder)
-
-
-class _NoDrawing(TorchFunctionMode):
-    """Leaves out drawing the weights that a file is about to replace: more than half the time that loading takes."""
-
-    DRAWING: ClassVar = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in self.DRAWING:
-            return args[0] if args else (kwargs or {})["tensor"]
-        return func(*args, **(kwargs or {}))

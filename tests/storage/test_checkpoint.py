@@ -26,10 +26,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tests.environment import unmeasured
-from transformer_cli import build
 from transformer_cli.build import LoadedModel, build_model, load_model
 from transformer_cli.config import Config, load_config, parse_config
 from transformer_cli.errors import UserError
+from transformer_cli.model import torch_private
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage import checkpoint
 from transformer_cli.storage.checkpoint import (
@@ -222,8 +222,8 @@ def test_loading_leaves_the_random_generator_alone(folder: Path) -> None:
 
 
 def test_loading_goes_on_where_drawing_cannot_be_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another torch may draw by other functions: slower, and nothing else."""
-    monkeypatch.setattr(build._NoDrawing, "DRAWING", frozenset())
+    """Another torch may know no way: slower, and nothing else."""
+    monkeypatch.setattr(torch_private, "has", lambda name: False)
     before = torch.get_rng_state()
     expected = load_file(folder / WEIGHTS)
     for name, tensor in load_model(folder).model.state_dict().items():

@@ -3,7 +3,6 @@
 `Translator.load` calls it. torch is imported only where it is needed.
 """
 
-import os
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from transformer_cli.config import Config, load_config
+from transformer_cli.decoding.devices import has_gpu
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.storage.publishing import verify
@@ -102,7 +102,7 @@ def _ctranslate2_device(device: str, asked: bool) -> str | None:
         raise UserError(f"device {device!r}: ctranslate2 runs on cpu and cuda only; choose one, or engine torch")
     count = _cuda_devices()
     if device == "auto":
-        return "cuda" if asked and count else "cpu" if asked or not (count or _has_gpu()) else None
+        return "cuda" if asked and count else "cpu" if asked or not (count or has_gpu()) else None
     if int(device.partition(":")[2] or 0) >= count:
         what = "sees no such device" if not count else f"sees only {count} of them"
         raise UserError(f"device {device!r}: ctranslate2 {what} on this machine; use --device auto or cpu")
@@ -123,12 +123,6 @@ def _compute_types(place: str) -> set[str]:
     import ctranslate2
 
     return set(ctranslate2.get_supported_compute_types(place.partition(":")[0]))
-
-
-def _has_gpu() -> bool:
-    """Whether there may be a GPU for torch that CTranslate2, as it was built, does not see."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return not hidden and any(os.path.exists(f"/dev/{name}") for name in ("nvidiactl", "kfd"))
 
 
 def _load_ctranslate2(
@@ -158,7 +152,7 @@ def _load_torch(
     import torch
 
     from transformer_cli.build import build_engine, load_model
-    from transformer_cli.decoding.engines.torch_engine import choose_device, choose_type
+    from transformer_cli.decoding.devices import choose_device, choose_type
 
     target = choose_device(device)
     loaded = load_model(folder, target)

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from transformer_cli.config import load_config
-from transformer_cli.decoding.engines.torch_engine import choose_device
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import evaluate, read_test_set

@@ -76,6 +76,8 @@ class Decoder(nn.Module):
 class Generator(nn.Module):
     """log softmax(hidden Wᵀ + b). Takes the source ids too, so that one which copies from them can stand here."""
 
+    copies_source = False  # whether columns after the vocabulary's stand for source tokens
+
     def __init__(self, d_model: int, vocabulary_size: int, bias: bool) -> None:
         super().__init__()
         self.projection = nn.Linear(d_model, vocabulary_size, bias=bias)

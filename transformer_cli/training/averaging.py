@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.errors import UserError
+from transformer_cli.model.torch_private import lerp_all
 from transformer_cli.storage.checkpoint import load_text_side, load_weights, read_layout, save_model, stored_weights
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, find_model
@@ -106,7 +107,7 @@ class MovingAverage:
         """Take in the weights after this update; a pure function of them, the average and `step`."""
         if self._weights:
             decay = min(self.decay, (1 + step) / (10 + step))
-            torch._foreach_lerp_(self._averages, self._weights, 1.0 - decay)
+            lerp_all(self._averages, self._weights, 1.0 - decay)
 
     @contextmanager
     def shown(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ which sends nothing.
 
 import errno
 import hashlib
-import importlib
 import os
 import signal
 import threading
@@ -20,8 +19,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed, nn
 
-from transformer_cli.decoding.engines.torch_engine import choose_device
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
+from transformer_cli.model.torch_private import import_compiler
 
 # How long a rank waits for the others: as long as the first may need to encode the corpus. torchrun sees a dead one.
 PATIENCE = timedelta(hours=12)
@@ -191,7 +191,7 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
     # The first optimizer imports it. After the group is there, that would keep the group's threads alive past its end,
     # and now and then one of them aborts a process that is about to leave.
-    importlib.import_module("torch._dynamo")
+    import_compiler()
     with _reporting_lost_ranks():
         distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
     try:

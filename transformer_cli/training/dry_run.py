@@ -22,7 +22,7 @@ from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import count_pairs
 from transformer_cli.data.loader import START, UpdateBatches
-from transformer_cli.decoding.engines.torch_engine import choose_device
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.run_folder import RunFolder

@@ -3,12 +3,13 @@
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
+from transformer_cli.model.torch_private import cpu_capabilities
 from transformer_cli.model.transformer import Transformer
 
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -21,7 +22,7 @@ def choose_precision(name: str, device: torch.device) -> str:
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if device.type == "cpu":
-        has: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch cannot tell
+        has = cpu_capabilities()
         return "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
     return "fp32"
 
@@ -128,8 +129,3 @@ def compile_layers(model: Transformer, backend: str = "inductor") -> None:
     """
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.compile(dynamic=True, backend=backend)
-
-
-def uncompiled(compiled: bool) -> AbstractContextManager[object]:
-    """Run compiled layers as they are written, inside: a search, with its cache growing, would only compile more."""
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()

@@ -13,6 +13,7 @@ from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
+from transformer_cli.model.torch_private import step_where
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.objective import TranslationObjective
@@ -195,16 +196,8 @@ def probe_memory(objective: TranslationObjective, precision: Precision, batch: B
 
 
 def apply_gradients(optimizer: torch.optim.Optimizer, precision: Precision, finite: Tensor) -> None:
-    """Take one step of the optimizer, or none where `finite`, (), is false; the loss scale follows.
-
-    Fused optimizers read these two attributes (they are how `torch.amp.GradScaler` talks to them), so the decision
-    falls on the device and nobody waits for it. On other devices than CPU and CUDA it is read first.
-    """
-    if optimizer.defaults["fused"]:
-        optimizer.grad_scale, optimizer.found_inf = None, (~finite).float()  # type: ignore[attr-defined]
-        optimizer.step()
-    elif bool(finite):
-        optimizer.step()
+    """Take one step of the optimizer, or none where `finite`, (), is false; the loss scale follows."""
+    step_where(optimizer, finite)
     precision.scaler.update()
 
 

@@ -17,9 +17,10 @@ from transformer_cli.data.loader import plan_corpus, read_batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.model.torch_private import uncompiled
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
-from transformer_cli.training.hardware import Precision, uncompiled
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.objective import TranslationObjective
 
 SAMPLES = 3  # translations shown

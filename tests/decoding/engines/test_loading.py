@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no GPU."""
     monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(engines, "_cuda_devices", lambda: 0)
-    monkeypatch.setattr(engines, "_has_gpu", lambda: False)
+    monkeypatch.setattr(engines, "has_gpu", lambda: False)
     return tmp_path / "cache" / "ctranslate2"
 
 

@@ -8,8 +8,9 @@ import torch
 
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.decoding.engines.protocol import own_sources
-from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_device
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.errors import UserError
 from transformer_cli.model.masks import padding_mask

@@ -30,7 +30,7 @@ class StepModel(Generic[CacheT]):
     vocabulary_size: int
     max_target_length: int | None  # tokens, `</s>` not counted; None: any number
     device: torch.device
-    source_columns: bool = False  # whether log-probabilities go on, after the vocabulary, with the source positions
+    copies_source: bool = False  # whether log-probabilities go on, after the vocabulary, with the source positions
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def search(
     for width in sorted(set(widths)):
         alike = [place for place, other in enumerate(widths) if other == width]
         rows = {"beam": width, "greedy": 1, "sample": options.n_best}[options.method]
-        for part in parts(len(alike), rows * columns(model, sources), max_cells):
+        for part in parts(len(alike), rows * output_size(model, sources), max_cells):
             places = alike[part]
             task = Task(
                 options=replace(options, beam_size=width),
@@ -94,9 +94,9 @@ def parts(count: int, cells_each: int, max_cells: int) -> Iterator[slice]:
     return (slice(first, first + rows) for first in range(0, count, rows))
 
 
-def columns(model: StepModel[CacheT], sources: Sequence[Sequence[int]]) -> int:
+def output_size(model: StepModel[CacheT], sources: Sequence[Sequence[int]]) -> int:
     """How many columns the model's log-probabilities have for these sources: V, or V + S where it copies."""
-    return model.vocabulary_size + (1 + max(map(len, sources), default=0) if model.source_columns else 0)
+    return model.vocabulary_size + (1 + max(map(len, sources), default=0) if model.copies_source else 0)
 
 
 def _takes_turns(options: SearchOptions) -> bool:
@@ -117,7 +117,7 @@ def _limit(model: StepModel[CacheT], options: SearchOptions, source_length: int,
 
 def _run(model: StepModel[CacheT], sources: Sequence[Sequence[int]], task: Task) -> list[list[Hypothesis]]:
     """Start the model, and put around its step what it takes."""
-    cache, options, size = model.start(sources), task.options, columns(model, sources)
+    cache, options, size = model.start(sources), task.options, output_size(model, sources)
     if options.method == "sample":
         if options.n_best > 1:
             rows = torch.arange(len(sources), device=model.device).repeat_interleave(options.n_best)

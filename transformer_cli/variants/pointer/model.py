@@ -31,6 +31,7 @@ class PointerGenerator(Generator):
     vocabulary: g = p_gen + (1 - p_gen) · that attention. So P sums to 1 without dividing by what may be 0.
     """
 
+    copies_source = True
     target_ids: Tensor
 
     def __init__(self, d_model: int, source_vocabulary_size: int, vocabulary_size: int, bias: bool) -> None:
