@@ -10,9 +10,10 @@ from sacrebleu.metrics.chrf import CHRF
 
 from transformer_cli.config import Config, parse_config
 from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.decoding.constraints import Line
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.distilling import TrainingSet, begin, check_recipe, closest, write_training_set
-from transformer_cli.jobs.shards import Line, Parts, Shard
+from transformer_cli.jobs.shards import Parts, Shard
 
 DATA = "data: {{source_language: {0}, target_language: {1}, train: {{file: t.tsv}}, valid: {{file: t.tsv}}}}"
 
@@ -124,7 +125,7 @@ def test_the_closest_is_the_one_of_the_highest_chrf() -> None:
         ["same", "same", "other"],
     ]
     references = ["the dog was running fast", "", "else"]
-    shard = Shard(0, 7, [("x", None)] * 3, references)
+    shard = Shard(0, 7, [Line("x")] * 3, references)
     rows = [f"{line}\t{text}" for line, texts in enumerate(hypotheses, start=8) for text in texts]
     chosen = closest(shard, rows)
     for texts, reference, text in zip(hypotheses, references, chosen, strict=True):
@@ -134,7 +135,7 @@ def test_the_closest_is_the_one_of_the_highest_chrf() -> None:
 
 
 def test_a_shards_name_tells_its_references() -> None:
-    lines: list[Line] = [("x", None)]
+    lines = [Line("x")]
     assert len({Shard(0, 0, lines, references).name("r") for references in ([], ["a"], ["b"])}) == 3
 
 

@@ -13,7 +13,7 @@ from tests.decoding.echo import Echo
 from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.decoding import pipeline as windows
-from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.constraints import Constraints, Line
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Confidence
@@ -288,8 +288,7 @@ def test_what_is_translated_again_obeys_too() -> None:
 
     translator, engine = scripted(made_up)
     protector = Protector(translator)
-    constraints = Constraints("A", ("b", "d"), ("x",))
-    (found,) = protector.translate_lines(["A b {{x}} c d"], constraints=lambda line: constraints)
+    (found,) = protector.translate_lines([Line("A b {{x}} c d", Constraints("A", ("b", "d"), ("x",)))])
     assert (found.text, protector.split_lines) == ("A b {{x}} c d", 1)
     prefix, b, d, x = ([tuple(ids)] for ids in map(translator.codecs.target.encode, "Abdx"))
     assert [(one.prefix, list(one.required)) for one in engine.demanded] == [
@@ -328,17 +327,15 @@ def test_draws_of_lines_in_pieces_do_not_depend_on_each_other(monkeypatch: pytes
     assert found[0] == found[1]
 
 
-def test_constraints_are_asked_of_the_lines_as_they_are() -> None:
-    translator, _ = scripted()
-    asked: list[str] = []
-
-    def constraints(line: str) -> Constraints:
-        asked.append(line)
-        return Constraints()
-
-    lines = ["A {{x}}", "b", "{{x}}", "c <br/> d"]
-    assert len(list(Protector(translator).translate_lines(lines, window=2, constraints=constraints))) == 4
-    assert asked == lines
+@pytest.mark.parametrize("window", [1, 2, 9])
+def test_each_translation_knows_the_line_it_is_of(window: int) -> None:
+    """The very one that was given: what a caller keeps in it comes back with its translation."""
+    translator, _ = scripted(max_length=4)
+    lines = [Line(text, Constraints()) for text in ("A {{x}}", "b", "{{x}}", "c <br/> d", "", "A b c d {{x}} e")]
+    for asked in (lines, [line.text for line in lines]):
+        found = [one.line for one in Protector(translator).translate_lines(asked, window=window)]
+        assert found == lines
+        assert asked is not lines or all(one is other for one, other in zip(found, lines, strict=True))
 
 
 def test_a_window_of_one_answers_each_line_before_the_next_is_read() -> None:

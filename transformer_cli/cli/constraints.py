@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_cli.errors import UserError, one_of
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.constraints import Constraints
+    from transformer_cli.decoding.constraints import Constraints, Line
 
 KEYS = {"prefix": str, "require": list, "forbid": list}
 
@@ -45,16 +45,16 @@ def constraints_by_line(path: Path, every: "Constraints") -> "Iterator[Constrain
         yield _of_line(line, every, f"{path}:{number}: ") if line.strip() else every
 
 
-def beside(
-    lines: Iterable[str], constraints: "Iterator[Constraints]", path: Path
-) -> "Iterator[tuple[str, Constraints]]":
+def beside(lines: Iterable[str], constraints: "Iterator[Constraints]", path: Path) -> "Iterator[Line]":
     """Each line with what is demanded of its translation. Raises `UserError` where the file has more or fewer lines."""
+    from transformer_cli.decoding.constraints import Line
+
     number = 0
     for number, line in enumerate(lines, start=1):
         demand = next(constraints, None)
         if demand is None:
             raise UserError(f"{path}: has {number - 1:,} lines, but there are more to translate: give one for each")
-        yield line, demand
+        yield Line(line, demand)
     if next(constraints, None) is not None:
         raise UserError(f"{path}: has more than the {number:,} lines that there are to translate: give one for each")
 

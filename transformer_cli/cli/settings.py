@@ -7,7 +7,7 @@ known again. `LineTranslator` is the model that they describe, ready for lines.
 import dataclasses
 import hashlib
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +21,9 @@ from transformer_cli.errors import UserError
 from transformer_cli.jobs.torchrun import kind_of
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.constraints import Constraints
+    from transformer_cli.decoding.constraints import Constraints, Line
     from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.decoding.translator import Translator
-    from transformer_cli.jobs.shards import Line
     from transformer_cli.protected.protector import Protector
 
 # No fields that change a translation by themselves: of models and files the content counts, of the device its kind.
@@ -88,9 +87,11 @@ class Settings:
         return self.constraints is not None
 
     def with_constraints(self, lines: Iterable[str]) -> "Iterator[Line]":
-        """Each line with what is demanded of its translation; None: nothing of any line."""
+        """Each line with what its translation must obey."""
+        from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
+
         if self.constraints_file is None or self.constraints is None:
-            return ((line, self.constraints) for line in lines)
+            return (Line(line, self.constraints or NO_CONSTRAINTS) for line in lines)
         return beside(lines, constraints_by_line(self.constraints_file, self.constraints), self.constraints_file)
 
     def load(self, device: str | None = None) -> "LineTranslator":
@@ -159,27 +160,16 @@ class LineTranslator:
         from transformer_cli.decoding.translator import WINDOW
 
         layout = self.settings.layout
-        sources: deque[str] = deque()  # of the lines under way
-        demanded: deque[Constraints] = deque()  # of the lines read, but not yet begun
-
-        def texts() -> Iterator[str]:
-            for text, constraints in lines:
-                sources.append(text)
-                if constraints is not None:
-                    demanded.append(constraints)
-                yield text
-
         found = (self.protector or self.translator).translate_lines(
-            texts(),
+            lines,
             self.options,
             1 if live else WINDOW,
-            (lambda _: demanded.popleft()) if self.settings.is_constrained else None,
             alignments=layout.alignments,
             mbr=self.settings.mbr,
             first=first,
         )
         for number, translation in enumerate(found, start=first + 1):
-            yield layout.rows(number, sources.popleft(), translation)
+            yield layout.rows(number, translation)
 
 
 def _protector(translator: "Translator", glossary: Path | None) -> "Protector":

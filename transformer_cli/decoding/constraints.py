@@ -29,6 +29,14 @@ class Constraints:
 NO_CONSTRAINTS = Constraints()
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line to translate, with what its translation must obey. It travels whole, from reading to writing."""
+
+    text: str
+    constraints: Constraints = NO_CONSTRAINTS
+
+
 def token_constraints(
     wanted: Constraints, pieces: Sequence[Chunk], codec: Codec, beside: Callable[[Chunk], Codec] | None = None
 ) -> list[TokenConstraints]:

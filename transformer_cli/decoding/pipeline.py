@@ -4,14 +4,14 @@
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from transformer_cli.config import Config
 from transformer_cli.decoding import guard
 from transformer_cli.decoding.chunks import Chunk, cut, join, source_words
-from transformer_cli.decoding.constraints import Constraints, broken, token_constraints
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line, broken, token_constraints
 from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, search_batches
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.decoding.translation import Candidate, Confidence, Tally, Translation
@@ -61,17 +61,18 @@ class Writer:
 
         return [by_utility(group) for group in groups]
 
-    def line(self, pieces: Sequence[Chunk], translated: Sequence[list[Candidate]]) -> Translation:
+    def line(self, line: Line, pieces: Sequence[Chunk], translated: Sequence[list[Candidate]]) -> Translation:
         """The translation of a line from those of its pieces: their best ones joined, then their second ones, …"""
         source_tokens = [token for piece in pieces for token in self.codecs.source.tokens(piece.ids)]
         if not pieces:
             sure = None if self.confidence is None else 1.0
             alignment: list[int] | None = [] if self.alignments else None
-            return Translation([], [Candidate("", 0.0, 0.0, [], alignment, True, confidence=sure)])
+            return Translation(line, [], [Candidate("", 0.0, 0.0, [], alignment, True, confidence=sure)])
         if len(pieces) == 1:
-            return Translation(source_tokens, translated[0])
+            return Translation(line, source_tokens, translated[0])
         ranks = range(max(map(len, translated)))
         return Translation(
+            line,
             source_tokens,
             [
                 self._joined(pieces, [candidates[min(rank, len(candidates) - 1)] for candidates in translated])
@@ -132,29 +133,27 @@ class Window:
 
     def __init__(
         self,
-        texts: Sequence[str],
+        lines: Sequence[Line],
         codecs: Codecs,
         max_length: int,
         batch_tokens: int,
         *,
         first: int = 0,
-        constraints: Callable[[str], Constraints] | None = None,
     ) -> None:
         """max_length: of a piece, in tokens. first: how many lines came before, for the keys of sampling."""
         codec, self._codecs = codecs.source, codecs
-        lines = [text if text.strip() else "" for text in texts]
-        spoken = [place for place, line in enumerate(lines) if line]
-        ids = dict(zip(spoken, codec.encode_batch([lines[place] for place in spoken]), strict=True))
-        self.lines = [cut(line, ids.get(place, []), codec, max_length) for place, line in enumerate(lines)]
-        self.pieces = [piece for line in self.lines for piece in line]
-        self.keys = [(first + place, part) for place, line in enumerate(self.lines) for part in range(len(line))]
+        self.lines = lines
+        spoken = [place for place, line in enumerate(lines) if line.text.strip()]
+        ids = dict(zip(spoken, codec.encode_batch([lines[place].text for place in spoken]), strict=True))
+        self.cut = [cut(line.text, ids.get(place, []), codec, max_length) for place, line in enumerate(lines)]
+        self.pieces = [piece for line in self.cut for piece in line]
+        self.keys = [(first + place, part) for place, line in enumerate(self.cut) for part in range(len(line))]
         self.wanted: list[Constraints] = []  # of each piece's line
         self.constraints: list[TokenConstraints] = []  # of each piece; none at all where no line constraints anything
-        if constraints is not None:
-            for text, line in zip(texts, self.lines, strict=True):
-                wanted = constraints(text)
-                self.wanted += [wanted] * len(line)
-                self.constraints += token_constraints(wanted, line, codecs.target, self._beside)
+        if any(line.constraints != NO_CONSTRAINTS for line in lines):
+            for line, pieces in zip(lines, self.cut, strict=True):
+                self.wanted += [line.constraints] * len(pieces)
+                self.constraints += token_constraints(line.constraints, pieces, codecs.target, self._beside)
         self._batch_tokens = batch_tokens
         self.batches = self.batches_of(range(len(self.pieces)))
         self.translated: list[list[Candidate]] = [[] for _ in self.pieces]
@@ -231,18 +230,19 @@ def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[lis
         yield batch
 
 
-def read_windows(lines: Iterable[str], window: int) -> Iterator[list[str]]:
+def read_windows(lines: Iterable[str | Line], window: int) -> Iterator[list[Line]]:
     """Lines in groups of `window`, or fewer where they are very long."""
-    texts: list[str] = []
+    read: list[Line] = []
     characters = 0
-    for line in lines:
-        texts.append(line)
-        characters += len(line)
-        if len(texts) >= window or characters >= WINDOW_CHARACTERS:
-            yield texts
-            texts, characters = [], 0
-    if texts:
-        yield texts
+    for one in lines:
+        line = Line(one) if isinstance(one, str) else one
+        read.append(line)
+        characters += len(line.text)
+        if len(read) >= window or characters >= WINDOW_CHARACTERS:
+            yield read
+            read, characters = [], 0
+    if read:
+        yield read
 
 
 MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
@@ -259,13 +259,12 @@ class Pipeline:
 
     def translations(
         self,
-        windows: Iterator[Sequence[str]],
-        constraints: Callable[[str], Constraints] | None = None,
+        windows: Iterator[Sequence[Line]],
         *,
         together: bool,
         first: int = 0,
     ) -> Iterator[Translation]:
-        """One translation a line, in order. constraints: of a line's translation; asked for line by line.
+        """One translation a line, in order.
 
         together: windows may be read (and made ids) while the engine still searches those before. first: how many
         lines came before; it grows, so that sampling draws anew for each line of a stream.
@@ -275,9 +274,9 @@ class Pipeline:
 
         def batches() -> Iterator[SearchBatch]:
             nonlocal first, ended
-            for texts in windows:
-                window = self._open(texts, constraints, first)
-                first += len(texts)
+            for lines in windows:
+                window = self._open(lines, first)
+                first += len(lines)
                 waiting.append(window)
                 yield from map(window.search_batch, window.batches)
                 if not (together and window.batches):  # without any batch, only the end of the search tells
@@ -292,11 +291,11 @@ class Pipeline:
             while waiting:
                 yield from self._close(waiting.popleft())
 
-    def _open(self, texts: Sequence[str], constraints: Callable[[str], Constraints] | None, first: int) -> Window:
+    def _open(self, lines: Sequence[Line], first: int) -> Window:
         """Make lines pieces and batches."""
         batch_tokens = self.writer.config.decoding.batch_tokens
-        window = Window(texts, self.writer.codecs, self.max_length, batch_tokens, first=first, constraints=constraints)
-        self.tally.add(cut_lines=sum(len(pieces) > 1 for pieces in window.lines))
+        window = Window(lines, self.writer.codecs, self.max_length, batch_tokens, first=first)
+        self.tally.add(cut_lines=sum(len(pieces) > 1 for pieces in window.cut))
         return window
 
     def _take(self, window: Window, found: Sequence[list[Hypothesis]]) -> None:
@@ -321,8 +320,8 @@ class Pipeline:
             self._mend(window)
         self._obey(window)
         rest = iter(window.translated)
-        for line in window.lines:
-            yield self.writer.line(line, [next(rest) for _ in line])
+        for line, pieces in zip(window.lines, window.cut, strict=True):
+            yield self.writer.line(line, pieces, [next(rest) for _ in pieces])
 
     def _mend(self, window: Window) -> None:
         """Search again for what the guard caught, with repetition blocked, and take what is better."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transformer_cli.decoding.constraints import Line
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import manifest_names, read_json, verify
 
@@ -30,6 +31,7 @@ class Candidate:
 class Translation:
     """What became of a line: its hypotheses, best first, at least one. The best one's fields are its own."""
 
+    line: Line  # the very one that was given, or made of a text
     source_tokens: list[str]
     hypotheses: list[Candidate]
 

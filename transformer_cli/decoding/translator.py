@@ -3,11 +3,11 @@
 Lines become ids, long lines pieces, pieces batches of like length; what comes back is put in order again. No torch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.pipeline import Pipeline, Writer, batches_by_length, read_windows
@@ -15,7 +15,7 @@ from transformer_cli.decoding.translation import Candidate, Confidence, Scored, 
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 
-__all__ = ["Candidate", "Constraints", "Engine", "Scored", "Translation", "Translator"]
+__all__ = ["Candidate", "Constraints", "Engine", "Line", "Scored", "Translation", "Translator"]
 
 WINDOW = 2000  # lines read ahead and sorted by length
 
@@ -119,26 +119,24 @@ class Translator:
         *,
         alignments: bool = True,
         mbr: bool = False,
+        demands: Sequence[Constraints] | None = None,
     ) -> list[Translation]:
         """The translations of some texts, in order; `options` default to the model's own. Alignments cost some time.
 
         constraints: of each text's translation. mbr: order the `n_best` found by their likeness to each other.
-        Raises `UserError` where the vocabulary cannot write what is demanded.
+        demands: the old name of `constraints`. Raises `UserError` where the vocabulary cannot write what is demanded.
         """
-        asked = None
-        if constraints is not None:
-            assert len(constraints) == len(texts), "constraints of each text"
-            rest = iter(constraints)  # lines are asked for in their order
-            asked = lambda _: next(rest)  # noqa: E731
-        pipeline = self._pipeline(options, alignments, mbr)
-        return list(pipeline.translations(iter([list(texts)]), asked, together=False))
+        constraints = demands if constraints is None else constraints
+        if constraints is None:
+            constraints = [NO_CONSTRAINTS] * len(texts)
+        lines = [Line(text, wanted) for text, wanted in zip(texts, constraints, strict=True)]
+        return list(self._pipeline(options, alignments, mbr).translations(iter([lines]), together=False))
 
     def translate_lines(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | Line],
         options: SearchOptions | None = None,
         window: int = WINDOW,
-        constraints: Callable[[str], Constraints] | None = None,
         *,
         alignments: bool = False,
         mbr: bool = False,
@@ -146,11 +144,11 @@ class Translator:
     ) -> Iterator[Translation]:
         """One translation a line, in order, reading `window` lines ahead or more (1: each line is answered at once).
 
-        constraints: of the translation of a given line. mbr: as in `translate_batch`. first: how many lines came
-        before, in another call, so that sampling draws as it would in one.
+        A line is a text, or a `Line` with what its translation must obey. mbr: as in `translate_batch`. first: how many
+        lines came before, in another call, so that sampling draws as it would in one.
         """
         pipeline = self._pipeline(options, alignments, mbr)
-        return pipeline.translations(read_windows(lines, window), constraints, together=window > 1, first=first)
+        return pipeline.translations(read_windows(lines, window), together=window > 1, first=first)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None

@@ -14,13 +14,12 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import TEMPORARY, atomic_write, delete
 
 SHARD_LINES = 2000
 SHARD_CHARACTERS = 4_000_000  # so that very long lines stay within memory
-Line = tuple[str, Constraints | None]  # with what its translation must obey; None: nothing of any line's
 NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{32}")  # of a part
 RECIPE = "recipe.json"  # beside the parts where somebody keeps it: what they were made of, and how
 
@@ -36,7 +35,8 @@ class Shard:
 
     def name(self, recipe: str) -> str:
         """The name of its part, where `recipe` says all that decides what becomes of a line."""
-        content = json.dumps([recipe, self.number, self.first, *self.lines, *self.references], default=asdict)
+        lines = [(line.text, None if line.constraints == NO_CONSTRAINTS else line.constraints) for line in self.lines]
+        content = json.dumps([recipe, self.number, self.first, *lines, *self.references], default=asdict)
         digest = hashlib.sha256(content.encode())
         return f"{self.number:06}-{digest.hexdigest()[:32]}"
 
@@ -51,7 +51,7 @@ def shards(lines: Iterable[Line], references: Iterator[str] | None = None) -> It
 
     for line in lines:
         gathered.append(line)
-        characters += len(line[0])
+        characters += len(line.text)
         if len(gathered) >= SHARD_LINES or characters >= SHARD_CHARACTERS:
             yield shard()
             number, first, characters, gathered = number + 1, first + len(gathered), 0, []
