@@ -153,13 +153,14 @@ class LoadedModel:
     folder: Path
 
 
-def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedModel:
+def load_model(path: str | Path, device: str | torch.device = "cpu", config: Config | None = None) -> LoadedModel:
     """The model of a run folder (its best checkpoint) or a checkpoint folder, in evaluation mode on the device.
 
-    Every file is held against its hash before it is read. Leaves torch's random generator alone. Raises `UserError`.
+    Every file is held against its hash before it is read. config: where that was read already.
+    Leaves torch's random generator alone. Raises `UserError`.
     """
     folder = find_model(path)
-    config, codecs = load_text_side(folder)
+    config, codecs = load_text_side(folder, config)
     sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
     check_size(folder / WEIGHTS, config.model, sizes[1])
     with torch.random.fork_rng(devices=[]), without_drawing():

@@ -6,6 +6,7 @@
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from transformer_cli.decoding.devices import has_gpu
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.storage.publishing import verify
-from transformer_cli.storage.run_folder import CONFIG
+from transformer_cli.storage.run_folder import CONFIG, find_model
 from transformer_cli.text.codec import Codecs, vocabulary_files
 
 CHOICES = ("auto", "torch", "ctranslate2")
@@ -27,30 +28,47 @@ class _Lacks(UserError):
     """CTranslate2 has no place for what the model is."""
 
 
+@dataclass(frozen=True)
+class FoundModel:
+    """What MODEL stands for: a checkpoint folder and its config, found, held against its hash and read once."""
+
+    name: Path  # as the user gave it
+    folder: Path
+    config: Config
+
+    @classmethod
+    def at(cls, path: str | Path) -> "FoundModel":
+        """Find it. Raises `UserError` where there is none, or its config is damaged."""
+        folder = find_model(path)
+        verify(folder, [CONFIG])
+        return cls(Path(path), folder, load_config(folder / CONFIG))
+
+
 def load_engine(
-    folder: Path,
+    model: Path | FoundModel,
     device: str = "auto",
     choice: str = "auto",
     *,
     compute_type: str | None = None,
     needs: Sequence[str] = (),
 ) -> tuple[LoadedEngine, str]:
-    """The engine for a checkpoint folder, and a sentence that says which one it is and why.
+    """Return the engine for a model, and a sentence that says which one it is and why.
 
     choice: auto, torch or ctranslate2. compute_type: what it computes in (default: float32; torch on a GPU: bfloat16).
     needs: what is asked for that only the torch engine has, by name (`torch_only.torch_needs` tells of search options).
     Raises `UserError` where wishes exclude each other, where there is no such device, or where files are damaged.
     """
     _check(choice, compute_type, needs)
+    found = model if isinstance(model, FoundModel) else FoundModel.at(model)
     if choice == "torch" or needs:
-        return _load_torch(folder, device, compute_type, needs[0] if needs and choice == "auto" else None)
+        return _load_torch(found, device, compute_type, needs[0] if needs and choice == "auto" else None)
     asked = choice == "ctranslate2" or compute_type not in (None, *TORCH_TYPES)
     place = _ctranslate2_device(device, asked)  # what both can compute in is torch's on a GPU
     reason = "the GPU" if place is None else None if find_spec("ctranslate2") else f"no ctranslate2: {INSTALL}"
     if place is not None and reason is None:
         try:
             if asked or compute_type in (None, *_compute_types(place)):
-                return _load_ctranslate2(folder, device, place, compute_type or "float32", strict=asked)
+                return _load_ctranslate2(found, device, place, compute_type or "float32", strict=asked)
             reason = f"ctranslate2 has no {compute_type} on this {place}"
         except (UserError, ImportError, OSError, RuntimeError, ValueError) as error:
             if asked:
@@ -58,15 +76,7 @@ def load_engine(
             reason = _told(error) if isinstance(error, _Lacks) else f"ctranslate2 failed: {_told(error)}"
     if asked and place is not None:
         raise UserError(f"engine ctranslate2: is not installed; install it with {INSTALL}, or choose engine torch")
-    return _load_torch(folder, device, compute_type, reason)
-
-
-def load_text_side(folder: Path) -> tuple[Config, Codecs]:
-    """Config and codecs of a checkpoint folder, each file held against its hash before it is read; no weights."""
-    verify(folder, [CONFIG])
-    config = load_config(folder / CONFIG)
-    verify(folder, vocabulary_files(config.vocabulary))
-    return config, Codecs.load(folder, config)
+    return _load_torch(found, device, compute_type, reason)
 
 
 def _check(choice: str, compute_type: str | None, needs: Sequence[str]) -> None:
@@ -126,7 +136,7 @@ def _compute_types(place: str) -> set[str]:
 
 
 def _load_ctranslate2(
-    folder: Path, device: str, place: str, compute_type: str, *, strict: bool
+    found: FoundModel, device: str, place: str, compute_type: str, *, strict: bool
 ) -> tuple[LoadedEngine, str]:
     """place: CTranslate2's device; device: of the torch engine that takes over what CTranslate2 cannot do."""
     from transformer_cli.decoding.engines.ctranslate2_cache import cached_model
@@ -135,18 +145,20 @@ def _load_ctranslate2(
     supported = _compute_types(place)
     if compute_type not in supported:
         raise UserError(f"compute type {compute_type}: not on this {place}; choose {one_of(sorted(supported))}")
-    config, codecs = load_text_side(folder)
+    folder, config = found.folder, found.config
+    verify(folder, vocabulary_files(config.vocabulary))
+    codecs = Codecs.load(folder, config)
     if config.model.own_variant:
         raise _Lacks(f"ctranslate2 has no {config.model.own_variant}")
     model, made = cached_model(folder)
-    other = _once(lambda: _load_torch(folder, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine)
+    other = _once(lambda: _load_torch(found, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine)
     engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, strict=strict)
     kept = f"; made from {folder.name}, kept in {model}" if made else ""
     return LoadedEngine(engine, codecs, config), f"engine: ctranslate2 ({compute_type}){kept}"
 
 
 def _load_torch(
-    folder: Path, device: str, compute_type: str | None, reason: str | None = None
+    found: FoundModel, device: str, compute_type: str | None, reason: str | None = None
 ) -> tuple[LoadedEngine, str]:
     """compute_type: one of `TORCH_TYPES`, or None: the device's own."""
     import torch
@@ -155,7 +167,7 @@ def _load_torch(
     from transformer_cli.decoding.devices import choose_device, choose_type
 
     target = choose_device(device)
-    loaded = load_model(folder, target)
+    loaded = load_model(found.folder, target, found.config)
     dtype = choose_type(compute_type, target)
     model = loaded.model if dtype is None else loaded.model.to(dtype)
     engine = build_engine(model, target, constant=True)

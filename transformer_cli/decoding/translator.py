@@ -5,6 +5,7 @@ Lines become ids, long lines pieces, pieces batches of like length; what comes b
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformer_cli.config import Config
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
@@ -14,6 +15,9 @@ from transformer_cli.decoding.pipeline import Pipeline, batches_by_length, windo
 from transformer_cli.decoding.translation import Candidate, Confidence, Scored, Tally, Translation, load_confidence
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
+
+if TYPE_CHECKING:
+    from transformer_cli.decoding.loading import FoundModel
 
 __all__ = ["Candidate", "Constraints", "Engine", "Line", "Scored", "Translation", "Translator"]
 
@@ -57,7 +61,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: "str | Path | FoundModel",
         device: str = "auto",
         *,
         engine: str = "auto",
@@ -71,13 +75,11 @@ class Translator:
         compute_type: what is computed in, such as int8 (CTranslate2) or bfloat16.
         Raises `UserError` where there is no such model, device or engine, or where the model's files are damaged.
         """
-        from transformer_cli.storage.run_folder import find_model
+        from transformer_cli.decoding.loading import FoundModel, load_engine
 
-        folder = find_model(path)  # first: a mistyped MODEL need not wait for torch
-        from transformer_cli.decoding.loading import load_engine
-
-        loaded, choice = load_engine(folder, device, engine, compute_type=compute_type, needs=needs)
-        translator = cls(*loaded, guard=guard, confidence=load_confidence(folder))
+        found = path if isinstance(path, FoundModel) else FoundModel.at(path)  # first: a mistyped MODEL need not wait
+        loaded, choice = load_engine(found, device, engine, compute_type=compute_type, needs=needs)
+        translator = cls(*loaded, guard=guard, confidence=load_confidence(found.folder))
         translator.engine_choice = choice
         return translator
 

@@ -8,8 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.config import Config
-from transformer_cli.data.corpora import open_corpus
 from transformer_cli.decoding.translation import FILE, Confidence, score
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import EvaluationSet
@@ -23,13 +21,6 @@ if TYPE_CHECKING:
 WINDOW = 2048  # sentences translated between two reports of progress
 BINS = 10
 FEWEST = 2 * BINS  # sentences, so that no bin of the half that measures is empty
-
-
-def validation_set(config: Config) -> EvaluationSet:
-    """What `data.valid` in a model's config names. Raises `UserError` where its data is faulty."""
-    corpus = open_corpus(config.data.valid, config.data.source_language, config.data.target_language)
-    pairs = list(corpus.pairs())
-    return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
 
 
 def check_calibration_set(found: EvaluationSet) -> None:

@@ -184,9 +184,9 @@ def load_training_state(folder: Path) -> TrainingState:
         return TrainingState({name: content.get_tensor(name).clone() for name in layout}, values)
 
 
-def load_text_side(folder: Path) -> tuple[Config, Codecs]:
-    verify(folder, [CONFIG, WEIGHTS])
-    config = load_config(folder / CONFIG)
+def load_text_side(folder: Path, config: Config | None = None) -> tuple[Config, Codecs]:
+    verify(folder, [WEIGHTS] if config else [CONFIG, WEIGHTS])
+    config = config or load_config(folder / CONFIG)
     return config, load_codecs(folder, config)
 
 

@@ -6,6 +6,7 @@
 import contextlib
 import errno
 import functools
+import gzip
 import hashlib
 import json
 import os
@@ -67,6 +68,44 @@ def atomic_write(path: str | Path, content: str | bytes) -> None:
             delete(temporary)
             raise
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """Give a function that writes one line (without its line end) to a file, compressed where it is called .gz.
+
+    The file gets its name, in the place of an older one, only when the block ends well: until then it is a hidden
+    sibling, removed on any failure. A link is followed. Raises `OSError` that names the path.
+    """
+    real = Path(os.path.realpath(path))
+    temporary = real.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
+    with contextlib.ExitStack() as streams:
+        try:  # from before it is there: an interruption may come as soon as it is
+            with naming(path):
+                file = streams.enter_context(open(temporary, "xb"))
+            packed = None
+            if real.suffix == ".gz":  # with nothing in it that says when
+                packed = streams.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+
+            def write(line: str) -> None:
+                with naming(path):
+                    (packed or file).write(line.encode("utf-8", errors="replace") + b"\n")
+
+            yield write
+            with naming(path):
+                if packed is not None:
+                    packed.close()
+                if real.exists():
+                    os.chmod(temporary, real.stat().st_mode & 0o777)
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+                os.replace(temporary, real)
+        except BaseException:
+            with contextlib.suppress(OSError, ValueError):
+                streams.close()
+            delete(temporary)
+            raise
 
 
 def publish(folder: Path, write: Callable[[Path], None]) -> Path:

@@ -18,7 +18,7 @@ from transformer_cli.cli.app import main
 from transformer_cli.decoding import loading as engines
 from transformer_cli.decoding.engines import ctranslate2_cache
 from transformer_cli.decoding.engines.ctranslate2_cache import KEPT, cache_folder, cached_model
-from transformer_cli.decoding.loading import load_engine, load_text_side
+from transformer_cli.decoding.loading import FoundModel, load_engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 
@@ -249,7 +249,7 @@ def test_a_checkpoint_is_never_written_to(checkpoint: Path, cache: Path) -> None
 def test_damaged_text_files_are_refused_by_either_engine(
     checkpoint: Path, cache: Path, tmp_path: Path, name: str
 ) -> None:
-    load_text_side(checkpoint)
+    FoundModel.at(checkpoint)
     copy = tmp_path / "copy"
     shutil.copytree(checkpoint, copy)
     cached_model(copy)

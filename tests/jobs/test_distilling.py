@@ -11,11 +11,16 @@ from sacrebleu.metrics.chrf import CHRF
 from transformer_cli.config import Config, parse_config
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding.constraints import Line
+from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.distilling import TrainingSet, begin, check_recipe, closest, write_training_set
 from transformer_cli.jobs.shards import Parts, Shard
 
 DATA = "data: {{source_language: {0}, target_language: {1}, train: {{file: t.tsv}}, valid: {{file: t.tsv}}}}"
+
+
+def candidate(text: str) -> Candidate:
+    return Candidate(text, -1.0, -1.0, text.split(), None, ended=True)
 
 
 def config(source: str = "de", target: str = "en") -> Config:
@@ -126,8 +131,9 @@ def test_the_closest_is_the_one_of_the_highest_chrf() -> None:
     ]
     references = ["the dog was running fast", "", "else"]
     shard = Shard(0, 7, [Line("x")] * 3, references)
-    rows = [f"{line}\t{text}" for line, texts in enumerate(hypotheses, start=8) for text in texts]
-    chosen = closest(shard, rows)
+    chosen = list(
+        closest(shard, [Translation(Line("x"), [], [candidate(text) for text in texts]) for texts in hypotheses])
+    )
     for texts, reference, text in zip(hypotheses, references, chosen, strict=True):
         scores = [CHRF().sentence_score(one, [reference]).score if reference else 0.0 for one in texts]
         assert text == texts[scores.index(max(scores))]

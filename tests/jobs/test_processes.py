@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.pool import run_jobs
-from transformer_cli.jobs.torchrun import rank_and_size
+from transformer_cli.jobs.processes import rank_and_size, run_jobs
 
 
 def always(work: Any) -> Any:

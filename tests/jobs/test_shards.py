@@ -55,8 +55,8 @@ def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
     assert not parts.has(name)
     parts.keep(name, rows, Counter(cut_lines=2))
     assert parts.has(name)
-    assert list(parts.rows(name)) == [*rows[:-1], "?"]
-    assert parts.counts(name) == Counter(cut_lines=2)
+    assert list(parts.rows([name])) == [*rows[:-1], "?"]
+    assert parts.total([name]) == Counter(cut_lines=2)
     assert [path.name for path in tmp_path.iterdir()] == ["out.parts"]
 
 
