@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.score import Results, Source, Target, write_pairs
 from transformer_cli.cli.streams import check_output
@@ -17,7 +15,7 @@ def align(
     model: opt.Model,
     source: Source,
     target: Target,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Link the model's tokens, not words.")] = False,
+    tokens: Annotated[bool, opt.option("--tokens", "Link the model's tokens, not words.")] = False,
     output_file: Results = None,
     batch_tokens: opt.BatchTokens = None,
     engine: opt.Engine = "auto",

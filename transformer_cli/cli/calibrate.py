@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import align, note
@@ -17,10 +15,9 @@ def calibrate(
     model: opt.Model,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--source",
-            metavar="FILE",
-            help="Source sentences, a line each (plain or .gz).  [default: data.valid of the model's config]",
+        opt.option(
+            "--source FILE",
+            "Source sentences, a line each (plain or .gz).  [default: data.valid of the model's config]",
         ),
     ] = None,
     reference: opt.References = None,

@@ -23,23 +23,22 @@ def distill(
     config: opt.ConfigFile,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="The training set.  [default: data/<config name>-distilled]"),
+        opt.option("--out FOLDER", "The training set.  [default: data/<config name>-distilled]"),
     ] = None,
     overrides: opt.Overrides = None,
     best_of: Annotated[
         int | None,
-        typer.Option(
-            "--best-of",
+        opt.option(
+            "--best-of N",
+            "Take, of the N best translations, the one most like the reference, by chrF.  [default: the best]",
             min=2,
             max=1000,
-            metavar="N",
-            help="Take, of the N best translations, the one most like the reference, by chrF.  [default: the best]",
         ),
     ] = None,
     with_original: Annotated[
-        bool, typer.Option("--with-original", help="Append the original pairs: twice as many in all.")
+        bool, opt.option("--with-original", "Append the original pairs: twice as many in all.")
     ] = False,
-    gzip: Annotated[bool, typer.Option("--gzip", help="Compress the two files.")] = False,
+    gzip: Annotated[bool, opt.option("--gzip", "Compress the two files.")] = False,
     beam: opt.Beam = None,
     greedy: opt.Greedy = False,
     sample: opt.Sample = False,
@@ -56,15 +55,12 @@ def distill(
     guard: opt.Guard = True,
     protect: opt.Protect = True,
     glossary: opt.GlossaryFile = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", min=1, max=1000, metavar="N", help="Translate by N processes, over all GPUs.")
-    ] = 1,
+    jobs: Annotated[int, opt.option("--jobs N", "Translate by N processes, over all GPUs.", min=1, max=1000)] = 1,
     shard: Annotated[
         str | None,
-        typer.Option(
-            "--shard",
-            metavar="I/N",
-            help="Translate only the I-th of N shares, such as 2/8; without this option the shares are joined.",
+        opt.option(
+            "--shard I/N",
+            "Translate only the I-th of N shares, such as 2/8; without this option the shares are joined.",
         ),
     ] = None,
     batch_tokens: opt.BatchTokens = None,

@@ -16,18 +16,14 @@ def evaluate(
     model: opt.Model,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--source",
-            metavar="FILE",
-            help="Source sentences, a line each (plain or .gz).  [default: data.test of the model's config]",
+        opt.option(
+            "--source FILE", "Source sentences, a line each (plain or .gz).  [default: data.test of the model's config]"
         ),
     ] = None,
     reference: opt.References = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            "--metric", metavar="METRIC", help="bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"
-        ),
+        opt.option("--metric METRIC", "bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"),
     ] = None,
     json_output: opt.JsonOutput = False,
     output_file: Annotated[

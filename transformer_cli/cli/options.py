@@ -53,13 +53,11 @@ Engine = Annotated[
     str,
     option(
         "--engine ENGINE",
-        "auto (ctranslate2 on a CPU where it is installed and can do what is asked for), torch or ctranslate2.",
+        "auto (ctranslate2 where it is installed and can do what is asked for, else torch), torch or ctranslate2.",
     ),
 ]
 _TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
-ComputeType = Annotated[
-    str | None, option("--compute-type TYPE", f"{_TYPES}  [default: float32; torch on a GPU: bfloat16]")
-]
+ComputeType = Annotated[str | None, option("--compute-type TYPE", f"{_TYPES}  [default: float32; on a GPU: bfloat16]")]
 ScoringType = Annotated[str | None, option("--compute-type TYPE", f"{_TYPES}  [default: float32]")]
 References = Annotated[
     list[Path] | None, option("--reference FILE", "Their translations, aligned. Repeatable: several references.")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 WINDOW = 2048  # pairs between two reports of progress
 
-Source = Annotated[Path, typer.Option("--source", metavar="FILE", help="Source sentences, a line each (plain or .gz).")]
-Target = Annotated[Path, typer.Option("--target", metavar="FILE", help="Their translations, aligned line by line.")]
+Source = Annotated[Path, opt.option("--source FILE", "Source sentences, a line each (plain or .gz).")]
+Target = Annotated[Path, opt.option("--target FILE", "Their translations, aligned line by line.")]
 Results = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; whole, or not at all.")
 ]
@@ -37,10 +37,8 @@ def score(
     model: opt.Model,
     source: Source,
     target: Target,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Print each target token's log-probability too.")] = False,
-    format_: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="text, or json: an object for each pair.")
-    ] = Format.TEXT,
+    tokens: Annotated[bool, opt.option("--tokens", "Print each target token's log-probability too.")] = False,
+    format_: Annotated[Format, opt.option("--format FORMAT", "text, or json: an object for each pair.")] = Format.TEXT,
     output_file: Results = None,
     length_penalty: opt.LengthPenalty = None,
     batch_tokens: opt.BatchTokens = None,

@@ -1,7 +1,7 @@
 """`tfm translate`: lines in, as many lines out, in order; from arguments, a file or stdin."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.constraints import beside, check_constraints, constraints_by_line
+from transformer_cli.cli.constraints import check_constraints, constrained
 from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results
@@ -19,7 +19,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.jobs.processes import rank_and_size
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.constraints import Constraints, Line
+    from transformer_cli.decoding.constraints import Line
     from transformer_cli.jobs.translating import TranslationOptions
 
 NOT_TRACED = (
@@ -39,9 +39,7 @@ def translate(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write here (.gz: compressed); whole, or not at all."),
     ] = None,
-    format_: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="text, tsv or json; see above.")
-    ] = Format.TEXT,
+    format_: Annotated[Format, opt.option("--format FORMAT", "text, tsv or json; see above.")] = Format.TEXT,
     beam: opt.Beam = None,
     greedy: opt.Greedy = False,
     sample: opt.Sample = False,
@@ -68,33 +66,30 @@ def translate(
     protect: opt.Protect = True,
     glossary: opt.GlossaryFile = None,
     n_best: opt.NBest = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Print each translation's score too.")] = False,
+    scores: Annotated[bool, opt.option("--scores", "Print each translation's score too.")] = False,
     alignments: Annotated[
-        bool, typer.Option("--alignments", help="Print which source token each target token belongs to.")
+        bool, opt.option("--alignments", "Print which source token each target token belongs to.")
     ] = False,
     alignment_layer: opt.AlignmentLayer = None,
     alignment_heads: opt.AlignmentHeads = None,
     min_confidence: opt.MinConfidence = None,
     below: opt.BelowConfidence = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Answer each line at once.  [default on a terminal]")
-    ] = False,
+    stream: Annotated[bool, opt.option("--stream", "Answer each line at once.  [default on a terminal]")] = False,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
+        opt.option(
+            "--jobs N",
+            "Translate a big file by N processes, over all GPUs; begun anew, it goes on where it was interrupted.",
             min=1,
             max=1000,
-            metavar="N",
-            help="Translate a big file by N processes, over all GPUs; begun anew, it goes on where it was interrupted.",
         ),
     ] = None,
     batch_tokens: opt.BatchTokens = None,
     keep_unknown: Annotated[
-        bool, typer.Option("--keep-unknown", help="Print <unk>, not the source word that it attends to most.")
+        bool, opt.option("--keep-unknown", "Print <unk>, not the source word that it attends to most.")
     ] = False,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Show TEXT's way through the model: tokens, ids, shapes, each step.")
+        bool, opt.option("--trace", "Show TEXT's way through the model: tokens, ids, shapes, each step.")
     ] = False,
     engine: opt.Engine = "auto",
     compute_type: opt.ComputeType = None,
@@ -129,13 +124,6 @@ def translate(
     if text and input_file is not None:
         raise UserError("TEXT and --input exclude each other: translate arguments, or a file")
     check_output(output_file)  # which may be the input: it is read before, and replaced when all is done
-    if mbr is not None and n_best > mbr:
-        raise UserError(f"--n-best {n_best} is more than the {mbr} candidates of --mbr: raise that, or lower this")
-    opt.check_needs("--alignments", alignments, alignment_layer=alignment_layer, alignment_heads=alignment_heads)
-    opt.check_needs("--min-confidence", min_confidence is not None, below=below)
-    if alignments and n_best > 1 and format_ == Format.TEXT:
-        raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
-    opt.check_apart("--format json or tsv", format_ != Format.TEXT, scores=scores or None)
     if trace:
         check_trace(text, engine, **options_given(context, NOT_TRACED))
     every = check_constraints(prefix, require, forbid, constraints)
@@ -143,17 +131,7 @@ def translate(
     in_shards = jobs is not None or size > 1
     if in_shards:
         check_places("torchrun" if jobs is None else "--jobs", text, input_file, output_file, stream)
-    options = translation_options(
-        model,
-        context.params,
-        alignments=alignments,
-        alignment_layer=alignment_layer,
-        alignment_heads=tuple(opt.parse_numbers(alignment_heads, "--alignment-heads") or ()) or None,
-        keep_unknown=keep_unknown,
-        constrained=every is not None,
-    )
-    if min_confidence is not None:
-        check_calibrated(options)
+    options = translation_options(model, context.params, constrained=every is not None)
     if trace:
         print_traces(replace(options, engine="torch"), text or [], quiet=quiet)
         return
@@ -190,26 +168,6 @@ def check_places(
         raise UserError(f"{reason}: needs --output FILE, beside which it keeps the parts that are done")
     if reason == "torchrun" and (input_file is None or not is_file(input_file)):
         raise UserError("torchrun: needs --input FILE, of which every process translates a part")
-
-
-def check_calibrated(options: "TranslationOptions") -> None:
-    """Raise `UserError` where nothing is known of how far the model's scores can be trusted."""
-    from transformer_cli.decoding.translation import load_confidence
-
-    name = options.model.name
-    if options.beside:
-        raise UserError("--min-confidence and --with exclude each other: it is known of one model alone; leave one out")
-    if load_confidence(options.model.folder) is None:
-        raise UserError(f"--min-confidence: {name} is not calibrated; run tfm calibrate {name} first")
-
-
-def constrained(lines: Iterable[str], every: "Constraints | None", file: Path | None) -> "Iterator[Line]":
-    """Yield each line with what its translation must obey: what every one must, and what `file` says beside that."""
-    from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
-
-    if every is None or file is None:
-        return (Line(line, every or NO_CONSTRAINTS) for line in lines)
-    return beside(lines, constraints_by_line(file, every), file)
 
 
 def translate_here(

@@ -5,7 +5,6 @@ recipe beside them, and beside the finished files, says what they were made of. 
 """
 
 import glob
-import gzip
 import json
 import os
 import shlex
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, tee
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import Corpus
@@ -37,7 +36,15 @@ from transformer_cli.jobs.shards import (
     wait_for_parts,
 )
 from transformer_cli.jobs.translating import TranslationOptions
-from transformer_cli.storage.publishing import TEMPORARY, atomic_write, delete, is_complete, publish, read_bytes
+from transformer_cli.storage.publishing import (
+    TEMPORARY,
+    atomic_write,
+    delete,
+    is_complete,
+    publish,
+    read_bytes,
+    whole_file,
+)
 from transformer_cli.text.lines import one_line
 
 Recipe = Mapping[str, Any]  # what decides the training set, by names that a user knows
@@ -223,11 +230,11 @@ def write_training_set(
         delete(left)  # what a killed process had half written
 
     def write(folder: Path) -> None:
-        with _open(folder / training_set.source) as sources, _open(folder / training_set.target) as targets:
+        with whole_file(folder / training_set.source) as sources, whole_file(folder / training_set.target) as targets:
             for source, target in _pairs(corpus, translations, with_original=with_original):
                 counts.update(pairs=1, empty=not (source.strip() and target.strip()))
-                for file, text in ((sources, source), (targets, target)):
-                    file.write(one_line(text).encode("utf-8", errors="replace") + b"\n")
+                sources(one_line(source))
+                targets(one_line(target))
         (folder / RECIPE).write_text(json.dumps(recipe, indent=2), encoding="utf-8")
 
     publish(training_set.folder, write)
@@ -240,13 +247,6 @@ def write_training_set(
 def _pairs(corpus: Corpus, translations: Iterable[str], *, with_original: bool) -> Iterator[tuple[str, str]]:
     distilled = ((source, target) for (source, _), target in zip(corpus.pairs(), translations, strict=True))
     return chain(distilled, corpus.pairs() if with_original else ())
-
-
-def _open(path: Path) -> IO[bytes]:
-    """A file to write; .gz: compressed, with nothing in it that tells when."""
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.GzipFile(path, "wb", mtime=0))
-    return open(path, "wb")
 
 
 def _difference(name: str, before: object, now: object) -> str:

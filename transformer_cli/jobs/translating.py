@@ -23,13 +23,6 @@ from transformer_cli.protected.protector import Protector
 from transformer_cli.protected.spans import Glossary
 from transformer_cli.storage.publishing import MANIFEST, read_bytes
 
-TOKEN_BY_TOKEN = {  # search options that only a model that writes token by token has
-    "beam_size": "--beam (and --mbr and --best-of, which need beams)",
-    "coverage_penalty": "--coverage-penalty",
-    "diversity_groups": "--diverse-groups",
-}
-REFINING = {"iterations": "--iterations", "length_candidates": "--length-candidates"}  # only mask-predict has
-
 
 @dataclass(frozen=True)
 class TranslationOptions:
@@ -63,9 +56,9 @@ class TranslationOptions:
                     "--with: several models need the torch engine, in float32; leave out --engine and --compute-type"
                 )
             for model in (self.model, *self.beside):
-                _check_token_by_token("--with", model)
+                model.check_token_by_token("--with")
         if self.constrained:
-            _check_token_by_token("--prefix, --require, --forbid and --constraints", self.model)
+            self.model.check_token_by_token("--prefix, --require, --forbid and --constraints")
         if self.glossary is not None:
             Glossary.read(self.glossary)
         own = self.model.config.model
@@ -81,8 +74,7 @@ class TranslationOptions:
     @property
     def search_options(self) -> SearchOptions:
         """How to search: the model's own way, with what is changed in it."""
-        changes = _fit_to_generation(self.model, self.search)
-        return SearchOptions.from_config(self.model.config.decoding, **changes)
+        return self.model.search_options(self.search)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what differs where any line might be translated differently; of models and files the content counts.
@@ -170,37 +162,4 @@ class LineTranslator:
             alignments=self.options.alignments,
             mbr=self.options.mbr,
             first=first,
-        )
-
-
-def _fit_to_generation(model: FoundModel, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes of the model's `SearchOptions` as it takes them; `UserError` for what it has no place for."""
-    generation, own = model.config.model.generation, model.config.decoding
-    if generation != "mask_predict":
-        for name, option in REFINING.items():
-            if name in changes:
-                raise UserError(
-                    f"{option}: is of models with generation: mask_predict, but {model.name} has {generation};"
-                    " leave it out"
-                )
-    if generation == "autoregressive":
-        return dict(changes)
-    for name, option in TOKEN_BY_TOKEN.items():
-        if name in changes:
-            _check_token_by_token(option, model)
-    if changes.get("method") == "sample":
-        _check_token_by_token("--sample", model)
-    wanted = changes.get("n_best", 1)
-    most = changes.get("length_candidates", own.length_candidates) if generation == "mask_predict" else 1
-    if wanted > most:
-        rest = f"--length-candidates {most} finds" if generation == "mask_predict" else f"generation {generation} finds"
-        raise UserError(f"--n-best {wanted}: {rest} no more than {most}; raise that, or lower this")
-    return {**changes, "beam_size": max(wanted, own.beam_size)}  # which is not looked at
-
-
-def _check_token_by_token(option: str, model: FoundModel) -> None:
-    """Raise `UserError` where the model does not write token after token, as the option needs it."""
-    if (generation := model.config.model.generation) != "autoregressive":
-        raise UserError(
-            f"{option}: {model.name} has generation: {generation} and writes all tokens at once; leave it out"
         )
