@@ -49,9 +49,9 @@ holds commented files to copy.
 """
 
 CONTINUATION = """\
-Once a run has a checkpoint, these keys may change when it goes on: {keys}. Any other change is refused by name, and so
-is another `max_steps` where the schedule is `cosine`, whose shape depends on it; see
-[The run folder](run-folder.md#going-on).
+Once a run has a checkpoint, these keys may change when it continues: {keys}. Any other change is refused by name, and
+so is another `max_steps` where the schedule is `cosine`, whose shape depends on it; see
+[The run folder](run-folder.md#continuing-a-run).
 """
 
 SOURCES_HEADER = """\

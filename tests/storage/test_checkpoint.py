@@ -680,8 +680,13 @@ def test_average_refuses_other_models(tmp_path: Path, folder: Path, overrides: l
 
 
 def test_average_of_a_run_continued_with_other_limits(tmp_path: Path, folder: Path) -> None:
-    publish_model(tmp_path / "later", "training.max_steps=5", "decoding.beam_size=2", "data.workers=0")
+    publish_model(tmp_path / "later", "training.max_steps=5", "decoding.beam_size=2", "data.workers=0", seed=2)
     average([folder, tmp_path / "later"], tmp_path / "mean")
+    first, later, mean = (load_model(path) for path in (folder, tmp_path / "later", tmp_path / "mean"))
+    assert mean.config == first.config != later.config, "what may differ is as in the first"
+    for name, tensor in mean.model.state_dict().items():
+        one, other = first.model.state_dict()[name], later.model.state_dict()[name]
+        assert torch.equal(tensor, ((one.double() + other.double()) / 2).float()), name
 
 
 def test_average_refuses_other_types(tmp_path: Path, folder: Path) -> None:

@@ -1,3 +1,5 @@
+"""A run from config to model: what it leaves, where it continues, what it refuses, when it ends."""
+
 import json
 import math
 import os
@@ -22,6 +24,7 @@ from transformer_cli.build import load_model
 from transformer_cli.config import Config
 from transformer_cli.data.batching import plan_epoch
 from transformer_cli.errors import UserError
+from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder, find_model
 from transformer_cli.training.loop import probe_memory
 from transformer_cli.training.run import TrainingResult, train
@@ -423,6 +426,29 @@ def test_the_probe_changes_nothing_and_finds_too_little_memory(
     with pytest.raises(UserError, match=r"costliest batch.*lower training\.batch_tokens"):
         train(config, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists(), "the probe comes before anything is written"
+
+
+def test_the_probe_tries_both_passes_of_r_drop(
+    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for the costliest batch once is enough without R-Drop, and too little with it."""
+    rows: list[int] = []
+    forward = Transformer.forward
+
+    def limited(self: Transformer, source: torch.Tensor, *others: Any) -> Any:
+        if rows and source.numel() > rows[0]:
+            raise torch.OutOfMemoryError("no memory")
+        rows.append(source.numel())
+        return forward(self, source, *others)
+
+    monkeypatch.setattr(Transformer, "forward", limited)
+    config = tiny_config(tmp_path, max_steps=1)
+    assert train(config, tmp_path / "plain", quiet=True).step == 1
+    del rows[1:]  # what the first probe took
+    twice = config.model_copy(update={"training": config.training.model_copy(update={"r_drop": 1.0})})
+    with pytest.raises(UserError, match="not enough memory on cpu for the costliest batch"):
+        train(twice, tmp_path / "twice", quiet=True)
+    assert not (tmp_path / "twice").exists()
 
 
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:

@@ -1,4 +1,4 @@
-"""A session that ends in the middle of skipped updates, and one that ends between a validation and its checkpoint."""
+"""A session that ends in the middle of skipped updates or between a validation and its checkpoint; how it ends."""
 
 import json
 import math
@@ -16,7 +16,8 @@ from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training import loop
 from transformer_cli.training.loop import Gradients, compute_gradients
 from transformer_cli.training.run import Interrupted, train
-from transformer_cli.training.saving import Saver
+from transformer_cli.training.saving import Progress, Saver
+from transformer_cli.training.session import TrainingResult, describe_result
 from transformer_cli.training.validation import Validation, Validator
 
 MakeConfig = Callable[..., Config]
@@ -118,3 +119,28 @@ def test_a_validation_whose_score_was_not_saved_is_recorded_once(
     assert told(tmp_path / "run")[-1] == (3, "valid_loss")
     train(config, tmp_path / "run", quiet=True)
     assert [step for step, what in told(tmp_path / "run") if what == "valid_loss"] == [3, 6]
+
+
+# --- the result ------------------------------------------------------------------------------------------------------
+
+
+def describe(progress: Progress) -> list[str]:
+    data = {"source_language": "de", "target_language": "en"}
+    pair = {"source": "a", "target": "b"}
+    config = Config.model_validate({"data": data | {"train": pair, "valid": pair}, "training": {"max_steps": 1000}})
+    result = TrainingResult(Path("run"), "max_steps = 1,000 reached", 1000, 500, 30.126, progress.seconds)
+    return list(describe_result(result, config, progress))
+
+
+def test_the_end_is_told_with_how_long_it_took() -> None:
+    assert describe(Progress(seconds=120.0, validation_seconds=15.0)) == [
+        "finished     max_steps = 1,000 reached; 1,000 steps in 2.0 minutes, 12.5% of them validation",
+        "best         step 500, validation bleu 30.13",
+        'model        run: tfm translate run "…"',
+    ]
+
+
+def test_updates_that_were_not_as_usual_are_counted() -> None:
+    lines = describe(Progress(skipped=1200, halvings=3))
+    assert "updates      1,200 skipped (not finite), 3 halved (out of memory)" in lines
+    assert "updates      3 halved (out of memory)" in describe(Progress(halvings=3))

@@ -1,3 +1,5 @@
+"""Precision is what the device is fastest in; what pays on a processor changes no result."""
+
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -9,8 +11,48 @@ from torch._dynamo.utils import counters
 
 from transformer_cli.build import load_model
 from transformer_cli.config import Config
-from transformer_cli.training import hardware as tuning
+from transformer_cli.training import hardware
+from transformer_cli.training.hardware import Precision, choose_precision
 from transformer_cli.training.run import train
+
+# --- precision -------------------------------------------------------------------------------------------------------
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({"avx512_bf16": True}, "bf16"), ({"amx_bf16": True}, "bf16"), ({"avx512_f": True}, "fp32"), ({}, "fp32")],
+)
+def test_auto_asks_the_processor(capabilities: dict[str, bool], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert choose_precision("auto", CPU) == expected
+    assert Precision("auto", CPU).name == expected
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_auto_asks_the_gpu_and_does_not_take_emulation(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def supported(including_emulation: bool = True) -> bool:
+        return native or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    assert choose_precision("auto", torch.device("cuda")) == ("bf16" if native else "fp32")
+
+
+def test_auto_is_careful_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities")  # an older torch
+    assert choose_precision("auto", CPU) == "fp32"
+    assert choose_precision("auto", torch.device("mps")) == "fp32"
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
+def test_a_named_precision_is_kept(name: str) -> None:
+    assert choose_precision(name, CPU) == name
+
+
+# --- what pays -------------------------------------------------------------------------------------------------------
+
 
 ZEN_5 = ("AuthenticAMD", 26)
 
@@ -23,8 +65,8 @@ def restored() -> Iterator[None]:
 
 
 def test_fast_products_are_as_exact_as_float32_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "_processor", lambda: ZEN_5)
-    tuning.use_fast_products()
+    monkeypatch.setattr(hardware, "_processor", lambda: ZEN_5)
+    hardware.use_fast_products()
     left, right = torch.randn(300, 700, dtype=torch.float64), torch.randn(700, 200, dtype=torch.float64)
     exact = left @ right
     error = (left.float() @ right.float()).double() - exact
@@ -33,9 +75,9 @@ def test_fast_products_are_as_exact_as_float32_is(monkeypatch: pytest.MonkeyPatc
 
 def test_a_cpu_that_rounds_to_bfloat16_keeps_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_float32_matmul_precision("highest")
-    monkeypatch.setattr(tuning, "_processor", lambda: ZEN_5)
-    monkeypatch.setattr(tuning, "_products_are_exact", lambda: False)
-    assert not tuning.use_fast_products()
+    monkeypatch.setattr(hardware, "_processor", lambda: ZEN_5)
+    monkeypatch.setattr(hardware, "_products_are_exact", lambda: False)
+    assert not hardware.use_fast_products()
     assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -47,20 +89,40 @@ def test_only_where_mkl_is_slow_others_take_its_place(
     processor: tuple[str, int], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_float32_matmul_precision("highest")
-    monkeypatch.setattr(tuning, "_processor", lambda: processor)
-    monkeypatch.setattr(tuning, "_products_are_exact", lambda: True)
-    assert tuning.use_fast_products() == expected
+    monkeypatch.setattr(hardware, "_processor", lambda: processor)
+    monkeypatch.setattr(hardware, "_products_are_exact", lambda: True)
+    assert hardware.use_fast_products() == expected
     assert torch.get_float32_matmul_precision() == ("medium" if expected else "highest")
 
 
 def test_linux_tells_vendor_and_family() -> None:
-    vendor, family = tuning._processor()
+    vendor, family = hardware._processor()
     assert (vendor == "") == (family == 0)
-    assert not Path("/proc/cpuinfo").exists() or "vendor_id" not in Path("/proc/cpuinfo").read_text() or vendor
+    assert not hardware.CPUINFO.exists() or "vendor_id" not in hardware.CPUINFO.read_text() or vendor
+
+
+@pytest.mark.parametrize("content", [None, "", "Processor : ARMv8"])
+def test_elsewhere_the_processor_is_unknown_and_keeps_its_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """macOS has no such file, Linux on ARM names no vendor in it."""
+    torch.set_float32_matmul_precision("highest")
+    if content is not None:
+        (tmp_path / "cpuinfo").write_text(content)
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    assert hardware._processor() == ("", 0)
+    hardware.tune_process(CPU)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_without_glibc_the_process_is_tuned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware.ctypes, "CDLL", lambda name: object())
+    assert not hardware.keep_large_buffers()
+    hardware.tune_process(CPU)
 
 
 def test_the_trial_product_tells_bfloat16_from_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tuning._products_are_exact()
+    assert hardware._products_are_exact()
     product = torch.Tensor.__matmul__
 
     def rough(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -69,19 +131,19 @@ def test_the_trial_product_tells_bfloat16_from_float32(monkeypatch: pytest.Monke
         return product(left, right)
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", rough)
-    assert not tuning._products_are_exact()
+    assert not hardware._products_are_exact()
 
 
 def test_products_are_as_before_when_training_is_over() -> None:
     torch.set_float32_matmul_precision("highest")
-    with pytest.raises(KeyError), tuning.tuned_process(torch.device("cpu")):
+    with pytest.raises(KeyError), hardware.tuned_process(torch.device("cpu")):
         raise KeyError
     assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_a_gpu_run_leaves_float32_products_alone() -> None:
     torch.set_float32_matmul_precision("highest")
-    tuning.tune_process(torch.device("cuda"))
+    hardware.tune_process(torch.device("cuda"))
     assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -104,7 +166,7 @@ def test_compiled_layers_train_as_written_ones_with_few_graphs(
     tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, variant: dict[str, Any]
 ) -> None:
     """Over batches of many shapes, with validations between them. The backend is one that needs no C++ compiler."""
-    backend = partial(tuning.compile_layers, backend="aot_eager")
+    backend = partial(hardware.compile_layers, backend="aot_eager")
     monkeypatch.setattr("transformer_cli.training.run.compile_layers", backend)
     model = {"dropout": 0.0, **variant.get("model", {})}
     training = {"max_steps": 40, "validate_every": 10, "batch_tokens": 60, "pad_to": 8, **variant.get("training", {})}
