@@ -25,7 +25,7 @@ from transformer_cli.config import Config, load_config
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import load_updates, plan_corpus, read_batch
+from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.plots.style import PALETTE, count_axis, save, style
@@ -83,7 +83,7 @@ def learn(config: Config, every: int) -> Iterator[dict[str, float]]:
     model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
     objective = build_objective(model, config)
     optimizer = build_optimizer(objective, training)
-    updates = load_updates(encoded, batch_tokens=training.batch_tokens, seed=training.seed)
+    updates = load_updates(CorpusBatches(encoded, training.batch_tokens, training.seed))
     yield {"step": 0, **measure(model, held_out)}
     for update in train_steps(objective, optimizer, Precision("fp32", torch.device("cpu")), training, updates):
         if update.step % every == 0:
@@ -99,9 +99,10 @@ def measure(model: Transformer, corpus: EncodedCorpus) -> dict[str, float]:
     """`diagonal` and `copied` over a corpus; see the module."""
     model.eval()
     diagonal = copied = tokens = 0.0
-    plan = plan_corpus(corpus, batch_tokens=4000, seed=0, epoch=0)
+    batches = CorpusBatches(corpus, batch_tokens=4000, seed=0)
+    plan = batches.plan(epoch=0)
     for number in range(len(plan)):
-        batch = read_batch(corpus, plan[number])
+        batch = batches.read(plan[number])
         memory = model.encode(batch.source, batch.source_mask)
         output = model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
         attention = output.cross_attention[-1].mean(dim=1)  # (B, T, S)

@@ -23,7 +23,7 @@ from transformer_cli.config import Config
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import Position, SubwordSampling, load_batches, plan_corpus
+from transformer_cli.data.loader import CorpusBatches, Position, SubwordSampling, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 
@@ -96,10 +96,10 @@ def train_codecs(original: TextCorpus, size: int) -> Codecs:
 
 def load(corpus: EncodedCorpus, batches: int, batch_tokens: int, workers: int, sampling: SubwordSampling) -> int:
     """Load so many batches over the end of the first epoch, so that the next one is planned meanwhile."""
-    last = len(plan_corpus(corpus, batch_tokens=batch_tokens, seed=1, epoch=0))
-    start = Position(0, max(0, last - batches // 2))
-    loaded = load_batches(corpus, batch_tokens=batch_tokens, seed=1, start=start, workers=workers, sampling=sampling)
-    return sum(batch.target_tokens for _, batch in islice(loaded, batches))
+    in_batches = CorpusBatches(corpus, batch_tokens, seed=1, sampling=sampling)
+    start = Position(0, max(0, len(in_batches.plan(epoch=0)) - batches // 2))
+    loaded = load_updates(in_batches, start=start, workers=workers)
+    return sum(batch.target_tokens for update in islice(loaded, batches) for batch in update.batches)
 
 
 def main() -> None:
@@ -129,11 +129,11 @@ def main() -> None:
         with meter.step("opening it again"):
             corpus = encode_corpus(large, codecs, max_length=MAX_LENGTH, keep_text=True, cache_folder=folder)
         with meter.step("planning an epoch"):
-            plan = plan_corpus(corpus, batch_tokens=arguments.batch_tokens, seed=1, epoch=0)
+            plan = CorpusBatches(corpus, arguments.batch_tokens, seed=1).plan(epoch=0)
             padding = plan.padding()
         print(f"{len(plan):,} batches, padding {padding[0]:.1%} of source and {padding[1]:.1%} of target cells")
         with meter.step(f"loading {arguments.batches:,} batches, sampled"):
-            sampling = SubwordSampling(codecs, strength=0.1, seed=1, max_length=MAX_LENGTH)
+            sampling = SubwordSampling(codecs, strength=0.1, max_length=MAX_LENGTH)
             load(corpus, arguments.batches, arguments.batch_tokens, arguments.workers, sampling)
 
 

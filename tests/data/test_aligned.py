@@ -14,7 +14,7 @@ from transformer_cli.data.aligned import AlignedCorpus, AlignedPair, token_links
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import PairEncoder
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import load_updates, read_batch
+from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.errors import UserError
 from transformer_cli.text import build
 from transformer_cli.text.build import build_codecs
@@ -164,7 +164,7 @@ def test_links_stay_with_their_pairs(
 def test_batches_bring_their_links(tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs) -> None:
     encoded = encode_corpus(diagonal_of(corpus, tmp_path / "links"), word_codecs, max_length=30, cache_folder=tmp_path)
     for workers in (0, 1):
-        updates = load_updates(encoded, batch_tokens=120, seed=1, workers=workers, accumulation=2)
+        updates = load_updates(CorpusBatches(encoded, batch_tokens=120, seed=1), workers=workers, accumulation=2)
         for batch in (batch for _ in range(3) for batch in next(updates).batches):
             assert batch.links is not None
             assert len(batch.links)
@@ -173,7 +173,7 @@ def test_batches_bring_their_links(tmp_path: Path, corpus: TextCorpus, word_code
             assert (batch.source[rows, sources] > 3).all()
             assert targets.equal(sources)  # words are tokens here
         updates.close()  # type: ignore[attr-defined]
-    links = read_batch(encoded, np.array([3, 0])).links
+    links = CorpusBatches(encoded, batch_tokens=120, seed=1).read(np.array([3, 0])).links
     assert links is not None
     assert links[links[:, 0] == 1][:, 1:].tolist() == encoded.links(0).tolist()
 

@@ -23,7 +23,7 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import UpdateBatches, load_updates, read_batch
+from transformer_cli.data.loader import CorpusBatches, UpdateBatches, load_updates
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.distributed import Ranks, Stop, join_ranks
 from transformer_cli.training.hardware import Precision
@@ -126,9 +126,7 @@ class Case:
         """This rank's shares of the updates; `seen` keeps them."""
         training = config.training
         for share in load_updates(
-            self.data.train,
-            batch_tokens=training.batch_tokens,
-            seed=training.seed,
+            CorpusBatches(self.data.train, training.batch_tokens, training.seed),
             accumulation=training.accumulation,
             rank=ranks.rank,
             ranks=ranks.count,
@@ -161,7 +159,7 @@ class Case:
 
     def teach(self, objective: TranslationObjective, config: Config) -> None:
         """Enough for some BLEU."""
-        updates = load_updates(self.data.train, batch_tokens=200, seed=1)
+        updates = load_updates(CorpusBatches(self.data.train, batch_tokens=200, seed=1))
         steps = train_steps(
             objective, build_optimizer(objective, config.training), Precision("fp32", CPU), config.training, updates
         )
@@ -181,7 +179,7 @@ class Case:
         config = self.configure(dropout=rate)
         state = find_run_state(RunFolder(self.folder / "run"), config, config, resuming=False, resume=None)
         learner, _ = make_learner(state, self.data, CPU, ranks=self.ranks)
-        batch = read_batch(self.data.train, self.data.plan[0])
+        batch = self.data.batches.read(self.data.plan[0])
         return {"weights": weights(learner.objective).tolist(), "loss": float(learner.objective(batch).smoothed)}
 
     def main_process_first(self, fails: bool) -> Any:

@@ -174,7 +174,7 @@ def _construct_float(loader: Any, node: Any) -> float:
     return math.nan if text == ".nan" else float(text.replace(".inf", "inf"))
 
 
-_SAFE = yaml.SafeLoader
+_SAFE: Any = yaml.SafeLoader
 _FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 for _kind, _construct, _pattern, _first in [
     ("bool", _SAFE.construct_yaml_bool, r"true|True|TRUE|false|False|FALSE", "tTfF"),

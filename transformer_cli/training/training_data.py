@@ -15,15 +15,7 @@ from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import (
-    START,
-    Position,
-    SubwordSampling,
-    UpdateBatches,
-    largest_batch,
-    load_updates,
-    plan_corpus,
-)
+from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.checkpoint import load_codecs
 from transformer_cli.storage.publishing import verify
@@ -55,36 +47,29 @@ class TrainingData:
         return min(limit for limit in limits if limit is not None)
 
     @property
-    def sampling(self) -> SubwordSampling | None:
-        """What drawing segmentations anew needs; None where they stay."""
-        training = self.config.training
-        if not training.subword_sampling:
-            return None
-        return SubwordSampling(self.codecs, training.subword_sampling, training.seed, self.config.data.max_length)
+    def batches(self) -> CorpusBatches:
+        """The training corpus in batches, segmentations drawn anew where the config says so."""
+        training, strength = self.config.training, self.config.training.subword_sampling
+        sampling = SubwordSampling(self.codecs, strength, self.config.data.max_length) if strength else None
+        return CorpusBatches(self.train, training.batch_tokens, training.seed, training.pad_to, sampling)
 
     def updates(
         self, start: Position = START, workers: int = 0, pin: bool = False, ranks: Ranks = SINGLE_PROCESS
     ) -> Iterator[UpdateBatches]:
         """Yield this process's batches of each update, from a place in the plan on; as `load_updates` does."""
-        training = self.config.training
         return load_updates(
-            self.train,
-            batch_tokens=training.batch_tokens,
-            seed=training.seed,
-            accumulation=training.accumulation,
+            self.batches,
+            accumulation=self.config.training.accumulation,
             start=start,
             rank=ranks.rank,
             ranks=ranks.count,
             workers=workers,
             pin=pin,
-            pad_to=training.pad_to,
-            sampling=self.sampling,
         )
 
     def costliest_batch(self) -> Batch:
         """Return the batch of the first epoch that takes the most memory, as large as it can become."""
-        pairs = self.plan[self.plan.costliest()]
-        return largest_batch(self.train, pairs, self.sampling, self.config.training.pad_to)
+        return self.batches.largest(self.plan[self.plan.costliest()])
 
 
 def load_or_build_codecs(
@@ -134,9 +119,7 @@ def prepare_training_data(
 
     encoded_valid = encode(valid, keep_text=True)
     encoded_train = encode(aligned or train, keep_text=bool(training.subword_sampling))
-    plan = plan_corpus(
-        encoded_train, batch_tokens=training.batch_tokens, seed=training.seed, epoch=0, pad_to=training.pad_to
-    )
+    plan = CorpusBatches(encoded_train, training.batch_tokens, training.seed, training.pad_to).plan(epoch=0)
     updates = -(-len(plan) // (training.accumulation * ranks))
     notes = [*(aligned or train).notes, *valid.notes, *notes]
     return TrainingData(config, codecs, encoded_train, encoded_valid, plan, updates, notes)

@@ -13,7 +13,7 @@ import torch
 from transformer_cli.build import build_engine
 from transformer_cli.config import Config
 from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.loader import plan_corpus, read_batch
+from transformer_cli.data.loader import CorpusBatches
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
@@ -105,12 +105,13 @@ class Validator:
     @torch.inference_mode()
     def _losses(self) -> tuple[float, float] | None:
         """Return smoothed loss and -log p, per target token of the whole set; None after a signal."""
-        plan = plan_corpus(self.corpus, batch_tokens=self.config.training.batch_tokens, seed=0, epoch=0)
+        batches = CorpusBatches(self.corpus, self.config.training.batch_tokens, seed=0)
+        plan = batches.plan(epoch=0)
         sums = [0.0, 0.0, 0.0]
         for pairs in self._own([plan[number] for number in range(len(plan))]):
             if pairs is None:
                 continue
-            batch = read_batch(self.corpus, pairs).to(self.precision.device)
+            batch = batches.read(pairs).to(self.precision.device)
             with self.precision.autocast():
                 loss = self.objective(batch)
             parts = float(loss.smoothed), float(loss.likelihood), float(batch.target_tokens)
