@@ -92,9 +92,9 @@ def _passes(traced: "Trace", search: "Refinement") -> Iterator[Section]:
 
 
 def _pass(number: int, positions: Sequence["Position"], masked: str) -> Iterator[str]:
-    seen = [masked if one.asked else one.token.token for one in positions]
-    written = [one.token.token if one.asked else "" for one in positions]
-    chances = [f"{one.token.probability:.2f}" if one.asked else "" for one in positions]
+    seen = [masked if one.masked else one.token.token for one in positions]
+    written = [one.token.token if one.masked else "" for one in positions]
+    chances = [f"{one.token.probability:.2f}" if one.masked else "" for one in positions]
     for place, line in enumerate(_columns(seen, written, chances, width=WIDTH - 4)):
         yield f"{number if place == 0 else '':>2}  {line}"
 

@@ -1,4 +1,4 @@
-"""The trace of a model that writes all tokens at once is the way on which its translation came about."""
+"""The trace of a mask-predict or one-shot model is the search that found its translation, pass by pass."""
 
 import math
 from typing import Any
@@ -83,15 +83,15 @@ def test_probabilities_make_the_log_probability(generation: str, search: dict[st
 
 @pytest.mark.parametrize("iterations", [1, 3, 10])
 @pytest.mark.parametrize("text", SENTENCES)
-def test_what_is_not_asked_for_stays(iterations: int, text: str) -> None:
+def test_what_is_not_masked_stays(iterations: int, text: str) -> None:
     _, way = followed("mask_predict", text, iterations=iterations)
-    asked = [[one.asked for one in positions] for positions in way.passes]
+    masked = [[one.masked for one in positions] for positions in way.passes]
     counts = [way.positions * (iterations - done) // iterations for done in range(iterations)]
-    assert list(map(sum, asked)) == [count for count in counts if count]
+    assert list(map(sum, masked)) == [count for count in counts if count]
     for before, now in zip(way.passes, way.passes[1:], strict=False):
-        assert all(new.asked or new.token == old.token for old, new in zip(before, now, strict=True))
-        surest = min((old.token.probability for old, new in zip(before, now, strict=True) if not new.asked), default=1)
-        assert all(old.token.probability <= surest for old, new in zip(before, now, strict=True) if new.asked)
+        assert all(new.masked or new.token == old.token for old, new in zip(before, now, strict=True))
+        surest = min((old.token.probability for old, new in zip(before, now, strict=True) if not new.masked), default=1)
+        assert all(old.token.probability <= surest for old, new in zip(before, now, strict=True) if new.masked)
 
 
 def test_lengths_are_the_likeliest_and_each_comes_once() -> None:

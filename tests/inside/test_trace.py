@@ -105,7 +105,7 @@ def test_shapes_are_those_the_model_has() -> None:
     assert traced.ids == [*translator.codecs.source.encode(SENTENCE), EOS]
     absent = {"layer 1: keys", "layer 1: values", "layer 1: feed-forward, gate"}  # of variants
     for stages, parts, layers in ((traced.encoder, ENCODER, 1), (traced.decoder, DECODER, 2)):
-        names = [name for _, outputs in parts for name, _ in outputs if name not in absent]
+        names = [name for _, name, _ in parts if name not in absent]
         expected = [name.format(1) for name in names] + [f"layer {number}" for number in range(2, layers + 1)]
         assert sorted(stage.name for stage in stages) == sorted(expected)
 

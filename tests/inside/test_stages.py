@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from transformer_cli.inside.trace import Part, recorded
+from transformer_cli.inside.trace import Output, recorded
 
 
 def make_model() -> nn.Module:
@@ -15,10 +15,10 @@ def make_model() -> nn.Module:
     return model
 
 
-PARTS: tuple[Part, ...] = (
-    ("layers.*", (("layer {}", "B, D"),)),
-    ("first", (("in", "B, D"),)),
-    ("absent", (("of a variant", "B, D"),)),
+PARTS = (
+    Output("layers.*", "layer {}", "B, D"),
+    Output("first", "in", "B, D"),
+    Output("absent", "of a variant", "B, D"),
 )
 
 
@@ -57,6 +57,6 @@ def test_nothing_is_recorded_afterwards_even_where_it_failed() -> None:
 
 def test_axes_are_named_only_where_they_fit() -> None:
     model = make_model()
-    with recorded(model, (("first", (("in", "B, S, D"),)),)) as stages:
+    with recorded(model, [Output("first", "in", "B, S, D")]) as stages:
         run(model)
     assert stages[0].axes == ""
