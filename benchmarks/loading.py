@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from contenders.tfm import model_config
+from contenders.train_tfm import model_config
 from page import describe_run, report
 from shape import Shape
 
