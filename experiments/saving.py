@@ -3,8 +3,8 @@
     python experiments/saving.py [--device cuda] [--d-model 512] [--layers 6] [--threads 2] [--saves 5]
 
 A model of the paper's base size on random ids, tfm's training step and its own `Saver`, in a temporary folder that is
-removed at the end (`--folder` names the disk). For each save: the copy, until training goes on; the write, until the
-checkpoint is published, meanwhile updates go on and may be slower; and, by itself, a save that training waits for.
+removed at the end (`--folder` names the disk). For each save: the copy, until training continues; the write, until the
+checkpoint is published, meanwhile updates continue and may be slower; and, by itself, a save that training waits for.
 """
 
 import argparse
@@ -84,7 +84,7 @@ class Trained:
         return time.perf_counter() - began
 
     def save(self) -> float:
-        """Seconds until training may go on."""
+        """Return the seconds until training may continue."""
         began = time.perf_counter()
         self.saver.save(self.learner, [capture_random()])
         return time.perf_counter() - began

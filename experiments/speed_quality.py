@@ -39,7 +39,7 @@ from page import describe_run, report
 
 IMAGE = ROOT / "docs" / "images" / "speed-quality.png"
 SINGLE_PROCESS = 200  # sentences a round, where they come one at a time
-STRINGS = ("method", "length_penalty_kind", "stopping", "beam_size")  # no numbers, or told by `beam`
+STRINGS = ("method", "length_penalty_kind", "stopping", "beam_size")  # text, or given by `beam`
 
 
 @dataclass

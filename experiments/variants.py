@@ -138,8 +138,8 @@ def measure(variant: Variant, seed: int, places: Places) -> None:
         if not scores.exists():
             texts = ["--source", f"{places.data}/{TEST}.de", "--reference", f"{places.data}/{TEST}.en"]
             kept = ["--output", str(scores.with_suffix(".en")), "--json"]
-            told = tfm(places.out / f"{name}.log", "evaluate", str(run), *texts, *kept, *options)
-            scores.write_text(told, encoding="utf-8")
+            scored = tfm(places.out / f"{name}.log", "evaluate", str(run), *texts, *kept, *options)
+            scores.write_text(scored, encoding="utf-8")
 
 
 def tfm(log: Path, *arguments: str) -> str:

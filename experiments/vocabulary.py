@@ -63,7 +63,7 @@ def anonymous_bytes(process: int) -> int:
 
 
 class Watch(threading.Thread):
-    """Watches the memory until it is told to stop."""
+    """Watches the memory until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
