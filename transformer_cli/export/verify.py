@@ -102,7 +102,7 @@ def verification_sentences(config: Config, path: Path | None) -> list[str]:
 def encoded_sentences(
     loaded: LoadedModel, sentences: Sequence[str], longest: int | None
 ) -> list[tuple[str, list[int]]]:
-    """Return sentences with their source ids, but for those too long to translate whole: only tfm cuts them into chunks.
+    """Return sentences with their source ids, but for those that only tfm translates, in chunks.
 
     longest: the most source tokens that the engine takes. Raises `UserError` where no sentence is left.
     """
