@@ -4,7 +4,7 @@
 
 Real text (the sample corpus, or one of your own), tfm's loader and its training step on this CPU, without and with
 worker processes, without and with subword sampling. The measured updates lie around the end of the first epoch, so that
-planning the next one is among them; the first few, in which workers start, are told apart.
+planning the next one is among them; the first few, in which workers start, are shown apart.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from contenders.tfm import model_config
+from contenders.train_tfm import model_config
 from page import describe_run, report
 from shape import Shape
 

@@ -18,7 +18,7 @@ from transformer_cli.evaluation.alignments import (
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.token_words import token_words
 
-HAND_ALIGNED = Path(__file__).parents[2] / "benchmarks" / "hand_aligned.de-en.tsv"
+HAND_ALIGNED = Path(__file__).parents[2] / "experiments" / "hand_aligned.de-en.tsv"
 FIRST = AlignedPair("a b c", "x y z", sure={(0, 0), (1, 1)}, possible={(0, 0), (1, 1), (2, 1), (2, 2)})
 SECOND = AlignedPair("a", "x y", sure={(0, 0)}, possible={(0, 0)})
 

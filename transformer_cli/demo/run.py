@@ -1,7 +1,7 @@
 """`tfm demo`: the whole tool once through on the sample corpus, from raw text to a judged translator and its pictures.
 
 One folder holds it all: `corpus/`, `config.yaml` to copy, the run folder `model/`, the pictures. The same folder again
-goes on where an earlier demo stopped.
+continues where an earlier demo stopped.
 """
 
 import gzip
@@ -87,7 +87,7 @@ def write_corpus(folder: Path) -> None:
 
 
 def config_text(folder: Path) -> str:
-    """The demo's config, for a corpus in `folder`."""
+    """Return the demo's config, for a corpus in `folder`."""
     template = (resources.files("transformer_cli.demo") / "config.yaml").read_text(encoding="utf-8")
 
     def place(match: re.Match[str]) -> str:
@@ -99,9 +99,9 @@ def config_text(folder: Path) -> str:
 
 
 def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResult:
-    """Train on the sample corpus in `folder`, or go on there; score, translate examples, draw.
+    """Train on the sample corpus in `folder`, or continue there; score, translate examples, draw.
 
-    Raises `UserError` as `train` does, and `Interrupted` after SIGINT or SIGTERM: the same call goes on.
+    Raises `UserError` as `train` does, and `Interrupted` after SIGINT or SIGTERM: the same call continues.
     """
     choose_device(device)  # before anything is written
     RunFolder(folder).check_writable()
@@ -130,7 +130,7 @@ def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResu
 
 
 def draw(folder: Path, run: Path, sentence: str) -> list[Path]:
-    """The training curve and the attention map of a sentence as pictures in `folder`; none without matplotlib."""
+    """Draw the training curve and the attention map of a sentence into `folder`; nothing without matplotlib."""
     try:
         from transformer_cli.plots.attention import attend, attention_figure
         from transformer_cli.plots.style import save

@@ -36,7 +36,7 @@ def export_ctranslate2(
     verify: bool = True,
     sentences: Path | None = None,
 ) -> str | None:
-    """Publish as `out` a checkpoint as a CTranslate2 model; a sentence says how it stood its check (None: not checked).
+    """Publish as `out` a checkpoint as a CTranslate2 model; return how it stood its check (None: not checked).
 
     quantization: int8, int8_float32, float16, bfloat16; None: float32. `verify` translates `sentences` (else the first
     ones of `data.valid`) with both engines. Raises `UserError` before anything is written, and `ExportDiffers` with
@@ -62,7 +62,7 @@ def export_ctranslate2(
 
 
 def verify_ctranslate2(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quantization: str | None) -> str:
-    """Translate with both engines, greedily and with beams; a sentence says how alike they are.
+    """Translate with both engines, greedily and with beams; return how alike they are, in a sentence.
 
     Raises `ExportDiffers` where a float32 model gives fewer than LEAST_IDENTICAL of the same translations or other
     scores for them, or a reduced one translations of less than LEAST_CHRF.
@@ -96,7 +96,7 @@ def verify_ctranslate2(folder: Path, loaded: LoadedModel, sentences: Sequence[st
 
 
 def _searches(loaded: LoadedModel) -> list[tuple[str, SearchOptions]]:
-    """Both ways to search, but for what only the torch engine has."""
+    """Return both ways to search, but for what only the torch engine has."""
     decoding = loaded.config.decoding
     room = (len(loaded.codecs.target.vocabulary) - 4) // 2  # in a vocabulary of a test
     beam = max(1, min(decoding.beam_size if decoding.beam_size > 1 else 5, room))
@@ -113,7 +113,7 @@ def _compare_exactly(
     forced: Sequence[list[float]],
     options: SearchOptions,
 ) -> str:
-    """Of a float32 model: as good as all translations are the same, and the model scores ours alike."""
+    """Check a float32 model: as good as all translations are the same, and it scores ours alike."""
     scores = (
         sum(row if one.ended else row[:-1]) / options.penalty(len(one.ids))
         for row, one in zip(forced, own, strict=True)
@@ -132,7 +132,7 @@ def _compare_exactly(
 
 
 def _compare_roughly(name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypothesis], loaded: LoadedModel) -> str:
-    """Of a model with reduced weights: the translations are much alike."""
+    """Check a model with reduced weights: the translations are much alike."""
     found, expected = ([loaded.codecs.target.decode(one.ids) for one in side] for side in (theirs, own))
     chrf = corpus_metric("chrf", found, [expected], loaded.config.data.target_language).score
     if not chrf >= LEAST_CHRF:

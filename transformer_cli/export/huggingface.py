@@ -101,7 +101,7 @@ def check_expressible(config: Config) -> None:
 
 
 def _reads_alike(sentence: str) -> bool:
-    """Whether Marian's tokenizer can see the sentence as ours does: it takes U+2581 for a space, `>>de<<` for a tag."""
+    """Say whether Marian's tokenizer reads the sentence as ours does: U+2581 is its space, `>>de<<` a tag."""
     return SPACE not in sentence and ESCAPE not in sentence and not sentence.startswith(">>")
 
 
@@ -127,7 +127,7 @@ def _write(loaded: LoadedModel, folder: Path, out: Path) -> None:
 
 
 def _longest(config: Config) -> int:
-    """The most tokens of a translation, without specials."""
+    """Return the most tokens of a translation, without specials."""
     return SearchOptions.from_config(config.decoding).length_limit(config.data.max_length)
 
 
@@ -196,7 +196,7 @@ def _tokenizer_config(config: Config) -> dict[str, Any]:
 
 
 def marian_weights(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
-    """Tensors by Marian's names, float32; tied ones once, missing biases as zeros."""
+    """Return tensors by Marian's names, float32; tied ones once, missing biases as zeros."""
     ours = {name: tensor.detach().cpu().float() for name, tensor in model.state_dict().items()}
     order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
     target = ours["target_embedding.tokens.table.weight"][:, order]
@@ -246,7 +246,7 @@ def _layer(ours: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
 
 
 def _answers(folder: Path, references: list[Reference]) -> Iterator[Answers]:
-    """What transformers makes of the references; raises `ExportDiffers` where its tokenizer makes other tokens."""
+    """Yield what transformers makes of the references; raise `ExportDiffers` where its tokenizer makes other tokens."""
     from transformers import MarianMTModel, MarianTokenizer
     from transformers.utils import logging
 

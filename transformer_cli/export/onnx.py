@@ -95,7 +95,7 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
 
 
 def describe(loaded: LoadedModel) -> dict[str, Any]:
-    """What a program that runs the graphs has to know, as config.json says it."""
+    """Return what a program that runs the graphs has to know, as config.json says it."""
     config, model = loaded.config, loaded.model
     options = SearchOptions.from_config(config.decoding)
     longest = max(config.data.max_length, options.length_limit(config.data.max_length)) + 1
@@ -123,7 +123,7 @@ def describe(loaded: LoadedModel) -> dict[str, Any]:
 
 
 def _readme(description: dict[str, Any], shared: bool) -> str:
-    """The README.md of a folder that config.json describes so; shared: whether vocab/ has one vocabulary."""
+    """Return the README.md of a folder that config.json describes so; shared: whether vocab/ has one vocabulary."""
     plain = not description["lowercase"] and description["normalization"] == "none"
     example = SENTENCEPIECE if description["tokenizer"] == "sentencepiece" and plain else CODECS
     sides = ("shared", "shared") if shared else ("source", "target")
@@ -281,7 +281,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _answers(exported: "OnnxModel", loaded: LoadedModel, references: list[Reference]) -> Iterator[Answers]:
-    """What the graphs make of the references."""
+    """Yield what the graphs make of the references."""
     for first in range(0, len(references), BATCH):
         part = references[first : first + BATCH]
         batch = Batch.from_ids([(one.source, one.target) for one in part])
@@ -310,7 +310,7 @@ class OnnxModel:
         self._past = [entry for entry in self._decoder.get_inputs() if entry.name.startswith("past_")]
 
     def encode(self, source: Array) -> dict[str, Array]:
-        """Source ids (B, S), `</s>` last, then padding → the state before the first step."""
+        """Read source ids (B, S), `</s>` last, then padding → the state before the first step."""
         outputs = self._encoder.run(self._memory, {"source": source})
         past = {
             entry.name: np.zeros((len(source), entry.shape[1], 0, entry.shape[3]), np.float32) for entry in self._past
@@ -318,12 +318,12 @@ class OnnxModel:
         return {"source": source, **dict(zip(self._memory, outputs, strict=True)), **past}
 
     def step(self, target: Array, state: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-        """The next target ids (B, T) → logits (B, T, V), and the state after them."""
+        """Read the next target ids (B, T) → logits (B, T, V), and the state after them."""
         logits, *grown = self._decoder.run(None, {"target": target, **state})
         return logits, state | {entry.name: value for entry, value in zip(self._past, grown, strict=True)}
 
     def greedy(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        """The likeliest token at each step, as our greedy search takes it; ids come and go without specials."""
+        """Take the likeliest token at each step, as our greedy search does; ids come and go without specials."""
         source = np.full((len(sources), 1 + max(map(len, sources))), PAD)
         for row, ids in zip(source, sources, strict=True):
             row[: len(ids) + 1] = [*ids, EOS]

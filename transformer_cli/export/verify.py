@@ -75,7 +75,7 @@ def copy_text_files(loaded: LoadedModel, folder: Path, out: Path) -> None:
 
 
 def verification_sentences(config: Config, path: Path | None) -> list[str]:
-    """The source sentences of a file (plain or .gz), else of `data.valid` in the model's config: the first SENTENCES.
+    """Return the first SENTENCES of a file (plain or .gz), else the source sentences of `data.valid` in the config.
 
     Lines without text are left out. Raises `UserError` where there are none, saying what to give.
     """
@@ -102,7 +102,7 @@ def verification_sentences(config: Config, path: Path | None) -> list[str]:
 def encoded_sentences(
     loaded: LoadedModel, sentences: Sequence[str], longest: int | None
 ) -> list[tuple[str, list[int]]]:
-    """Sentences with their source ids. Those too long to translate whole are left out: only tfm cuts them into chunks.
+    """Return sentences with their source ids, but for those that only tfm translates, in chunks.
 
     longest: the most source tokens that the engine takes. Raises `UserError` where no sentence is left.
     """
@@ -126,7 +126,7 @@ class Reference:
 
 
 def greedy_references(loaded: LoadedModel, sentences: Sequence[str]) -> list[Reference]:
-    """The first COMPARED sentences with our greedy translations, the longest first; `UserError` where none fits."""
+    """Return the first COMPARED sentences with our greedy translations, longest first; `UserError` where none fits."""
     engine = TorchEngine(loaded.model)
     options = SearchOptions.from_config(loaded.config.decoding, method="greedy")
     kept = encoded_sentences(loaded, sentences, engine.max_source_length)[:COMPARED]

@@ -1,6 +1,6 @@
 """Guided attention on the copy task: how soon attention is diagonal, and copies right, with it and without.
 
-    .venv/bin/python benchmarks/guided_attention.py data/copy_task OUT.json [--seeds 1 2 3] [--picture FILE.png]
+    .venv/bin/python experiments/guided_attention.py data/copy_task OUT.json [--seeds 1 2 3] [--picture FILE.png]
 
 The data is that of `python -m data.sample.make.numbers data/copy_task`, the model that of configs/copy_task.yaml.
 Every `--every` steps the validation numbers are read with their true copies: *diagonal* is the share of the last

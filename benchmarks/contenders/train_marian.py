@@ -4,15 +4,17 @@
 label-smoothed cross-entropy over its logits; the `LabelSmoother` of its trainer takes as long.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import cycle
+from typing import Any
 
 import torch
-from batches import BOS, EOS, PAD, Pairs, pad
+from batches import BOS, EOS, PAD, pad
 from shape import Shape
 from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
+LIBRARIES = ("torch", "transformers")
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 
 
@@ -47,13 +49,17 @@ def build(shape: Shape) -> MarianMTModel:
     return model.train()
 
 
-def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]:
+def start(work: dict[str, Any], precision: str) -> Callable[[], dict[str, Any]]:
     """An update a batch, again and again."""
     torch.manual_seed(1)
+    shape = Shape(**work["shape"])
     model = build(shape)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     kind = PRECISIONS[precision]
-    for batch in cycle([pad(pairs) for pairs in batches]):
+    batches = cycle([pad(pairs) for pairs in work["batches"]])
+
+    def update() -> dict[str, Any]:
+        batch = next(batches)
         with torch.autocast("cpu", dtype=kind, enabled=kind is not None):
             logits = model(
                 input_ids=batch.source,
@@ -71,4 +77,6 @@ def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        yield loss.item()
+        return {"value": loss.item()}
+
+    return update

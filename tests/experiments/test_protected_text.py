@@ -10,13 +10,13 @@ import pytest
 
 from transformer_cli.protected.spans import find_spans
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 LINE = "Ein Mann mit Hut geht, ohne zu reden."
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(EXPERIMENTS)
     return importlib.import_module("protected_text")
 
 

@@ -7,14 +7,16 @@ Adam; clipping; label-smoothed cross-entropy over all positions. No setting of t
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import cycle
+from typing import Any
 
 import torch
-from batches import PAD, PaddedBatch, Pairs, pad
+from batches import PAD, PaddedBatch, pad
 from shape import Shape
 from torch import Tensor, nn
 
+LIBRARIES = ("torch",)
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 
 
@@ -64,17 +66,23 @@ class PlainTransformer(nn.Module):
         )
 
 
-def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]:
+def start(work: dict[str, Any], precision: str) -> Callable[[], dict[str, Any]]:
     """An update a batch, again and again."""
     torch.manual_seed(1)
+    shape = Shape(**work["shape"])
     model = PlainTransformer(shape).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     kind = PRECISIONS[precision]
-    for batch in cycle([pad(pairs) for pairs in batches]):
+    batches = cycle([pad(pairs) for pairs in work["batches"]])
+
+    def update() -> dict[str, Any]:
+        batch = next(batches)
         with torch.autocast("cpu", dtype=kind, enabled=kind is not None):
             loss = model(batch)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        yield loss.item()
+        return {"value": loss.item()}
+
+    return update

@@ -1,4 +1,4 @@
-"""What benchmarks/copying.py counts."""
+"""What experiments/copying.py counts."""
 
 import importlib
 from pathlib import Path
@@ -9,12 +9,12 @@ import pytest
 from transformer_cli.config import Config
 from transformer_cli.text.build import build_codecs
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(EXPERIMENTS)
     return importlib.import_module("copying")
 
 

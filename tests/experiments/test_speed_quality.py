@@ -1,4 +1,4 @@
-"""What `benchmarks/speed_quality.py` takes from its command line, and what it makes of times and scores."""
+"""What `experiments/speed_quality.py` takes from its command line, and what it makes of times and scores."""
 
 import importlib
 import json
@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
+EXPERIMENTS = ROOT / "experiments"
 
 Load = Callable[[str], Any]
 
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Imports a module of the benchmarks by its name."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    """Imports a module of the experiments by its name."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.syspath_prepend(EXPERIMENTS)
     return importlib.import_module
 
 
@@ -46,8 +47,8 @@ def test_a_model_says_how_it_is_decoded(
     assert (found.engine, found.compute_type, found.search) == (engine, compute_type, search)
     assert found.label == text.partition("=")[0]
     assert found.folders == [Path("x/y")]
-    described = found.described(Path("x/y"))
-    assert json.loads(json.dumps(described)) == described
+    settings = found.settings(Path("x/y"))
+    assert json.loads(json.dumps(settings)) == settings
 
 
 @pytest.mark.parametrize("text", ["a", "=x", "a=", "a=x,beem=1", "a=x,beam", "a=x,beam=two", "a=x,method=greedy"])
@@ -98,7 +99,7 @@ def test_the_picture_shows_each_model_in_each_panel(load: Load, tmp_path: Path) 
 
 def test_the_program_finds_its_section_of_the_page(load: Load) -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert "| a | b |" in load("page").replace_section(page, "speed_quality", ["| a | b |"])
+    assert "| a | b |" in load("page").replace_section(page, "experiments/speed_quality.py", ["| a | b |"])
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_it_measures(tmp_path: Path) -> None:
     subprocess.run(tfm, cwd=tmp_path, check=True, capture_output=True)
     options = ["--source", "a", "--reference", "b", "--rounds", "2", "--beam", "2", "--picture", "out.png"]
     models = ["--model", "beam=run", "--model", "greedy=run,beam=1", "--model", "torch=run,engine=torch"]
-    command = [sys.executable, str(BENCHMARKS / "speed_quality.py"), *options, *models]
+    command = [sys.executable, str(EXPERIMENTS / "speed_quality.py"), *options, *models]
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0] for row in rows] == ["| model", "| ---", "| beam", "| greedy", "| torch"]

@@ -1,6 +1,6 @@
 """How often a model gets those words right that its target vocabulary lacks: names, numbers, rare words. For example:
 
-    .venv/bin/python benchmarks/copying.py checkpoints/copy_mechanism checkpoints/copy_mechanism_softmax \\
+    .venv/bin/python experiments/copying.py checkpoints/copy_mechanism checkpoints/copy_mechanism_softmax \\
         --source data/names/test.de --reference data/names/test.en
 
 A word of a reference is right where the translation holds it, as often as it stands in both; its words are the tokens

@@ -1,10 +1,10 @@
 """tfm: its own training step, in a process set up as `tfm train` sets it up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import cycle
+from typing import Any
 
 import torch
-from batches import Pairs
 from shape import Shape
 
 from transformer_cli.build import build_model
@@ -14,6 +14,8 @@ from transformer_cli.data.loader import START, UpdateBatches
 from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
+
+LIBRARIES = ("torch", "transformer-cli")
 
 
 def model_config(shape: Shape) -> ModelConfig:
@@ -27,8 +29,9 @@ def model_config(shape: Shape) -> ModelConfig:
     )
 
 
-def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]:
+def start(work: dict[str, Any], precision: str) -> Callable[[], dict[str, Any]]:
     """An update a batch, again and again."""
+    shape = Shape(**work["shape"])
     tune_process(torch.device("cpu"))
     torch.manual_seed(1)
     config = TrainingConfig(
@@ -37,6 +40,6 @@ def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]
     model = build_model(model_config(shape), shape.vocabulary, shape.vocabulary)
     objective = TranslationObjective(model, config.label_smoothing)
     optimizer = build_optimizer(objective, config)
-    updates = [UpdateBatches(START, [Batch.from_ids(pairs)]) for pairs in batches]
-    for update in train_steps(objective, optimizer, Precision(precision, torch.device("cpu")), config, cycle(updates)):
-        yield update.loss
+    updates = [UpdateBatches(START, [Batch.from_ids(pairs)]) for pairs in work["batches"]]
+    steps = train_steps(objective, optimizer, Precision(precision, torch.device("cpu")), config, cycle(updates))
+    return lambda: {"value": next(steps).loss}

@@ -11,15 +11,14 @@ import torch
 from transformers import MarianMTModel
 from transformers.utils import logging
 
+LIBRARIES = ("transformers",)
 PAD, EOS = 0, 3
 
 
-def load(work: dict[str, Any], variant: str, threads: int) -> Callable[[int, int, range], int]:
-    """Sentences of a range → how many tokens were put out."""
-    assert variant == "float32"
+def start(work: dict[str, Any]) -> Callable[..., dict[str, Any]]:
+    """Of the model that `work["huggingface"]` names, in float32."""
     warnings.filterwarnings("ignore")
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    torch.set_num_threads(threads)
     model = MarianMTModel.from_pretrained(work["huggingface"]).eval()
 
     def translate(rows: list[list[int]], beam: int) -> int:
@@ -37,8 +36,8 @@ def load(work: dict[str, Any], variant: str, threads: int) -> Callable[[int, int
         # The first token is the start; what is no padding and no end was put out.
         return int(((found[:, 1:] != PAD) & (found[:, 1:] != EOS)).sum())
 
-    def decode(beam: int, batch: int, places: range) -> int:
-        rows = sorted(([*work["ids"][place], EOS] for place in places), key=len, reverse=True)
-        return sum(translate(rows[first : first + batch], beam) for first in range(0, len(rows), batch))
+    def decode(beam: int, batch: int, first: int, count: int) -> dict[str, Any]:
+        rows = sorted(([*ids, EOS] for ids in work["ids"][first : first + count]), key=len, reverse=True)
+        return {"tokens": sum(translate(rows[begin : begin + batch], beam) for begin in range(0, count, batch))}
 
     return decode

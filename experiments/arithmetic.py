@@ -1,6 +1,6 @@
 """Does the faster arithmetic cost BLEU? The same training twice: with tfm's ways on a CPU, or with torch's own.
 
-    python benchmarks/arithmetic.py ours|torchs RUN CONFIG [--set KEY=VALUE ...]
+    python experiments/arithmetic.py ours|torchs RUN CONFIG [--set KEY=VALUE ...]
 
 `torchs` takes torch's dropout, its attention kernel, the plain loss over all logits, and leaves the process as it is.
 Both are runs like any other: `tfm evaluate RUN` scores them. It takes as long as training does.

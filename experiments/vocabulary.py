@@ -4,7 +4,7 @@ Repeats real text to the wanted number of pairs, in a temporary folder that is r
 of different words grows as in a large corpus, every twentieth word is replaced by a compound of two others. Prints the
 time and the most anonymous memory of the process and its workers together. Linux only. For example:
 
-    .venv/bin/python benchmarks/vocabulary.py --source train.de.gz --target train.en.gz
+    .venv/bin/python experiments/vocabulary.py --source train.de.gz --target train.en.gz
 """
 
 import argparse
@@ -63,7 +63,7 @@ def anonymous_bytes(process: int) -> int:
 
 
 class Watch(threading.Thread):
-    """Watches the memory until it is told to stop."""
+    """Watches the memory until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

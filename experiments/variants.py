@@ -1,10 +1,10 @@
 """Trains the variants of the Transformer and the plain one, in the same budget, with several seeds: docs/results.md.
 
-    python benchmarks/variants.py DATA OUT [--only NAME …] [--seeds 1 2 3] [--jobs 2] [--distilled FOLDER] [--write]
+    python experiments/variants.py DATA OUT [--only NAME …] [--seeds 1 2 3] [--jobs 2] [--distilled FOLDER] [--write]
 
 DATA holds Multi30k as plain text (`train.de`, `train.en`, `val.*`, `test_2016_flickr.*`) and its word alignments
-(`train.align`, by benchmarks/word_alignments.py); for the two variants with few pairs also `train.5000.de` and
-`train.5000.en`, 5,000 of the pairs, and `vectors.de` and `vectors.en` (by benchmarks/word_vectors.py). OUT gets a run
+(`train.align`, by experiments/word_alignments.py); for the two variants with few pairs also `train.5000.de` and
+`train.5000.en`, 5,000 of the pairs, and `vectors.de` and `vectors.en` (by experiments/word_vectors.py). OUT gets a run
 folder, the translations and the scores of each variant and seed. What is there already is not done again. `--write`
 puts the table of what OUT holds into docs/results.md; a line there stays that was made from more seeds.
 """
@@ -22,9 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
 from page import RESULTS, describe_run, report
 
-ROOT = Path(__file__).parents[1]
 TEST = "test_2016_flickr"
 SUBWORDS = ("training.max_steps=3000", "training.validate_every=1000", "model.dropout=0.1")
 MASKS = (*SUBWORDS, "training.batch_tokens=1000")
@@ -137,8 +138,8 @@ def measure(variant: Variant, seed: int, places: Places) -> None:
         if not scores.exists():
             texts = ["--source", f"{places.data}/{TEST}.de", "--reference", f"{places.data}/{TEST}.en"]
             kept = ["--output", str(scores.with_suffix(".en")), "--json"]
-            told = tfm(places.out / f"{name}.log", "evaluate", str(run), *texts, *kept, *options)
-            scores.write_text(told, encoding="utf-8")
+            scored = tfm(places.out / f"{name}.log", "evaluate", str(run), *texts, *kept, *options)
+            scores.write_text(scored, encoding="utf-8")
 
 
 def tfm(log: Path, *arguments: str) -> str:

@@ -3,7 +3,7 @@
 Repeats real text to the wanted number of pairs, in a temporary folder that is removed at the end, and prints for each
 step the most anonymous memory of this process and all its workers together, and the time. Linux only. For example:
 
-    .venv/bin/python benchmarks/memory.py --source train.de.gz --target train.en.gz --pairs 5000000
+    .venv/bin/python experiments/memory.py --source train.de.gz --target train.en.gz --pairs 5000000
 """
 
 import argparse

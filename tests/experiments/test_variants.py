@@ -1,4 +1,4 @@
-"""What `benchmarks/variants.py` makes of scores and of the table that is there already."""
+"""What `experiments/variants.py` makes of scores and of the table that is there already."""
 
 import importlib
 import json
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def variants(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.syspath_prepend(ROOT / "experiments")
     return importlib.import_module("variants")
 
 
@@ -33,7 +33,7 @@ def test_a_line_from_more_seeds_stays(variants: Any, tmp_path: Path) -> None:
 def test_the_table_of_the_page_is_read_whole(variants: Any) -> None:
     """Each line names a variant and a way of translating that there are, in their order."""
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    table = page.partition("<!-- written by benchmarks/variants.py")[2].partition("<!-- end -->")[0]
+    table = page.partition("<!-- written by experiments/variants.py")[2].partition("<!-- end -->")[0]
     found = variants.table_lines(table)
     assert list(found.values()) == [line for line in table.splitlines() if line.startswith("| ")][2:]
     known = [(variant.name, label) for variant in variants.VARIANTS for label in variant.evaluations]

@@ -3,8 +3,9 @@
 Two changes make its model the same as the others': no dropout on attention weights and after the activation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import cycle
+from typing import Any
 
 import torch
 from batches import BOS, EOS, PAD, UNK, Pairs, pad
@@ -14,6 +15,8 @@ from joeynmt.model import Model, build_model
 from joeynmt.transformer_layers import MultiHeadedAttention, PositionwiseFeedForward
 from joeynmt.vocabulary import Vocabulary
 from shape import Shape
+
+LIBRARIES = ("torch", "joeynmt")
 
 
 class NumberedVocabulary(Vocabulary):
@@ -75,16 +78,19 @@ def collate(pairs: Pairs) -> Batch:
     )
 
 
-def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]:
+def start(work: dict[str, Any], precision: str) -> Callable[[], dict[str, Any]]:
     """An update a batch, again and again."""
     assert precision == "fp32"
     torch.manual_seed(1)
-    model = build(shape)
+    model = build(Shape(**work["shape"]))
     optimizer = build_optimizer(
         {"optimizer": "adam", "learning_rate": 1e-4, "adam_betas": (0.9, 0.98)}, model.parameters()
     )
     clip = build_gradient_clipper({"clip_grad_norm": 1.0, "clip_grad_val": None})
-    for batch in cycle([collate(pairs) for pairs in batches]):
+    batches = cycle([collate(pairs) for pairs in work["batches"]])
+
+    def update() -> dict[str, Any]:
+        batch = next(batches)
         model.train()
         batch.sort_by_src_length()
         loss, _, _, _ = model(return_type="loss", **vars(batch))
@@ -93,4 +99,6 @@ def train(batches: list[Pairs], shape: Shape, precision: str) -> Iterator[float]
         clip(parameters=model.parameters())
         optimizer.step()
         model.zero_grad()
-        yield loss.item()
+        return {"value": loss.item()}
+
+    return update

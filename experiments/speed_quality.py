@@ -1,6 +1,6 @@
 """BLEU against sentences a second, of models and ways to decode them: what a fast model costs in quality.
 
-    python benchmarks/speed_quality.py --source FILE --reference FILE --model LABEL=FOLDER[,KEY=VALUE…] …
+    python experiments/speed_quality.py --source FILE --reference FILE --model LABEL=FOLDER[,KEY=VALUE…] …
         [--baseline LABEL] [--engine ctranslate2] [--compute-type int8] [--beam 5] [--batch 64 1] [--threads 1]
         [--rounds 7] [--picture FILE] [--write]
 
@@ -24,9 +24,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from conversation import Conversation
-from decoders.labelled import in_batches, open_model
-from page import describe_run, report
 from speed_quality_picture import Point, draw
 
 from transformer_cli.decoding.options import SearchOptions
@@ -35,10 +32,14 @@ from transformer_cli.evaluation.evaluate import read_test_set
 from transformer_cli.evaluation.metrics import corpus_metric
 from transformer_cli.plots.style import save
 
-HERE = Path(__file__).parent
-IMAGE = HERE.parent / "docs" / "images" / "speed-quality.png"
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from contender import ROOT, Contender
+from contenders.decode_tfm import in_batches, open_model, source_lengths
+from page import describe_run, report
+
+IMAGE = ROOT / "docs" / "images" / "speed-quality.png"
 SINGLE_PROCESS = 200  # sentences a round, where they come one at a time
-STRINGS = ("method", "length_penalty_kind", "stopping", "beam_size")  # no numbers, or told by `beam`
+STRINGS = ("method", "length_penalty_kind", "stopping", "beam_size")  # text, or given by `beam`
 
 
 @dataclass
@@ -50,24 +51,24 @@ class Entry:
     compute_type: str | None
     search: dict[str, Any]  # values of `SearchOptions`
     folders: list[Path]
-    processes: list[Conversation] = field(default_factory=list)
+    seeds: list[Contender] = field(default_factory=list)
     seconds: dict[int, list[float]] = field(default_factory=dict)  # of a sentence, by batch size, a value a round
     bleu: list[float] = field(default_factory=list)  # a value a seed
     shape: str = ""
 
-    def described(self, folder: Path) -> dict[str, Any]:
-        """As `decoders/labelled.py` reads it."""
+    def settings(self, folder: Path) -> dict[str, Any]:
+        """As `contenders/decode_tfm.py` takes them."""
         how = {"engine": self.engine, "compute_type": self.compute_type, "search": self.search}
         return {"folder": str(folder.resolve()), **how}
 
     def translate(self, number: int, batch: int, first: int, count: int, *, counts: bool = True) -> None:
         """Round `number` of a batch size, by the seed whose turn it is."""
-        process = self.processes[number % len(self.processes)]
-        answer = process.ask(f"0 {batch} {first} {count}")
-        if not answer:
-            sys.exit(f"error: {self.label}: {process.failure}")
+        seed = self.seeds[number % len(self.seeds)]
+        seed.turn(batch=batch, first=first, count=count)
+        if seed.failure is not None:
+            sys.exit(f"error: {self.label}: {seed.failure}")
         if counts:
-            self.seconds.setdefault(batch, []).append(answer["seconds"] / count)
+            self.seconds.setdefault(batch, []).append(seed.seconds()[-1] / count)
 
     def speed(self, batch: int) -> tuple[float, float, float]:
         """Sentences a second: the lower quartile, the median, the upper quartile of the rounds."""
@@ -127,8 +128,8 @@ def gather(models: Sequence[Entry]) -> list[Entry]:
 def measure_quality(entry: Entry, texts: list[str], references: list[str], batch: int) -> None:
     """BLEU of each seed, decoded as it is timed; the shape of the first."""
     for folder in entry.folders:
-        translator, options = open_model(entry.described(folder))
-        in_batches(translator, batch, texts)
+        translator, options = open_model(**entry.settings(folder))
+        in_batches(translator, batch, source_lengths(translator, texts))
         found = [one.text for one in translator.translate_batch(texts, options, alignments=False)]
         language = translator.config.data.target_language
         entry.bleu.append(corpus_metric("bleu", found, [references], language).score)
@@ -139,7 +140,7 @@ def measure_quality(entry: Entry, texts: list[str], references: list[str], batch
 def run_rounds(entries: Sequence[Entry], rounds: int, batches: Sequence[int], sentences: int) -> None:
     """Each batch size by each in turn, after few sentences by every process to warm up, which count for nothing."""
     for entry in entries:
-        for number in range(len(entry.processes)):
+        for number in range(len(entry.seeds)):
             for batch in batches:
                 entry.translate(number, batch, 0, min(sentences, batch if batch > 1 else 5), counts=False)
     for number in range(rounds):
@@ -235,19 +236,19 @@ def main() -> None:
         measure_quality(entry, texts, references, max(options.batch))
         print(f"{entry.label}: BLEU {', '.join(f'{score:.2f}' for score in entry.bleu)}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="tfm-speed-") as name:
-        described = [(entry, entry.described(folder)) for entry in entries for folder in entry.folders]
         path = Path(name) / "work.json"
-        path.write_text(json.dumps({"texts": texts, "entries": [one for _, one in described]}), encoding="utf-8")
-        for number, (entry, _) in enumerate(described):
-            arguments = ["labelled", str(number), str(options.threads), str(path)]
-            entry.processes.append(Conversation(sys.executable, HERE / "decoder.py", arguments, options.threads))
+        path.write_text(json.dumps({"texts": texts}), encoding="utf-8")
+        for entry in entries:
+            for folder in entry.folders:
+                entry.seeds.append(Contender(entry.label, entry.label, "decode_tfm", entry.settings(folder)))
+                entry.seeds[-1].start(path, options.threads)
         try:
             run_rounds(entries, options.rounds, options.batch, len(texts))
         finally:
             for entry in entries:
-                for process in entry.processes:
-                    process.end()
-    versions = baseline.processes[0].ready.get("versions", [])
+                for seed in entry.seeds:
+                    seed.end()
+    versions = baseline.seeds[0].versions
     alone = f"; one at a time {min(SINGLE_PROCESS, len(texts))} sentences a round" if 1 in options.batch else ""
     lines = [
         describe_run(options.threads, *versions),

@@ -1,20 +1,24 @@
 """CTranslate2 called directly on ready-made tokens, all handed over at once, with its best threading for each task.
 
-Variants: float32, int8. A thread a batch and several threads for one batch are both tried the first time a task comes.
+A thread a batch and several threads for one batch are both tried the first time a task comes.
 """
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 import ctranslate2
 
+LIBRARIES = ("ctranslate2",)
 
-def load(work: dict[str, Any], variant: str, threads: int) -> Callable[[int, int, range], int]:
-    """Sentences of a range → how many tokens were put out."""
+
+def start(work: dict[str, Any], compute_type: str) -> Callable[..., dict[str, Any]]:
+    """Of the model that `work["ctranslate2"]` names."""
+    threads = int(os.environ["OMP_NUM_THREADS"])
     translators = [
         ctranslate2.Translator(
-            work["ctranslate2"], "cpu", compute_type=variant, inter_threads=inter, intra_threads=intra
+            work["ctranslate2"], "cpu", compute_type=compute_type, inter_threads=inter, intra_threads=intra
         )
         for inter, intra in {(threads, 1), (1, threads), (1, 1)}
     ]
@@ -38,10 +42,10 @@ def load(work: dict[str, Any], variant: str, threads: int) -> Callable[[int, int
         translate(translator, beam, batch, rows)
         return time.perf_counter() - began
 
-    def decode(beam: int, batch: int, places: range) -> int:
-        rows = [[*work["tokens"][place], "</s>"] for place in places]
+    def decode(beam: int, batch: int, first: int, count: int) -> dict[str, Any]:
+        rows = [[*tokens, "</s>"] for tokens in work["tokens"][first : first + count]]
         if (beam, batch) not in best:
             best[beam, batch] = min(translators, key=lambda one: seconds(one, beam, batch, rows))
-        return translate(best[beam, batch], beam, batch, rows)
+        return {"tokens": translate(best[beam, batch], beam, batch, rows)}
 
     return decode

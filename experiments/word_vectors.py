@@ -1,7 +1,7 @@
 """Word vectors of a text in one language, to begin a translator's embeddings with: word2vec's text format.
 
     pip install gensim
-    .venv/bin/python benchmarks/word_vectors.py train.de --language de -o vectors.de
+    .venv/bin/python experiments/word_vectors.py train.de --language de -o vectors.de
 
 Skip-gram with negative sampling (Mikolov et al. 2013), learned by gensim from the words that spaCy's rules find. One
 thread and a seed, so that the same text gives the same vectors.

@@ -1,6 +1,6 @@
 """Word alignments of a training set by statistics alone, as supervision for guided attention: a Pharaoh file.
 
-    .venv/bin/python benchmarks/word_alignments.py --source train.de --target train.en -o train.align
+    .venv/bin/python experiments/word_alignments.py --source train.de --target train.en -o train.align
 
 IBM Model 1 (Brown et al. 1993) with a preference for the diagonal (Dyer et al. 2013, "A Simple, Fast, and Effective
 Reparameterization of IBM Model 2"), learned by expectation-maximisation in both directions, whose links are then joined

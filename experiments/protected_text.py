@@ -1,11 +1,11 @@
 """How often protected text comes through a translation exactly once, and what it costs in chrF. For example:
 
-    .venv/bin/python benchmarks/protected_text.py checkpoints/multi30k_de_en \\
+    .venv/bin/python experiments/protected_text.py checkpoints/multi30k_de_en \\
         --source test_2016_flickr.de --reference test_2016_flickr.en
 
 Every kind of protected text is put into real sentences at random places between words (the seed is fixed), for a
 glossary into the glossary. `kept` counts lines in which each stands exactly once before any line is translated in
-pieces, `in the end` all lines; chrF is that of the text around it, beside that of the sentences without it.
+chunks, `in the end` all lines; chrF is that of the text around it, beside that of the sentences without it.
 Prints a Markdown table.
 """
 
@@ -90,7 +90,7 @@ def replaced_nouns(path: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-def in_pieces(translator: Translator, lines: Sequence[str]) -> list[str]:
+def in_chunks(translator: Translator, lines: Sequence[str]) -> list[str]:
     """Lines translated as those are for which everything else failed."""
     split = [segment_line(line, find_spans(line)) for line in lines]
     parts = iter(translator.translate([text for one in split for text in one.spoken]))
@@ -181,7 +181,7 @@ def main() -> None:
     ]
     print(f"\n{len(lines)} times a noun and its translation replaced by `{NAME}`\n\n| | chrF |\n|---|---|")
     print(f"| `{NAME}` left out and put back | {chrf(protected, references):.1f} |")
-    print(f"| the text around it in pieces | {chrf(in_pieces(translator, lines), references):.1f} |")
+    print(f"| the text around it in chunks | {chrf(in_chunks(translator, lines), references):.1f} |")
     print(f"| the noun as a term of a glossary | {chrf(as_terms, references):.1f} |")
 
 

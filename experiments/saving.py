@@ -1,14 +1,15 @@
 """How long training stands still for a checkpoint: the copy in memory, and what writing it beside the updates costs.
 
-    python benchmarks/saving.py [--device cuda] [--d-model 512] [--layers 6] [--threads 2] [--saves 5]
+    python experiments/saving.py [--device cuda] [--d-model 512] [--layers 6] [--threads 2] [--saves 5]
 
 A model of the paper's base size on random ids, tfm's training step and its own `Saver`, in a temporary folder that is
-removed at the end (`--folder` names the disk). For each save: the copy, until training goes on; the write, until the
-checkpoint is published, meanwhile updates go on and may be slower; and, by itself, a save that training waits for.
+removed at the end (`--folder` names the disk). For each save: the copy, until training continues; the write, until the
+checkpoint is published, meanwhile updates continue and may be slower; and, by itself, a save that training waits for.
 """
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,10 +17,6 @@ from itertools import repeat
 from pathlib import Path
 
 import torch
-from contenders.tfm import model_config
-from machine import synchronise
-from page import describe_run
-from shape import Shape
 
 from transformer_cli.build import build_model
 from transformer_cli.config import Config, TrainingConfig
@@ -33,6 +30,12 @@ from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.saving import Learner, Saver, capture_random
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from contenders.matmul import synchronise
+from contenders.train_tfm import model_config
+from page import describe_run
+from shape import Shape
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 LENGTH = 28  # tokens of a sentence: WMT's mean
@@ -81,7 +84,7 @@ class Trained:
         return time.perf_counter() - began
 
     def save(self) -> float:
-        """Seconds until training may go on."""
+        """Return the seconds until training may continue."""
         began = time.perf_counter()
         self.saver.save(self.learner, [capture_random()])
         return time.perf_counter() - began
