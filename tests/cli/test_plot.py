@@ -202,7 +202,7 @@ def test_through_the_real_entry_point_with_and_without_matplotlib(run: Path, tmp
     without = tmp_path / "without"
     without.mkdir()
     (without / "matplotlib.py").write_text("raise ImportError('not here')")
-    environment = {**os.environ, "PYTHONPATH": str(without)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(without), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(start, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
