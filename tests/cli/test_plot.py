@@ -58,8 +58,8 @@ def test_every_picture_is_written_and_named(
     places = {"run": run, "words": trial.words, "config": trial.config, "source": trial.source}
     result = tfm("plot", *(argument.format(**places) for argument in arguments))
     # What an untrained model says may be in any script, and this machine's fonts may lack it.
-    told = [line for line in result.err.splitlines() if not line.startswith("note: no font here has")]
-    assert (result.code, result.out, told) == (0, f"{name}\n", [])
+    notes = [line for line in result.err.splitlines() if not line.startswith("note: no font here has")]
+    assert (result.code, result.out, notes) == (0, f"{name}\n", [])
     content = (tmp_path / name).read_bytes()
     assert content.startswith(PNG) if name.lower().endswith(".png") else b"<svg " in content
     assert [path.name for path in tmp_path.iterdir()] == [name]

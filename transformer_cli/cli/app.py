@@ -163,7 +163,7 @@ def tfm(
     MODEL   a run folder (its best checkpoint is used) or one checkpoint folder
     CONFIG  a YAML file; --set SECTION.KEY=VALUE changes any of its values
 
-    Results go to stdout or the named file, everything else to stderr. The exit code tells how it went:
+    Results go to stdout or the named file, everything else to stderr. The exit code says how it went:
 
     \b
     0         done

@@ -129,7 +129,7 @@ def positions(
     output_file: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the sinusoids that tell a model where a token stands.
+    """Draw the sinusoids that encode a token's position.
 
     Above all dimensions as a heat map, below a few of them as lines.
 
