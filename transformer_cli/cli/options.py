@@ -11,10 +11,11 @@ from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
 
 
-def option(usage: str, meaning: str, **bounds: float | None) -> Any:
-    """Return the option that help shows as `usage`, such as `--beam N`."""
-    name, _, metavar = usage.partition(" ")
-    return typer.Option(name, metavar=metavar or None, help=meaning, **bounds)  # type: ignore[arg-type]
+def option(usage: str, meaning: str, **others: Any) -> Any:
+    """Return the option that help shows as `usage`, such as `--beam N` or `--output -o FILE`."""
+    names = [word for word in usage.split() if word.startswith("-")]
+    metavar = usage.removeprefix(" ".join(names)).strip() or None
+    return typer.Option(*names, metavar=metavar, help=meaning, **others)
 
 
 def search_option(
@@ -206,9 +207,7 @@ def _print_help(context: typer.Context, wanted: bool) -> None:
 
 
 # For groups of commands: Typer's own has no default, and to check that, it loads pydantic before every command.
-HelpOption = Annotated[
-    bool, typer.Option("--help", "-h", callback=_print_help, is_eager=True, help="Show this message and exit.")
-]
+HelpOption = Annotated[bool, option("--help -h", "Show this message and exit.", callback=_print_help, is_eager=True)]
 
 
 def name_arguments(command: Any) -> Any:
