@@ -16,7 +16,7 @@ import sentencepiece
 from transformer_cli.config import VocabularyConfig
 from transformer_cli.errors import UserError
 from transformer_cli.text.subword_sampling import BytePairSampler, UnigramSampler
-from transformer_cli.text.tokenizers import escape, split_symbols, symbol_pattern, unescape, without_surrogates
+from transformer_cli.text.tokenizers import escape, symbol_pattern, unescape, without_surrogates
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
 SPACE = "\u2581"  # what sentencepiece writes for a space
@@ -93,7 +93,9 @@ class SubwordTokenizer:
 
     def _segment(self, word: str, first: Callable[[str], list[str]], others: Callable[[str], list[str]]) -> list[str]:
         """Return a word's tokens: `first` cuts its beginning, `others` what follows a symbol; symbols stay whole."""
-        beginning, *rest = map(_hide_spaces, split_symbols(word, self._symbols))
+        if self._symbols is None:
+            return first(_hide_spaces(word))
+        beginning, *rest = map(_hide_spaces, self._symbols.split(word))
         tokens = first(beginning)
         for place, text in enumerate(rest):
             tokens += self._spell(others(text)) if place % 2 else [text]
@@ -197,27 +199,33 @@ def _fields(message: int | bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a protocol buffer; `ValueError` where the lengths do not add up."""
     if isinstance(message, int):
         raise ValueError("not a sentencepiece model")
-    stream = io.BytesIO(message)
-    while stream.tell() < len(message):
-        number, kind = divmod(_varint(stream), 8)
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        number, kind = key >> 3, key & 7
         if kind == VARINT:
-            yield number, _varint(stream)
+            value, place = _varint(message, place)
+            yield number, value
             continue
-        length = _varint(stream) if kind == BYTES else FIXED_LENGTHS.get(kind, -1)
-        if not 0 <= length <= len(message) - stream.tell():
+        if kind == BYTES:
+            length, place = _varint(message, place)
+        else:
+            length = FIXED_LENGTHS.get(kind, len(message))
+        if length > len(message) - place:
             raise ValueError("not a sentencepiece model")
-        yield number, stream.read(length)
+        yield number, message[place : place + length]
+        place += length
 
 
-def _varint(stream: io.BytesIO) -> int:
-    """Read a number, seven bits a byte."""
-    number = 0
-    for place, byte in enumerate(iter(lambda: stream.read(1), b"")):
-        number |= (byte[0] & 0x7F) << 7 * place
-        if byte[0] < 0x80:
-            return number
-        if place == 9:
-            break
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """Return a number, seven bits a byte, and the place after it."""
+    number = shift = 0
+    for byte in message[place : place + 10]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        place += 1
+        if byte < 0x80:
+            return number, place
     raise ValueError("not a sentencepiece model")
 
 
