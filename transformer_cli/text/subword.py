@@ -166,7 +166,7 @@ class SubwordTokenizer:
 
 # --- what a model is ---------------------------------------------------------------------------------------------
 
-# A model is a protocol buffer. Fields of it, of the trainer's part, of a normaliser's, and how fields are written.
+# A model is a protocol buffer. Fields of it, of the trainer's part, of a normalizer's, and how fields are written.
 TRAINER, NORMALIZER, DENORMALIZER = 2, 3, 5
 MODEL_TYPE = 3
 CHARACTER_MAP = 2

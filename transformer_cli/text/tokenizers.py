@@ -136,7 +136,9 @@ FURTHER_PACKAGES = {
     "th": "pythainlp",
     "vi": "pyvi",
 }
-LONGEST_PART = 1000  # characters handed to spaCy at a time: its time grows with their square, and more is no word
+LONGEST_PART = (
+    1000  # characters handed to spaCy at a time: its time grows with their square, and longer ones are no words
+)
 WORDS_A_LIFE = 100_000  # spaCy keeps every string it has seen: after so many it starts afresh, so memory does not grow
 
 
