@@ -8,7 +8,7 @@ import io
 import math
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import sentencepiece
@@ -16,7 +16,7 @@ import sentencepiece
 from transformer_cli.config import VocabularyConfig
 from transformer_cli.errors import UserError
 from transformer_cli.text.subword_sampling import BytePairSampler, UnigramSampler
-from transformer_cli.text.tokenizers import escape, symbol_pattern, unescape, without_surrogates
+from transformer_cli.text.tokenizers import escape, split_symbols, symbol_pattern, unescape, without_surrogates
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
 SPACE = "\u2581"  # what sentencepiece writes for a space
@@ -81,24 +81,25 @@ class SubwordTokenizer:
 
     def tokens(self, word: str) -> list[str]:
         """Return the pieces of one word, the first beginning with U+2581 for the space before it."""
-        return self._segment(word, self._first_pieces, self._sampler.best)
+        tokens: list[str] = []
+        for place, text in enumerate(split_symbols(word, self._symbols)):
+            if place % 2:
+                tokens.append(_hide_spaces(text))
+            elif place == 0:
+                tokens += self._first_pieces(_hide_spaces(text))
+            elif text:
+                tokens += self._spell(self._sampler.best(_hide_spaces(text)))
+        return tokens
 
     def sample(self, word: str, strength: float, rng: random.Random) -> list[str]:
         """Return a random segmentation, else as `tokens`; see the samplers for `strength`."""
-
-        def draw(text: str) -> list[str]:
-            return self._sampler.draw(text, strength, rng)
-
-        return self._segment(word, lambda text: self._spell(draw(SPACE + text)), draw)
-
-    def _segment(self, word: str, first: Callable[[str], list[str]], others: Callable[[str], list[str]]) -> list[str]:
-        """Return a word's tokens: `first` cuts its beginning, `others` what follows a symbol; symbols stay whole."""
-        if self._symbols is None:
-            return first(_hide_spaces(word))
-        beginning, *rest = map(_hide_spaces, self._symbols.split(word))
-        tokens = first(beginning)
-        for place, text in enumerate(rest):
-            tokens += self._spell(others(text)) if place % 2 else [text]
+        tokens: list[str] = []
+        for place, text in enumerate(split_symbols(word, self._symbols)):
+            if place % 2:
+                tokens.append(_hide_spaces(text))
+            elif text or place == 0:
+                beginning = "" if place else SPACE
+                tokens += self._spell(self._sampler.draw(beginning + _hide_spaces(text), strength, rng))
         return tokens
 
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
