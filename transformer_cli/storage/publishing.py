@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -51,16 +51,22 @@ class _Manifest:
 
 
 def atomic_write(path: str | Path, content: str | bytes) -> None:
-    """Give the file this content, on the disk when this returns; at any kill it has the old content or the new.
+    """Give the file this content, as `atomic_file` does."""
+    with atomic_file(Path(path)) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Give the file what is written inside, on the disk in the end; at any kill it has the old content or the new.
 
     Raises `OSError` that names the file; the old one stays then, and nothing half-written with it.
     """
-    path = Path(path)
     temporary = _temporary(path)
     with naming(path):
         try:
-            with open(temporary, "xb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+            with open(temporary, "x+b") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
