@@ -7,6 +7,7 @@ import atexit
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -22,6 +23,7 @@ from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import CHUNK_PAIRS, EncodedChunk, EncodedCorpus, Pair, PairEncoder, write_chunks
 from transformer_cli.errors import UserError
+from transformer_cli.storage.publishing import atomic_file
 from transformer_cli.text.build import in_chunks, map_in_order
 from transformer_cli.text.codec import Codecs
 
@@ -130,24 +132,17 @@ def _watched(corpus: Corpus | AlignedCorpus, content_hash: str, progress: bool) 
 
 def _publish(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
     """Write the file, then its digest: a file without its own digest is not used."""
-    with _atomically(path) as file:
+    with _private_file(path) as file:
         write_chunks(file, chunks, schema)
         file.seek(0)
         line = _digest_line(file, path)
-    with _atomically(_digest_file(path)) as file:
+    with _private_file(_digest_file(path)) as file:
         file.write(line.encode())
 
 
 @contextmanager
-def _atomically(path: Path) -> Iterator[BufferedRandom]:
-    """A file that takes its name once it is whole and on the disk; a fault leaves nothing behind."""
-    descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _private_file(path: Path) -> Iterator[BufferedRandom]:
+    """Give a file that nobody else can read, for it holds the user's text; it takes its name once it is whole."""
+    with atomic_file(path, path.with_name(f"{path.stem}.{secrets.token_hex(4)}.tmp")) as file:
+        os.fchmod(file.fileno(), 0o600)
+        yield file
