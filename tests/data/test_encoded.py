@@ -85,6 +85,7 @@ def test_the_second_time_it_comes_from_the_cache(
     assert second.path == first.path
     assert (second.left_out_empty, second.left_out_long) == (first.left_out_empty, first.left_out_long)
     assert {path.name for path in tmp_path.iterdir()} == {f"{first.key}.arrow", f"{first.key}.sha256"}
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}, "nobody else can read the text"
 
 
 def test_what_changes_the_ids_changes_the_file(

@@ -7,13 +7,14 @@ import atexit
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from io import BufferedIOBase, BufferedRandom
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 from tqdm import tqdm
@@ -22,7 +23,7 @@ from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import CHUNK_PAIRS, EncodedChunk, EncodedCorpus, Pair, PairEncoder, write_chunks
 from transformer_cli.errors import UserError
-from transformer_cli.storage.publishing import TEMPORARY, atomic_file
+from transformer_cli.storage.publishing import atomic_file
 from transformer_cli.text.build import in_chunks, map_in_order
 from transformer_cli.text.codec import Codecs
 
@@ -92,7 +93,7 @@ def _digest_file(path: Path) -> Path:
     return path.with_suffix(".sha256")
 
 
-def _digest_line(file: BinaryIO, path: Path) -> str:
+def _digest_line(file: BufferedIOBase, path: Path) -> str:
     """Return the line that `sha256sum` prints for a file, which it can check."""
     return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
 
@@ -113,7 +114,7 @@ def _writable_folder(folder: str | Path | None) -> Path:
 
 def _remove_abandoned(folder: Path) -> None:
     """Remove what killed processes left half-written a day ago or before."""
-    for path in [*folder.glob(f"{TEMPORARY}*"), *folder.glob("*.tmp")]:  # the latter by earlier versions
+    for path in folder.glob("*.tmp"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > 86_400:
                 path.unlink()
@@ -131,9 +132,17 @@ def _watched(corpus: Corpus | AlignedCorpus, content_hash: str, progress: bool) 
 
 def _publish(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
     """Write the file, then its digest: a file without its own digest is not used."""
-    with atomic_file(path) as file:
+    with _private_file(path) as file:
         write_chunks(file, chunks, schema)
         file.seek(0)
         line = _digest_line(file, path)
-    with atomic_file(_digest_file(path)) as file:
+    with _private_file(_digest_file(path)) as file:
         file.write(line.encode())
+
+
+@contextmanager
+def _private_file(path: Path) -> Iterator[BufferedRandom]:
+    """Give a file that nobody else can read, for it holds the user's text; it takes its name once it is whole."""
+    with atomic_file(path, path.with_name(f"{path.stem}.{secrets.token_hex(4)}.tmp")) as file:
+        os.fchmod(file.fileno(), 0o600)
+        yield file
