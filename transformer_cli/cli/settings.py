@@ -55,7 +55,7 @@ class Settings:
     def check(self) -> None:
         """Raise `UserError` where there is no such model, or the options do not go with it; no weights are loaded."""
         from transformer_cli.decoding.translation import load_confidence
-        from transformer_cli.protected.spans import Glossary
+        from transformer_cli.protected.glossary import Glossary
         from transformer_cli.storage.run_folder import find_model
 
         config, _ = read_options(self.model, self.search)
@@ -173,7 +173,7 @@ class LineTranslator:
 
 
 def _protector(translator: "Translator", glossary: Path | None) -> "Protector":
+    from transformer_cli.protected.glossary import Glossary
     from transformer_cli.protected.protector import Protector
-    from transformer_cli.protected.spans import Glossary
 
     return Protector(translator, None if glossary is None else Glossary.read(glossary))
