@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.sampling import one_of_each
 from transformer_cli.storage.publishing import MANIFEST
 from transformer_cli.storage.run_folder import INDEX, find_model
 
@@ -46,8 +47,15 @@ def write(path: Path, kind: str, trace: Path) -> str:
     return says
 
 
-@pytest.mark.parametrize("command", [["build-vocab"], ["train"], ["plot", "schedule"]], ids=" ".join)
-@pytest.mark.parametrize("kind", BAD_CONFIGS)
+COMMANDS = [["build-vocab"], ["train"], ["plot", "schedule"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    one_of_each(
+        [pytest.param(kind, command, id=f"{kind}-{' '.join(command)}") for command in COMMANDS] for kind in BAD_CONFIGS
+    ),
+)
 def test_a_config_that_is_none_is_refused(
     kind: str, command: list[str], tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
