@@ -53,7 +53,7 @@ class FastStep:
         self._projection = _product(model.generator.projection, pack)
 
     def __call__(self, tokens: Tensor, source_mask: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
-        """Tokens (N,) that follow what the cache holds, mask (M, 1, 1, S) → log-probabilities (N, V), grown cache."""
+        """Take tokens (N,) after what the cache holds, mask (M, 1, 1, S) → log-probabilities (N, V), grown cache."""
         position = self._positions(cache.length, 1)  # (1, D)
         states = torch.add(position, embedding(self._table, tokens), alpha=self._scale)  # (N, D)
         decoded = []
@@ -86,7 +86,7 @@ def _layer_step(layer: DecoderLayer, pack: bool) -> LayerStep:
 
 
 def _attend(attention: Attention, seen: Tensor, keys_values: KeysValues, mask: Tensor | None) -> Tensor:
-    """`MultiHeadAttention` from states (N, D); N / M rows in a row share each of M rows of keys and values. → (N, D)"""
+    """Attend from states (N, D), N / M rows in a row to each of M rows of keys and values. → (N, D)"""
     keys, values = keys_values.split()  # (M, H, S, d) each
     query = attention.query(seen).view(len(keys), -1, attention.heads, keys.size(3)).transpose(1, 2)
     mixed = scaled_dot_product_attention(query, keys, values, mask)  # (M, H, N/M, d)
