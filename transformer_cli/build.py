@@ -27,16 +27,10 @@ from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.variants.embeddings import OneHotEmbedding
 from transformer_cli.variants.guided_attention import GuidedObjective
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
-from transformer_cli.variants.mask_predict.model import (
-    LengthPredictor,
-    MaskedObjective,
-    NonAutoregressiveTransformer,
-    OneShotObjective,
-    UnmaskedDecoder,
-)
-from transformer_cli.variants.pointer.model import OutOfVocabularyEmbedding, PointerDecoder, PointerGenerator
+from transformer_cli.variants.mask_predict.model import LengthPredictor, NonAutoregressiveTransformer
+from transformer_cli.variants.mask_predict.objective import MaskedObjective, OneShotObjective
+from transformer_cli.variants.pointer.model import OutOfVocabularyEmbedding, PointerGenerator
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
-from transformer_cli.variants.uneven_attention import UnevenAttention
 
 
 def build_model(config: ModelConfig, source_vocabulary_size: int, target_vocabulary_size: int) -> Transformer:
@@ -80,8 +74,8 @@ def _build_embedding(config: ModelConfig, vocabulary_size: int) -> Embedding:
 
 def _build_decoder(config: ModelConfig) -> Decoder:
     if config.generation != "autoregressive":
-        return UnmaskedDecoder(config)
-    return PointerDecoder(config) if config.generator == "pointer" else Decoder(config)
+        Decoder(config)  # drawn and left: so a seed gives the weights that it has always given
+    return Decoder(config, last_weights=config.generator == "pointer")
 
 
 def _build_generator(config: ModelConfig, source_vocabulary_size: int, target_vocabulary_size: int) -> Generator:
@@ -110,7 +104,7 @@ def _initialise(model: Transformer, config: ModelConfig) -> None:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     for module in model.modules():
-        if isinstance(module, MultiHeadAttention):
+        if isinstance(module, MultiHeadAttention) and module.value_dim == module.head_dim:
             # Keys and values share one matrix, yet each is a projection of its own and gets its own bounds.
             for half in module.key_value.weight.chunk(2):
                 nn.init.xavier_uniform_(half)
@@ -129,7 +123,8 @@ def build_engine(model: Transformer, device: torch.device | str = "cpu", *, cons
     """The engine for a model. constant: its parameters will never change again."""
     if isinstance(model, NonAutoregressiveTransformer):
         return NonAutoregressiveEngine(model, device)
-    if isinstance(model.generator, PointerGenerator) or any(isinstance(m, UnevenAttention) for m in model.modules()):
+    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    if model.generator.copies_source or any(each.value_dim != each.head_dim for each in attentions):
         return TorchEngine(model, device, steps=ReferenceStep(model))
     return TorchEngine(model, device, constant=constant)
 

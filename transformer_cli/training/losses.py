@@ -30,16 +30,22 @@ class Loss(NamedTuple):
         return self.smoothed if self.regularised is None else self.regularised
 
 
-def smoothed_cross_entropy(log_probabilities: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> Loss:
-    """Σ over tokens of (1 - ε) · (-log p[y]) + ε / V · Σ_v (-log p[v]): torch's definition of label smoothing.
+def smoothed_cross_entropy(
+    log_probabilities: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0, vocabulary_size: int | None = None
+) -> Loss:
+    """Return Σ over tokens of (1 - ε) · (-log p[y]) + ε / V · Σ_v (-log p[v]): torch's definition of label smoothing.
 
-    Log-probabilities (N, V) and target ids (N,), padding already left out. `r_drop`: α; a token has two rows then.
+    Log-probabilities (N, V or more) and target ids (N,), padding already left out. `r_drop`: α; a token has two rows
+    then. `vocabulary_size`: V, where further columns are of tokens to copy; those that are of none hold -inf.
     """
     likelihood = -log_probabilities.gather(1, target[:, None]).sum()
-    uniform = -log_probabilities.sum() / log_probabilities.size(1)
+    words = log_probabilities[:, :vocabulary_size]  # (N, V)
+    uniform = -words.sum() / words.size(1)
     smoothed = (1.0 - smoothing) * likelihood + smoothing * uniform
     if not r_drop:
         return Loss(smoothed, likelihood.detach())
+    if words.size(1) < log_probabilities.size(1):  # a column of both rows or of none is -inf: they read one source
+        log_probabilities = log_probabilities.masked_fill(log_probabilities == -torch.inf, 0.0)
     one, other = log_probabilities[::2], log_probabilities[1::2]
     divergence = 0.5 * ((one.exp() - other.exp()) * (one - other)).sum()
     return Loss(smoothed.detach() / 2, likelihood.detach() / 2, smoothed + r_drop * divergence)

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from transformer_cli.data.batch import Batch
 from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 from transformer_cli.training.losses import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
-from transformer_cli.variants.pointer.model import PointerGenerator, pointer_cross_entropy
 
 
 class TranslationObjective(nn.Module):
@@ -42,11 +41,9 @@ class TranslationObjective(nn.Module):
             return fused_linear_cross_entropy(
                 hidden, projection.weight, projection.bias, target, self.label_smoothing, r_drop
             )
-        log_probabilities = at_places(places, generator(output, source))  # (N, V)
-        if isinstance(generator, PointerGenerator):
-            size = generator.projection.out_features
-            return pointer_cross_entropy(log_probabilities, target, size, self.label_smoothing, r_drop)
-        return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing, r_drop)
+        log_probabilities = at_places(places, generator(output, source))  # (N, V and what can be copied)
+        words = generator.projection.out_features
+        return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing, r_drop, words)
 
 
 def _twice(tensor: Tensor) -> Tensor:

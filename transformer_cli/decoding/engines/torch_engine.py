@@ -28,7 +28,6 @@ from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import DecoderOutput, Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 from transformer_cli.variants.pointer.model import PointerGenerator
-from transformer_cli.variants.uneven_attention import UnevenAttention
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,26 @@ def _take_one_core() -> None:
     torch.get_num_threads()
 
 
+def padded_rows(rows: Iterable[Sequence[int]]) -> Tensor:
+    """Return rows of ids side by side, (B, T)."""
+    return pad_sequence([torch.tensor([*row], dtype=torch.long) for row in rows], batch_first=True, padding_value=PAD)
+
+
+def check_attention(layers: int, layer: int, count: int, heads: Sequence[int] | None) -> None:
+    """Raise `UserError` where a decoder of so many layers, of `count` heads each, has no such layer or head."""
+    if not -layers <= layer < layers:
+        raise UserError(f"alignment layer {layer}: the decoder has {layers} layers; count them from 0")
+    for head in () if heads is None else heads:
+        if not 0 <= head < count:
+            raise UserError(f"alignment head {head}: the layer has {count} heads; count them from 0")
+    assert heads is None or len(heads) > 0, "no heads to take the mean over"
+
+
+def without_special(positions: int | None) -> int | None:
+    """Return how many tokens fit into so many positions beside `<s>` or `</s>`; None: any number."""
+    return None if positions is None else positions - 1
+
+
 MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
 
 
@@ -153,18 +172,18 @@ class TorchEngine:
         self._decoder = FastStep(self.model, constant) if steps is None else steps
         self.source_columns = isinstance(model.generator, PointerGenerator)
         self.vocabulary_size = model.generator.projection.out_features
-        attentions = (m for m in model.decoder.modules() if isinstance(m, MultiHeadAttention | UnevenAttention))
+        attentions = (m for m in model.decoder.modules() if isinstance(m, MultiHeadAttention))
         self.attention_heads = sum(attention.heads for attention in attentions)
 
     @property
     def max_source_length(self) -> int | None:
         """The most source tokens, `</s>` not counted; None: any number."""
-        return None if self.model.max_source_length is None else self.model.max_source_length - 1
+        return without_special(self.model.max_source_length)
 
     @property
     def max_target_length(self) -> int | None:
         """The most target tokens, `</s>` not counted; None: any number."""
-        return None if self.model.max_target_length is None else self.model.max_target_length - 1
+        return without_special(self.model.max_target_length)
 
     def search(
         self,
@@ -230,7 +249,8 @@ class TorchEngine:
         The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
         empty source. Raises `UserError` where there is no such layer or head.
         """
-        self._check_attention(layer, heads)
+        layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
+        check_attention(len(layers), layer, layers[0].cross_attention.heads, heads)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
         for part in parts(len(sources), longest * self.attention_heads, MAX_CELLS):
@@ -249,21 +269,9 @@ class TorchEngine:
             ]
         return alignments
 
-    def _check_attention(self, layer: int, heads: Sequence[int] | None) -> None:
-        """Raise `UserError` where the decoder has no such layer, or the layer no such head."""
-        layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
-        if not -len(layers) <= layer < len(layers):
-            raise UserError(f"alignment layer {layer}: the decoder has {len(layers)} layers; count them from 0")
-        count = layers[layer].cross_attention.heads
-        for head in () if heads is None else heads:
-            if not 0 <= head < count:
-                raise UserError(f"alignment head {head}: the layer has {count} heads; count them from 0")
-        assert heads is None or len(heads) > 0, "no heads to take the mean over"
-
     def _start(self, sources: Sequence[Sequence[int]]) -> SearchCache:
         """Encode a batch; one row a sentence."""
-        rows = [torch.tensor([*source, EOS]) for source in sources]
-        source = pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)  # (B, S)
+        source = padded_rows([*source, EOS] for source in sources).to(self.device)  # (B, S)
         source_mask = padding_mask(source)
         decoder = self.model.start_cache(self.model.encode(source, source_mask))
         return SearchCache.start(decoder, source, source_mask)

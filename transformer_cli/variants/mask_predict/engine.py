@@ -9,21 +9,27 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.decoding.engines.protocol import SearchBatch, own_sources
-from transformer_cli.decoding.engines.torch_engine import MAX_CELLS, evaluating, map_in_order
+from transformer_cli.decoding.engines.torch_engine import (
+    MAX_CELLS,
+    check_attention,
+    evaluating,
+    map_in_order,
+    padded_rows,
+    without_special,
+)
 from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.dispatch import parts
 from transformer_cli.decoding.search.greedy import wide
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import DecoderCache
+from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import EOS, PAD
 from transformer_cli.variants.mask_predict.model import (
     MASK,
     NonAutoregressiveTransformer,
-    UnmaskedDecoderLayer,
     all_masked,
     canvas_length,
     length_class,
@@ -55,7 +61,7 @@ class NonAutoregressiveEngine:
         self.model = model.to(device)
         self.device = torch.device(device)
         self.vocabulary_size = model.generator.projection.out_features
-        layers = cast(Sequence[UnmaskedDecoderLayer], model.decoder.layers)
+        layers = cast(Sequence[DecoderLayer], model.decoder.layers)
         self.layers, self.heads = len(layers), layers[0].cross_attention.heads
 
     @property
@@ -66,12 +72,12 @@ class NonAutoregressiveEngine:
     @property
     def max_source_length(self) -> int | None:
         """The most source tokens, `</s>` not counted; None: any number."""
-        return None if self.model.max_source_length is None else self.model.max_source_length - 1
+        return without_special(self.model.max_source_length)
 
     @property
     def max_target_length(self) -> int | None:
         """The most target tokens, `</s>` not counted; None: any number."""
-        return None if self.model.max_target_length is None else self.model.max_target_length - 1
+        return without_special(self.model.max_target_length)
 
     def search(
         self,
@@ -124,7 +130,7 @@ class NonAutoregressiveEngine:
         (mask_predict), or all are (one_shot). They are those of `layer` (counted as Python does), the mean over `heads`
         (None: all of them). Needs no empty source. Raises `UserError` where there is no such layer or head.
         """
-        self._check_attention(layer, heads)
+        check_attention(self.layers, layer, self.heads, heads)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
         for part in parts(len(sources), ALIGNED_AT_ONCE * longest * self.layers * self.heads, MAX_CELLS):
@@ -208,7 +214,7 @@ class NonAutoregressiveEngine:
 
     def _encode(self, sources: Rows) -> tuple[Tensor, Tensor, Tensor, DecoderCache]:
         """Source ids (B, S), their mask, the memory, and its keys and values."""
-        source = _padded([[*source, EOS] for source in sources]).to(self.device)
+        source = padded_rows([*source, EOS] for source in sources).to(self.device)
         source_mask = padding_mask(source)
         memory = self.model.encode(source, source_mask)
         return source, source_mask, memory, self.model.start_cache(memory)
@@ -226,7 +232,7 @@ class NonAutoregressiveEngine:
         source, source_mask, memory, cache = self._encode(sources)
         source_lengths = (source != PAD).sum(dim=1) - 1
         lengths = torch.tensor([len(target) for target in targets], device=self.device)
-        wanted = _padded([[*target, EOS] for target in targets]).to(self.device)  # (B, T + 1)
+        wanted = padded_rows([*target, EOS] for target in targets).to(self.device)  # (B, T + 1)
         masked = lengths
         if not self.predicts_length:
             masked = self._canvases(source_lengths).maximum(lengths + 1)
@@ -244,7 +250,7 @@ class NonAutoregressiveEngine:
     def _attend(self, sources: Rows, targets: Rows, layer: int, heads: Sequence[int] | None) -> Tensor:
         """The attention of each target token as it is predicted, the mean over the heads. → (B, T, S)"""
         source, source_mask, _, cache = self._encode(sources)
-        target = _padded(targets).to(self.device)  # (B, T)
+        target = padded_rows(targets).to(self.device)  # (B, T)
         places, length = torch.arange(target.size(1), device=self.device), target.size(1)
         if not self.predicts_length:
             lengths = self._canvases((source != PAD).sum(dim=1) - 1).maximum((target != PAD).sum(dim=1))
@@ -282,17 +288,3 @@ class NonAutoregressiveEngine:
         if options.n_best > most:
             how = "one_shot finds one translation" if most == 1 else f"{most} length candidates find no more than that"
             raise UserError(f"n-best {options.n_best}: {how}; lower it, or raise the length candidates")
-
-    def _check_attention(self, layer: int, heads: Sequence[int] | None) -> None:
-        """Raise `UserError` where the decoder has no such layer, or the layer no such head."""
-        if not -self.layers <= layer < self.layers:
-            raise UserError(f"alignment layer {layer}: the decoder has {self.layers} layers; count them from 0")
-        for head in () if heads is None else heads:
-            if not 0 <= head < self.heads:
-                raise UserError(f"alignment head {head}: the layer has {self.heads} heads; count them from 0")
-        assert heads is None or len(heads) > 0, "no heads to take the mean over"
-
-
-def _padded(rows: Rows) -> Tensor:
-    """Rows of ids side by side, (B, T)."""
-    return pad_sequence([torch.tensor([*row], dtype=torch.long) for row in rows], batch_first=True, padding_value=PAD)
