@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from transformer_cli.codecs import load_text_side
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.decoding.engines.fast_step import ReferenceStep
 from transformer_cli.decoding.engines.protocol import Engine
@@ -20,7 +21,8 @@ from transformer_cli.model.embedding import Embedding
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
 from transformer_cli.model.transformer import Decoder, Encoder, Generator, Transformer
-from transformer_cli.storage.checkpoint import check_size, fill, load_text_side
+from transformer_cli.storage.checkpoint import check_size, fill
+from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import WEIGHTS, find_model
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.objective import TranslationObjective
@@ -30,6 +32,7 @@ from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import LengthPredictor, NonAutoregressiveTransformer
 from transformer_cli.variants.mask_predict.objective import MaskedObjective, OneShotObjective
 from transformer_cli.variants.pointer.model import OutOfVocabularyEmbedding, PointerGenerator
+from transformer_cli.variants.pointer.text import CopiedSource
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
 
 
@@ -119,6 +122,13 @@ def _initialise(model: Transformer, config: ModelConfig) -> None:
             module.reset_parameters()
 
 
+def set_target_ids(model: Transformer, codecs: Codecs) -> None:
+    """Give a generator that copies the target id of each source token; the plain one needs none."""
+    if isinstance(model.generator, PointerGenerator):
+        assert isinstance(codecs.source, CopiedSource)
+        model.generator.set_target_ids(codecs.source.target_ids())
+
+
 def build_engine(model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> Engine:
     """The engine for a model. constant: its parameters will never change again."""
     if isinstance(model, NonAutoregressiveTransformer):
@@ -160,6 +170,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
     """
     folder = find_model(path)
     config, codecs = load_text_side(folder)
+    verify(folder, [WEIGHTS])
     sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
     check_size(folder / WEIGHTS, config.model, sizes[1])
     with torch.random.fork_rng(devices=[]), _NoDrawing():

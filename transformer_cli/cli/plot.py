@@ -117,7 +117,7 @@ def mask(
 
     folder = find_model(model)
     from transformer_cli import plots
-    from transformer_cli.storage.checkpoint import load_codecs
+    from transformer_cli.codecs import load_codecs
 
     verify(folder, [CONFIG])
     config = load_config(folder / CONFIG)

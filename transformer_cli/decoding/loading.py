@@ -10,12 +10,9 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from transformer_cli.config import Config, load_config
+from transformer_cli.codecs import load_text_side
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
 from transformer_cli.errors import UserError, one_of
-from transformer_cli.storage.publishing import verify
-from transformer_cli.storage.run_folder import CONFIG
-from transformer_cli.text.codec import Codecs, vocabulary_files
 
 CHOICES = ("auto", "torch", "ctranslate2")
 TORCH_TYPES = ("float32", "float16", "bfloat16")
@@ -59,14 +56,6 @@ def load_engine(
     if asked and place is not None:
         raise UserError(f"engine ctranslate2: is not installed; install it with {INSTALL}, or choose engine torch")
     return _load_torch(folder, device, compute_type, reason)
-
-
-def load_text_side(folder: Path) -> tuple[Config, Codecs]:
-    """Config and codecs of a checkpoint folder, each file held against its hash before it is read; no weights."""
-    verify(folder, [CONFIG])
-    config = load_config(folder / CONFIG)
-    verify(folder, vocabulary_files(config.vocabulary))
-    return config, Codecs.load(folder, config)
 
 
 def _check(choice: str, compute_type: str | None, needs: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import torch
 
-from transformer_cli.build import build_model, build_objective
+from transformer_cli.build import build_model, build_objective, set_target_ids
 from transformer_cli.config import Config, dump_config
 from transformer_cli.data.loader import Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.storage.checkpoint import load_training_state, load_weights
@@ -39,7 +39,7 @@ from transformer_cli.training.state import (
     result_of,
 )
 from transformer_cli.training.stopping import Interrupted, Stop
-from transformer_cli.training.training_data import TrainingData, describe_training, set_target_ids
+from transformer_cli.training.training_data import TrainingData, describe_training
 from transformer_cli.training.validation import Validator
 from transformer_cli.variants.embeddings import load_vectors
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli.build import count_parameters
+from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config
 from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.batching import BatchPlan
@@ -13,15 +14,12 @@ from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import plan_corpus
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.storage.checkpoint import load_codecs
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.training.fine_tuning import load_start_codecs
 from transformer_cli.training.schedules import learning_rate
-from transformer_cli.variants.pointer.model import PointerGenerator
-from transformer_cli.variants.pointer.text import CopiedSource
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,14 @@ def load_or_build_codecs(
     own = None
     if run is not None and run.vocab_path.exists():
         verify(run.vocab_path, [Path(name).name for name in vocabulary_files(config.vocabulary)])
-        own = Codecs.load(run.path, config)
+        own = model_codecs(Codecs.load(run.path, config), config)
     if config.training.init_from is not None:
         return load_start_codecs(config, own)
     if own is not None:
         return own, []
     train = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
-    return build_codecs(config, train.pairs, progress=progress)
+    codecs, notes = build_codecs(config, train.pairs, progress=progress)
+    return model_codecs(codecs, config), notes
 
 
 def prepare_training_data(
@@ -90,13 +89,6 @@ def prepare_training_data(
     return TrainingData(
         codecs, encoded_train, encoded_valid, plan, updates, [*(aligned or train).notes, *valid.notes, *notes]
     )
-
-
-def set_target_ids(model: Transformer, codecs: Codecs) -> None:
-    """Tell a generator that copies which target token each source token is; the plain one need not know."""
-    if isinstance(model.generator, PointerGenerator):
-        assert isinstance(codecs.source, CopiedSource)
-        model.generator.set_target_ids(codecs.source.target_ids())
 
 
 def describe_training(config: Config, material: TrainingData, model: Transformer) -> Iterator[str]:

@@ -15,10 +15,11 @@ import pytest
 
 from tests.decoding.checkpoints import make_checkpoint
 from transformer_cli.cli.app import main
+from transformer_cli.codecs import load_text_side
 from transformer_cli.decoding import loading as engines
 from transformer_cli.decoding.engines import ctranslate2_cache
 from transformer_cli.decoding.engines.ctranslate2_cache import KEPT, cache_folder, cached_model
-from transformer_cli.decoding.loading import load_engine, load_text_side
+from transformer_cli.decoding.loading import load_engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 
