@@ -10,15 +10,15 @@ import pytest
 
 from tests.data.conftest import configure
 from transformer_cli.data import encoded as encoding
-from transformer_cli.data.aligned import AlignedCorpus, AlignedPair, token_links
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import PairEncoder
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import load_updates, read_batch
 from transformer_cli.errors import UserError
+from transformer_cli.text.alignments import AlignedPair, Links, token_links, token_words
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
-from transformer_cli.text.token_words import token_words
+from transformer_cli.variants.guided_attention import AlignedCorpus
 
 
 class Rows:
@@ -38,6 +38,10 @@ class Rows:
         return "some rows"
 
 
+def linked(source: str, target: str, links: Links) -> AlignedPair:
+    return AlignedPair(source, target, links, links)
+
+
 def aligned(folder: Path, text: str, *pairs: tuple[str, str]) -> AlignedCorpus:
     path = folder / "links"
     path.write_text(text, encoding="utf-8")
@@ -50,14 +54,14 @@ def aligned(folder: Path, text: str, *pairs: tuple[str, str]) -> AlignedCorpus:
 def test_each_pair_gets_its_line(tmp_path: Path) -> None:
     corpus = aligned(tmp_path, "1-0 0-0\r\n\n 0-1", ("a b", "c"), ("a", "b"), ("a", "b c"))
     assert list(corpus.pairs()) == [
-        ("a b", "c", [(1, 0), (0, 0)]),
-        ("a", "b", []),
-        ("a", "b c", [(0, 1)]),
+        linked("a b", "c", {(1, 0), (0, 0)}),
+        linked("a", "b", set()),
+        linked("a", "b c", {(0, 1)}),
     ]
     assert corpus.notes == ["a note", f"{tmp_path / 'links'}: dropped the carriage return at the end of 1 line"]
     packed = tmp_path / "links.gz"
     packed.write_bytes(gzip.compress(b"0-0\n"))
-    assert list(AlignedCorpus(Rows(("a", "b")), packed).pairs()) == [("a", "b", [(0, 0)])]
+    assert list(AlignedCorpus(Rows(("a", "b")), packed).pairs()) == [linked("a", "b", {(0, 0)})]
 
 
 @pytest.mark.parametrize(
@@ -65,11 +69,11 @@ def test_each_pair_gets_its_line(tmp_path: Path) -> None:
     [
         ("0-0\n", "2: is missing: the file has 1 lines, and some rows more pairs"),
         ("0-0\n0-0\n\n0-0\n", "3: has no counterpart: the file has 4 lines, and some rows 2 pairs"),
-        ("0-0\n0-0 0?1\n", r"2: '0\?1' is no link; write 0-1"),
-        ("0-0\n0--1\n", "2: '0--1' is no link"),
-        ("0-0\n٠-0\n", "2: '٠-0' is no link"),
-        ("0-0\n0-0,1-1\n", "2: '0-0,1-1' is no link"),
-        ("0-0\n99999999999-0\n", "2: '99999999999-0' is no link"),
+        ("0-0\n0-0 0?1\n", r"2: '0\?1' is not a link; write 0-1"),
+        ("0-0\n0--1\n", "2: '0--1' is not a link"),
+        ("0-0\n٠-0\n", "2: '٠-0' is not a link"),
+        ("0-0\n0-0,1-1\n", "2: '0-0,1-1' is not a link"),
+        ("0-0\n99999999999-0\n", "2: '99999999999-0' is not a link"),
         ("0-0\n2-0\n", "2: '2-0' links a word that is not there: the pair has 2 source and 1 target words"),
         ("0-0\n0-1\n", "2: '0-1' links a word that is not there"),
         ("1-1\n0-0\n", "1: '1-1' links"),
@@ -94,13 +98,13 @@ def test_the_hash_is_of_both(tmp_path: Path) -> None:
 
 def test_links_of_words_become_links_of_all_their_tokens() -> None:
     codecs, _ = build_codecs(configure("character"), lambda: [("ab c", "de")])
-    pair = AlignedPair("ab c", "d ef", [(0, 1), (1, 0), (0, 1)])  # tokens: a b ▁ c and d ▁ e f
+    pair = linked("ab c", "d ef", {(0, 1), (1, 0)})  # tokens: a b ▁ c and d ▁ e f
     assert token_links(codecs, pair, (4, 4)).tolist() == [
         [0, 2],
         [0, 3],
         *[[1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]],
     ]
-    assert token_links(codecs, pair._replace(links=[]), (4, 4)).shape == (0, 2)
+    assert token_links(codecs, linked(pair.source, pair.target, set()), (4, 4)).shape == (0, 2)
     assert token_links(codecs, pair, (4, 5)).shape == (0, 2)
 
 
@@ -138,12 +142,12 @@ def test_links_stay_with_their_pairs(
     monkeypatch.setattr(encoding, "_CHUNK_PAIRS", 50)
     monkeypatch.setattr(encoding, "_INLINE_SECONDS", 0.0)
     codecs = word_codecs if kind == "word" else subword_codecs
-    linked = diagonal_of(corpus, tmp_path / "links")
+    beside = diagonal_of(corpus, tmp_path / "links")
     options: dict[str, Any] = {"max_length": 30, "keep_text": True}
-    encoded = encode_corpus(linked, codecs, cache_folder=tmp_path / "2", workers=workers, **options)
+    encoded = encode_corpus(beside, codecs, linked=True, cache_folder=tmp_path / "2", workers=workers, **options)
     assert (
         encoded.path.read_bytes()
-        == encode_corpus(linked, codecs, cache_folder=tmp_path / "0", **options).path.read_bytes()
+        == encode_corpus(beside, codecs, linked=True, cache_folder=tmp_path / "0", **options).path.read_bytes()
     )
     plain = encode_corpus(corpus, codecs, cache_folder=tmp_path / "0", **options)
     assert encoded.key != plain.key
@@ -161,7 +165,8 @@ def test_links_stay_with_their_pairs(
 
 
 def test_batches_bring_their_links(tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs) -> None:
-    encoded = encode_corpus(diagonal_of(corpus, tmp_path / "links"), word_codecs, max_length=30, cache_folder=tmp_path)
+    beside = diagonal_of(corpus, tmp_path / "links")
+    encoded = encode_corpus(beside, word_codecs, max_length=30, linked=True, cache_folder=tmp_path)
     for workers in (0, 1):
         updates = load_updates(encoded, batch_tokens=120, seed=1, workers=workers, accumulation=2)
         for batch in (batch for _ in range(3) for batch in next(updates).batches):

@@ -10,17 +10,26 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transformer_cli.data.aligned import AlignedPair, token_links
+from transformer_cli.text.alignments import AlignedPair, token_links
 from transformer_cli.text.build import map_in_processes
 from transformer_cli.text.codec import Codecs
 
 Pair = tuple[str, str] | AlignedPair
+
+
+class LinkedCorpus(Protocol):
+    """A `Corpus` whose pairs come with links of their words."""
+
+    def pairs(self) -> Iterator[AlignedPair]: ...
+    def content_hash(self) -> str: ...
+    def describe(self) -> str: ...
+
 
 _CHUNK_PAIRS = 4096
 _CHUNK_CHARACTERS = 2_000_000  # bounds the memory of a chunk whose lines are long
@@ -38,13 +47,13 @@ class EncodedChunk(NamedTuple):
 class PairEncoder:
     """Encodes one chunk of pairs after another; picklable, so that every worker has one."""
 
-    def __init__(self, codecs: Codecs, max_length: int, keep_text: bool, aligned: bool = False):
-        """aligned: each pair is an `AlignedPair`, whose links are kept too."""
-        self.codecs, self.max_length, self.keep_text, self.aligned = codecs, max_length, keep_text, aligned
+    def __init__(self, codecs: Codecs, max_length: int, keep_text: bool, linked: bool = False):
+        """linked: each pair is an `AlignedPair`, whose links are kept too."""
+        self.codecs, self.max_length, self.keep_text, self.linked = codecs, max_length, keep_text, linked
         ids = pa.list_(pa.uint16() if codecs.most_ids(max_length) <= 1 << 16 else pa.int32())
         fields = [("source_ids", ids), ("target_ids", ids)]
         texts = [("source_text", pa.string()), ("target_text", pa.string())] if keep_text else []
-        links = [("links", pa.list_(pa.int32()))] if aligned else []  # target place, source place, target place, …
+        links = [("links", pa.list_(pa.int32()))] if linked else []  # target place, source place, target place, …
         self.schema = pa.schema(fields + texts + links)
 
     def __call__(self, pairs: list[Pair]) -> EncodedChunk:
@@ -60,7 +69,7 @@ class PairEncoder:
         columns = [self._ids([sources[row] for row in kept]), self._ids([targets[row] for row in kept])]
         if self.keep_text:
             columns += [pa.array([filled[row][side] for row in kept], pa.string()) for side in (0, 1)]
-        if self.aligned:
+        if self.linked:
             columns.append(self._links([filled[row] for row in kept], lengths[kept]))
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return EncodedChunk(rows, len(pairs) - len(filled) + int(empty.sum()), int(long.sum()))
@@ -182,7 +191,7 @@ class EncodedCorpus:
         return source, target
 
     def links(self, pair: int) -> npt.NDArray[np.int32]:
-        """The links of a pair's tokens, (links, 2): place in the target, place in the source. Of an `AlignedCorpus`."""
+        """The links of a pair's tokens, (links, 2): place in the target, place in the source."""
         assert self.has_links, "encoded without links"
         number, row = self._place(pair)
         offsets, places = self._links[number]

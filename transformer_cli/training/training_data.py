@@ -7,7 +7,6 @@ from pathlib import Path
 from transformer_cli.build import count_parameters
 from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config
-from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
@@ -20,6 +19,7 @@ from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.training.fine_tuning import load_start_codecs
 from transformer_cli.training.schedules import learning_rate
+from transformer_cli.variants.guided_attention import AlignedCorpus
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ def prepare_training_data(
             codecs,
             max_length=config.data.max_length,
             keep_text=keep_text,
+            linked=corpus is aligned,
             workers=config.data.workers,
             progress=progress,
         )

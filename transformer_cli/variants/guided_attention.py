@@ -1,14 +1,24 @@
 """Guided attention: beside the translation's loss, one on the decoder's attention to the source.
 
-`objective.build_objective` chooses it where the config has `training.guided_attention`.
+`build.build_objective` chooses it where the config has `training.guided_attention`. The guide is a prior, or links of
+words: training reads an `AlignedCorpus` then, and the encoder of the corpus keeps the links of its pairs' tokens.
 """
+
+import hashlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from transformer_cli.config import GuidedAttention
 from transformer_cli.data.batch import Batch
+from transformer_cli.data.corpora import COUNTED, Corpus, LocalFile, dropped
+from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.text.alignments import AlignedPair, aligned_pair
+from transformer_cli.text.lines import TextLines, read_lines
 from transformer_cli.text.vocabulary import PAD
 from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective, at_places
@@ -83,3 +93,53 @@ def _places_along(ids: Tensor, kind: torch.dtype) -> Tensor:
     """How far along its sentence each token is, from 0 to below 1; ids (B, L) with padding → (B, L)."""
     lengths = (ids != PAD).sum(dim=1, keepdim=True)  # (B, 1)
     return torch.arange(ids.size(1), device=ids.device).to(kind) / lengths.to(kind)
+
+
+class AlignedCorpus:
+    """The pairs of a corpus with the links that a file has for them."""
+
+    def __init__(self, corpus: Corpus, alignments: str | Path):
+        self.corpus, self.alignments = corpus, LocalFile(alignments)
+        self.notes: list[str] = []
+
+    def pairs(self) -> Iterator[AlignedPair]:
+        """Yield each pair with the links of its line.
+
+        Raises `UserError`, with file and line, at what is not a link, at links of words that are not there, and where
+        the file has fewer or more lines than the corpus has pairs; and whatever the corpus raises.
+        """
+        lines = read_lines(self.alignments.path)
+        number = 0
+        for number, (source, target) in enumerate(self.corpus.pairs(), start=1):
+            line = next(lines, None)
+            if line is None:
+                raise UserError(
+                    f"{lines.path}:{number}: is missing: the file has {number - 1:,} lines, and "
+                    f"{self.corpus.describe()} more pairs; it needs a line for each pair, an empty one for none linked"
+                )
+            try:
+                pair = aligned_pair(source, target, line)
+            except UserError as error:
+                hint = f"check that the file is of {self.corpus.describe()}"
+                raise UserError(f"{lines.path}:{number}: {error}; {hint}") from None
+            yield pair
+        self._check_end(lines, number)
+        self.notes = [*self.corpus.notes, *dropped(lines)]
+
+    def _check_end(self, lines: TextLines, pairs: int) -> None:
+        more = sum(1 for _ in islice(lines, COUNTED))
+        if more:
+            count = f"{pairs + more:,}" if more < COUNTED else f"over {pairs + more:,}"
+            raise UserError(
+                f"{lines.path}:{pairs + 1}: has no counterpart: the file has {count} lines, and "
+                f"{self.corpus.describe()} {pairs:,} pairs; it needs a line for each pair"
+            )
+
+    def content_hash(self) -> str:
+        """Return a hash of the corpus and the bytes of the file."""
+        parts = f"aligned {self.corpus.content_hash()} {self.alignments.content_hash()}"
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Name the corpus and the file."""
+        return f"{self.corpus.describe()}, {self.alignments.path}"
