@@ -7,7 +7,8 @@ import pytest
 
 from transformer_cli.config import Config
 from transformer_cli.plots.schedule import schedule_figure, truth_figure
-from transformer_cli.training.schedules import learning_rate, truth_probability
+from transformer_cli.training.schedules import learning_rate
+from transformer_cli.variants.scheduled_sampling import truth_probability
 
 FILES = {"source": "a", "target": "b"}
 DATA = {"source_language": "de", "target_language": "en", "train": FILES, "valid": FILES}

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from transformer_cli.config import Config, ScheduledSampling
 from transformer_cli.plots.style import add_title, count_axis, isolated, line_look, plain_numbers, style
-from transformer_cli.training.schedules import learning_rate, truth_probability
+from transformer_cli.training.schedules import learning_rate
 
 POINTS = 1000  # of a line; the peak is always one of them
 
@@ -69,6 +69,8 @@ def truth_figure(samplings: Sequence[tuple[str, ScheduledSampling]], steps: int)
 
 def _draw_truth(axes: Axes, label: str, sampling: ScheduledSampling, last: int, number: int) -> None:
     """The line `number`: what update 1 to update `last` read."""
+    from transformer_cli.variants.scheduled_sampling import truth_probability  # not at the top: it takes torch
+
     places = np.unique(np.linspace(1, last, min(last, POINTS)).round().astype(int))
     truths = [truth_probability(sampling, int(step) - 1) for step in places]
     axes.plot(places, truths, label=label, marker="o" if last == 1 else "", **line_look(number))

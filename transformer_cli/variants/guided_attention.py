@@ -41,7 +41,7 @@ class GuidedObjective(TranslationObjective):
         memory = self.model.encode(batch.source, batch.source_mask)
         output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
         target = at_places(batch.target_places, batch.target_output)  # (N,)
-        plain = self._loss(output, batch.source, batch.target_places, target)
+        plain = self.loss_at(output, batch.source, batch.target_places, target)
         attention = output.cross_attention[guide.layer]  # (B, H, T, S)
         heads = guide.supervised_heads or guide.heads
         if heads is not None:
