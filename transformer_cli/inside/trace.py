@@ -144,9 +144,9 @@ def trace_refinement(
     engine: NonAutoregressiveEngine, source: Sequence[int], target: Sequence[int], options: SearchOptions
 ) -> RefinementTrace:
     """The search in which the translator found `target` for `source`, which has tokens, with these options."""
-    followed, again = engine.follow(source, options), search_again(options)
+    followed, again = engine.trace(source, options), search_again(options)
     if followed.hypothesis.ids != [*target] and again is not None:  # the translator's guard has searched again
-        followed = engine.follow(source, again)
+        followed = engine.trace(source, again)
     assert followed.hypothesis.ids == [*target], "a search that was not made"
     return followed
 

@@ -89,7 +89,7 @@ class ScheduledSamplingObjective(TranslationObjective):
 
 
 def put_after(places: Tensor, true: Tensor, predictions: Tensor, inputs: Tensor) -> Tensor:
-    """Return true inputs (B, T, …) with predictions (M, …) one position after their places (M,) of the flattened (B · T).
+    """Return true inputs (B, T, …) with predictions (M, …) one position after their places (M,) in B · T.
 
     `inputs` (B, T) ids: where they are padding, the true input stays.
     """

@@ -1,6 +1,6 @@
 """The Transformer that writes all tokens at once (Gu et al. 2018; mask-predict: Ghazvininejad et al. 2019).
 
-Its decoder sees every position of the target. Where a token is still to be found stands the mask token, which is `<s>`:
+Its decoder sees every position of the target. A token that is still to be predicted is the mask token, which is `<s>`:
 a decoder that does not go from left to right has no other use for it, so vocabularies stay as they are.
 """
 
@@ -38,20 +38,20 @@ class LengthPredictor(nn.Module):
 
 
 def length_class(target_length: Tensor, source_length: Tensor) -> Tensor:
-    """The class of a target's length, both without specials. (B,) → (B,)"""
+    """Return the class of a target's length, both without specials. (B,) → (B,)"""
     return (target_length - source_length).clamp(-LENGTH_SPAN, LENGTH_SPAN) + LENGTH_SPAN
 
 
 def canvas_length(source_length: Tensor) -> Tensor:
-    """one_shot: how many positions are written for sources of so many tokens, `</s>` not counted. (B,) → (B,)
+    """Return how many positions one_shot writes for sources of so many tokens, `</s>` not counted. (B,) → (B,)
 
-    The source alone decides it: a canvas as long as the target would tell where that ends.
+    The source alone decides it: a canvas as long as the target would give away where that ends.
     """
     return CANVAS_RATIO * source_length + CANVAS_EXTRA
 
 
 def all_masked(lengths: Tensor, width: int) -> Tensor:
-    """Targets of which nothing is known but their lengths (B,): `MASK` so often, then padding. → ids (B, width)"""
+    """Return targets of which only the lengths (B,) are known: `MASK` so often, then padding. → ids (B, width)"""
     places = torch.arange(width, device=lengths.device)
     return torch.where(places < lengths[:, None], MASK, PAD)
 

@@ -25,8 +25,8 @@ class MaskedObjective(TranslationObjective):
 
     Of a target of T tokens n are masked, n drawn evenly from 1 … T, and predicted from the others. On average these are
     (T + 1) / 2, so their loss counts twice: then a sentence has its T + 1 target tokens' weight, by which the loop
-    divides, and what a token weighs does not hang on how many were masked beside it. The length is one more prediction,
-    in the place of `</s>`.
+    divides, and what a token weighs does not depend on how many were masked beside it. The length is one more
+    prediction, in the place of `</s>`.
 
     What is masked follows from torch's global generator. So an update from several batches is that of one large batch
     in the mean over what is drawn, and exactly that where the same tokens are masked.
@@ -36,13 +36,13 @@ class MaskedObjective(TranslationObjective):
     """
 
     def forward(self, batch: Batch) -> Loss:
-        """The loss summed over the batch's target tokens; padding takes no part."""
+        """Return the loss summed over the batch's target tokens; padding takes no part."""
         target = without_end(batch.target_output)  # (B, T)
         masked = draw_masked(target) if self.training else target != PAD
         return self.loss_of(batch, target, masked, 2.0 if self.training else 1.0)
 
     def loss_of(self, batch: Batch, target: Tensor, masked: Tensor, weight: float) -> Loss:
-        """The loss where the given tokens, (B, T), of the target (B, T) without `</s>` are masked."""
+        """Return the loss where the given tokens, (B, T), of the target (B, T) without `</s>` are masked."""
         model = self.model
         assert isinstance(model, NonAutoregressiveTransformer)
         memory = model.encode(batch.source, batch.source_mask)
@@ -57,11 +57,11 @@ class MaskedObjective(TranslationObjective):
 class OneShotObjective(TranslationObjective):
     """All tokens and the `</s>` after them from a canvas of masks, whose length the source alone decides.
 
-    It is as long as in the search; where a target is longer, it holds just that. Behind `</s>` nothing is asked.
+    It is as long as in the search; where a target is longer, it holds just that. Behind `</s>` nothing is predicted.
     """
 
     def forward(self, batch: Batch) -> Loss:
-        """The loss summed over the batch's target tokens; padding takes no part."""
+        """Return the loss summed over the batch's target tokens; padding takes no part."""
         lengths = canvas_length((batch.source != PAD).sum(dim=1) - 1)  # (B,)
         if self.model.max_target_length is not None:
             lengths = lengths.clamp(max=self.model.max_target_length)
@@ -75,13 +75,13 @@ class OneShotObjective(TranslationObjective):
 
 
 def without_end(target_output: Tensor) -> Tensor:
-    """y </s>, padded, (B, T + 1) → y, padded, (B, T); T is 1 at the least."""
+    """Take off the end: y </s>, padded, (B, T + 1) → y, padded, (B, T); T is 1 at the least."""
     without = target_output.masked_fill(target_output == EOS, PAD)
     return without[:, :-1] if without.size(1) > 1 else without
 
 
 def draw_masked(target: Tensor) -> Tensor:
-    """Which tokens of targets (B, T) are masked, (B, T): n of them at random, n drawn evenly from 1 … all."""
+    """Draw which tokens of targets (B, T) are masked, (B, T): n of them at random, n drawn evenly from 1 … all."""
     real = target != PAD
     share = torch.rand(len(target), device=target.device)
     count = (share * real.sum(dim=1)).long() + 1  # (B,); of no tokens none, since none is real
@@ -90,6 +90,6 @@ def draw_masked(target: Tensor) -> Tensor:
 
 
 def token_loss(generator: Generator, hidden: Tensor, target: Tensor, smoothing: float) -> Loss:
-    """The loss of hidden states (N, D) that should become these target ids (N,)."""
+    """Return the loss of hidden states (N, D) that should become these target ids (N,)."""
     projection = generator.projection
     return fused_linear_cross_entropy(hidden, projection.weight, projection.bias, target, smoothing)
