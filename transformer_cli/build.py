@@ -1,6 +1,6 @@
 """The one place where a config becomes a model, an objective and an engine, and a checkpoint folder a model.
 
-It alone knows every variant; loading, training and validation call it.
+It alone knows every variant (`codecs` chooses their text side). Loading, training and validation call it.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjecti
 
 
 def build_model(config: ModelConfig, source_vocabulary_size: int, target_vocabulary_size: int) -> Transformer:
-    """A freshly initialised Transformer, drawn from torch's global generator; float32, on the CPU."""
+    """Return a freshly initialised Transformer, drawn from torch's global generator; float32, on the CPU."""
     parts = (
         _build_embedding(config, source_vocabulary_size),
         _build_embedding(config, target_vocabulary_size),
@@ -56,7 +56,7 @@ def build_model(config: ModelConfig, source_vocabulary_size: int, target_vocabul
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Weights, frozen ones too, tied ones counted once."""
+    """Count the weights, frozen ones too, tied ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -99,27 +99,28 @@ def _tie(model: Transformer, config: ModelConfig) -> None:
 
 
 def _initialise(model: Transformer, config: ModelConfig) -> None:
-    """Xavier-uniform for every projection, embeddings normal(0, d_model^-0.5), the row of <pad> and biases zero;
-    learned positions begin as the sinusoids."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-    for module in model.modules():
-        if isinstance(module, MultiHeadAttention) and module.value_dim == module.head_dim:
+    """Draw every projection Xavier-uniformly and embeddings from normal(0, d_model^-0.5).
+
+    The row of <pad> and biases are zero; learned positions begin as the sinusoids.
+    """
+    modules = list(model.modules())
+    for linear in (module for module in modules if isinstance(module, nn.Linear)):
+        nn.init.xavier_uniform_(linear.weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+    for attention in (module for module in modules if isinstance(module, MultiHeadAttention)):
+        if attention.value_dim == attention.head_dim:
             # Keys and values share one matrix, yet each is a projection of its own and gets its own bounds.
-            for half in module.key_value.weight.chunk(2):
+            for half in attention.key_value.weight.chunk(2):
                 nn.init.xavier_uniform_(half)
-    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    embeddings = [module for module in modules if isinstance(module, nn.Embedding)]
     for embedding in embeddings:  # after the linear layers: a tied matrix is an embedding first
         nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
     for embedding in embeddings:
         if embedding.padding_idx == PAD:
             nn.init.zeros_(embedding.weight.data[PAD])
-    for module in model.modules():
-        if isinstance(module, LearnedPositions):
-            module.reset_parameters()
+    for positions in (module for module in modules if isinstance(module, LearnedPositions)):
+        positions.reset_parameters()
 
 
 def set_target_ids(model: Transformer, codecs: Codecs) -> None:
@@ -130,7 +131,7 @@ def set_target_ids(model: Transformer, codecs: Codecs) -> None:
 
 
 def build_engine(model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> Engine:
-    """The engine for a model. constant: its parameters will never change again."""
+    """Return the engine for a model. constant: its parameters will never change again."""
     if isinstance(model, NonAutoregressiveTransformer):
         return NonAutoregressiveEngine(model, device)
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
@@ -140,17 +141,17 @@ def build_engine(model: Transformer, device: torch.device | str = "cpu", *, cons
 
 
 def build_objective(model: Transformer, config: Config) -> TranslationObjective:
-    """What this config trains for: the one place where it is chosen."""
-
-    training = config.training
-    if config.model.generation != "autoregressive":
-        kind = OneShotObjective if config.model.generation == "one_shot" else MaskedObjective
-        return kind(model, training.label_smoothing)
+    """Return what this config trains for."""
+    generation, training, smoothing = config.model.generation, config.training, config.training.label_smoothing
+    if generation == "one_shot":
+        return OneShotObjective(model, smoothing)
+    if generation == "mask_predict":
+        return MaskedObjective(model, smoothing)
     if training.guided_attention is not None:
-        return GuidedObjective(model, training.label_smoothing, training.guided_attention)
+        return GuidedObjective(model, smoothing, training.guided_attention)
     if training.scheduled_sampling is not None:
-        return ScheduledSamplingObjective(model, training.label_smoothing, training.scheduled_sampling)
-    return TranslationObjective(model, training.label_smoothing, training.r_drop)
+        return ScheduledSamplingObjective(model, smoothing, training.scheduled_sampling)
+    return TranslationObjective(model, smoothing, training.r_drop)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class LoadedModel:
 
 
 def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedModel:
-    """The model of a run folder (its best checkpoint) or a checkpoint folder, in evaluation mode on the device.
+    """Return the model of a run folder (its best checkpoint) or a checkpoint folder, in evaluation mode on the device.
 
     Every file is held against its hash before it is read. Leaves torch's random generator alone. Raises `UserError`.
     """
@@ -180,7 +181,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedMo
 
 
 class _NoDrawing(TorchFunctionMode):
-    """Leaves out drawing the weights that a file is about to replace: more than half the time that loading takes."""
+    """Leaves out drawing the weights that a file is about to replace: over half of the time that loading takes."""
 
     DRAWING: ClassVar = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
 

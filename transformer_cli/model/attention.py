@@ -23,7 +23,7 @@ class KeysValues(NamedTuple):
         """Return keys (B, H, S, d_k) and values (B, H, S, d_v) by head."""
         batch, _, length, width = self.both.shape
         if self.keys_width is not None:
-            sides = self.both[:, 0].split([self.keys_width, width - self.keys_width], dim=2)
+            sides = torch.split(self.both[:, 0], [self.keys_width, width - self.keys_width], dim=2)
             keys, values = (side.unflatten(2, (self.heads, -1)).transpose(1, 2) for side in sides)
             return keys, values
         by_head = self.both.view(batch, 2, length, self.heads, width // self.heads)

@@ -34,7 +34,7 @@ class GuidedObjective(TranslationObjective):
         self.guide = guide
 
     def forward(self, batch: Batch) -> Loss:
-        """The losses summed over the batch's target tokens; `regularised` has the guide's share, times its weight."""
+        """Return the losses summed over the batch's target tokens; `regularised` has the guide's, times its weight."""
         guide = self.guide
         if not self.training or (guide.max_steps is not None and self.updates >= guide.max_steps):
             return super().forward(batch)
@@ -46,30 +46,32 @@ class GuidedObjective(TranslationObjective):
         heads = guide.supervised_heads or guide.heads
         if heads is not None:
             attention = torch.stack([attention[:, head] for head in heads], dim=1)  # no list of indices goes to a GPU
-        aside = (
-            diagonal_loss(attention, batch, guide.width) if guide.prior == "diagonal" else _by_links(attention, batch)
-        )
-        return Loss(plain.smoothed.detach(), plain.likelihood, plain.smoothed + guide.weight * aside)
+        if guide.prior == "diagonal":
+            guided = diagonal_loss(attention, batch, guide.width)
+        else:
+            assert batch.links is not None, "the corpus was encoded without alignments"
+            guided = alignment_loss(attention, batch.links)
+        return Loss(plain.smoothed.detach(), plain.likelihood, plain.smoothed + guide.weight * guided)
 
 
 def diagonal_loss(attention: Tensor, batch: Batch, width: float) -> Tensor:
-    """Σ over target tokens of Σ_s A[t, s] · W[t, s], the mean over heads; attention (B, H, T, S) → ().
+    """Return Σ over target tokens of Σ_s A[t, s] · W[t, s], the mean over heads; attention (B, H, T, S) → ().
 
     W[t, s] = 1 - exp(-(s / S - t / T)² / 2g²) with g the width (Tachibana et al. 2017, "Efficiently Trainable
     Text-to-Speech System Based on Deep Convolutional Networks with Guided Attention", eq. 6-7); S and T are each
     sentence's own lengths, `</s>` included. The paper takes the mean over all T · S cells.
     """
-    wide = torch.promote_types(attention.dtype, torch.float32)
-    along_source = _places_along(batch.source, wide)  # (B, S)
-    along_target = _places_along(batch.target_output, wide)  # (B, T)
+    dtype = torch.promote_types(attention.dtype, torch.float32)
+    along_source = _places_along(batch.source, dtype)  # (B, S)
+    along_target = _places_along(batch.target_output, dtype)  # (B, T)
     apart = along_source[:, None, :] - along_target[:, :, None]  # (B, T, S)
     penalty = 1 - torch.exp(-(apart**2) / (2 * width**2))
-    loss = (attention.to(wide).mean(dim=1) * penalty).sum(dim=2, keepdim=True)  # (B, T, 1): padding has no attention
+    loss = (attention.to(dtype).mean(dim=1) * penalty).sum(dim=2, keepdim=True)  # (B, T, 1): padding has no attention
     return at_places(batch.target_places, loss).sum()
 
 
 def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
-    """-Σ over linked target tokens of Σ_s G[t, s] · log A[t, s], the mean over heads; attention (B, H, T, S) → ().
+    """Return -Σ over linked target tokens of Σ_s G[t, s] · log A[t, s], mean over heads; attention (B, H, T, S) → ().
 
     Links (L, 3) are of tokens: the row of the pair, the place in its target, the place in its source. G is 1 over the
     links of the target token, so it is a distribution; tokens without links take no part (Garg et al. 2019, "Jointly
@@ -84,15 +86,10 @@ def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
     return -(log_weights / counts[token]).sum()
 
 
-def _by_links(attention: Tensor, batch: Batch) -> Tensor:
-    assert batch.links is not None, "the corpus was encoded without alignments"
-    return alignment_loss(attention, batch.links)
-
-
-def _places_along(ids: Tensor, kind: torch.dtype) -> Tensor:
-    """How far along its sentence each token is, from 0 to below 1; ids (B, L) with padding → (B, L)."""
+def _places_along(ids: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return how far along its sentence each token is, from 0 to below 1; ids (B, L) with padding → (B, L)."""
     lengths = (ids != PAD).sum(dim=1, keepdim=True)  # (B, 1)
-    return torch.arange(ids.size(1), device=ids.device).to(kind) / lengths.to(kind)
+    return torch.arange(ids.size(1), device=ids.device).to(dtype) / lengths.to(dtype)
 
 
 class AlignedCorpus:

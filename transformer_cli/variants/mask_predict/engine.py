@@ -184,7 +184,7 @@ class NonAutoregressiveEngine:
         return own, cross
 
     def _begin(self, sources: Rows, options: SearchOptions) -> tuple[Lengths, list[int], Iterator[Pass]]:
-        """Return the lengths that are tried for each source, the most tokens that it may get, and the passes to come."""
+        """Return the lengths tried for each source, the most tokens that it may get, and the passes to come."""
         source, source_mask, memory, cache = self._encode(sources)
         most = self.max_target_length
         limits = [options.length_limit(len(one)) for one in sources]

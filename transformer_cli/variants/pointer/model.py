@@ -63,8 +63,9 @@ class PointerGenerator(Generator):
         return possible.scatter(2, columns, both)[:, :, : vocabulary + source.size(1)]
 
     def _places(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Where each token of the source (M, S) first stands there, and the column that it has; elsewhere, and where
-        nothing is copied, that is the last one, which is nobody's. (M, S) each
+        """Return where each token of the source (M, S) first stands there, and the column that it has.
+
+        Elsewhere, and where nothing is copied, that is the last column, which is nobody's. (M, S) each
         """
         length, known, vocabulary = source.size(1), len(self.target_ids), self.projection.out_features
         same = source[:, :, None] == source[:, None, :]  # (M, S, S)
@@ -84,5 +85,5 @@ class OutOfVocabularyEmbedding(TokenEmbedding):
 
 
 def _log(values: Tensor) -> Tensor:
-    """log, finite at 0, and no gradient there."""
+    """Return the log, finite at 0, and no gradient there."""
     return values.clamp(min=torch.finfo(values.dtype).tiny).log()
