@@ -24,7 +24,7 @@ class KeysValues(NamedTuple):
         batch, _, length, width = self.both.shape
         if self.keys_width is not None:
             sides = torch.split(self.both[:, 0], [self.keys_width, width - self.keys_width], dim=2)
-            keys, values = (side.unflatten(2, (self.heads, -1)).transpose(1, 2) for side in sides)
+            keys, values = (side.view(batch, length, self.heads, -1).transpose(1, 2) for side in sides)
             return keys, values
         by_head = self.both.view(batch, 2, length, self.heads, width // self.heads)
         keys, values = by_head.permute(1, 0, 3, 2, 4)
