@@ -8,13 +8,14 @@ This is where `SHORT` in `transformer_cli/model/cpu.py` comes from. A batch has 
 
 import argparse
 import statistics
+import sys
 import time
 
 import torch
 from page import describe_run, report
 
 from transformer_cli.model import attention, cpu
-from transformer_cli.training.hardware import tune_process
+from transformer_cli.training.hardware import choose_precision, tune_process
 
 POSITIONS, HEADS, HEAD_DIM = 1536, 4, 64
 
@@ -59,7 +60,10 @@ def main() -> None:
         "| precision | keys | fused, ms | plain, ms | fused ÷ plain |",
         "| --- | --: | --: | --: | --: |",
     ]
-    for dtype in (torch.float32, torch.bfloat16):
+    native = choose_precision("auto", torch.device("cpu")) == "bf16"
+    if not native:
+        print("left out: bfloat16; this CPU does not compute in it itself", file=sys.stderr)
+    for dtype in (torch.float32, torch.bfloat16) if native else (torch.float32,):
         for length in (16, 32, 64, 128, 256, 512):
             fused, plain = compare(dtype, length, options.rounds)
             name = str(dtype).removeprefix("torch.")

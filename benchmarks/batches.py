@@ -1,9 +1,7 @@
-"""The sentences of a benchmark: generated, written to a file, read by every contender, padded alike. Needs no tfm."""
+"""The sentences of a benchmark: generated, and padded alike by every contender. Needs no tfm."""
 
-from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,27 +55,6 @@ def pad(pairs: Pairs) -> PaddedBatch:
         _rows([[*target, EOS] for _, target in pairs]),
         sum(len(target) + 1 for _, target in pairs),
     )
-
-
-def write_batches(path: Path, batches: list[Pairs]) -> None:
-    """All ids in a row, with the lengths that cut them."""
-    sides = [[ids for pair in batch for ids in pair] for batch in batches]
-    np.savez(
-        path,
-        ids=np.array([token for batch in sides for ids in batch for token in ids], dtype=np.int64),
-        lengths=np.array([len(ids) for batch in sides for ids in batch], dtype=np.int64),
-        sentences=np.array([len(batch) for batch in batches], dtype=np.int64),
-    )
-
-
-def read_batches(path: Path) -> list[Pairs]:
-    """What `write_batches` wrote."""
-    with np.load(path, allow_pickle=False) as file:
-        ids, lengths, sentences = file["ids"], file["lengths"], file["sentences"]
-    sides = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
-    pairs = list(zip(sides[::2], sides[1::2], strict=True))
-    stops = np.cumsum(sentences).tolist()
-    return [pairs[stop - count : stop] for stop, count in zip(stops, sentences.tolist(), strict=True)]
 
 
 def _rows(rows: list[list[int]]) -> Tensor:

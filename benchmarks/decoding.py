@@ -18,12 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from conversation import ROOT, Conversation
+from contender import ROOT, Contender, ratio, take_turns
 from page import describe_run, report
 
 from transformer_cli import Translator
@@ -36,7 +35,6 @@ from transformer_cli.export.ctranslate2 import export_ctranslate2
 from transformer_cli.export.huggingface import export_huggingface
 from transformer_cli.storage.run_folder import find_model
 
-HERE = Path(__file__).parent
 BATCH = 64
 TASKS = {
     "greedy, in batches": (1, BATCH),
@@ -63,37 +61,20 @@ print(translator.translate_batch([sys.argv[2].split()], max_input_length=0)[0].h
 }
 
 
-@dataclass
-class Contender:
-    """A row of the table and the process behind it."""
-
-    key: str
-    name: str
-    module: str  # in decoders/
-    variant: str
-    process: Conversation | None = None
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # of a sentence, by task, a value a round
-    tokens: dict[str, list[float]] = field(default_factory=dict)  # a sentence, likewise
-
-    def translate(self, task: str, first: int, count: int) -> None:
-        """One round of a task."""
-        assert self.process is not None
-        beam, batch = TASKS[task]
-        answer = self.process.ask(f"{beam} {batch} {first} {count}")
-        if answer:
-            self.seconds.setdefault(task, []).append(answer["seconds"] / count)
-            self.tokens.setdefault(task, []).append(answer["tokens"] / count)
-
-
-def contenders() -> list[Contender]:
+def contenders(model: Path) -> list[Contender]:
     """Those that take part."""
+    ours = {"folder": str(model.resolve()), "search": {}}
+    torch_engine, fast, int8 = (
+        {**ours, "engine": engine, "compute_type": kind}
+        for engine, kind in (("torch", None), ("ctranslate2", "float32"), ("ctranslate2", "int8"))
+    )
     return [
-        Contender("torch", "tfm, torch engine", "tfm", "torch"),
-        Contender("fast", "tfm, CTranslate2 engine, float32", "tfm", "ctranslate2-float32"),
-        Contender("fast-int8", "tfm, CTranslate2 engine, int8", "tfm", "ctranslate2-int8"),
-        Contender("huggingface", "Hugging Face `generate`, float32", "huggingface", "float32"),
-        Contender("direct", "CTranslate2 directly, float32", "direct", "float32"),
-        Contender("direct-int8", "CTranslate2 directly, int8", "direct", "int8"),
+        Contender("torch", "tfm, torch engine", "decode_tfm", torch_engine),
+        Contender("fast", "tfm, CTranslate2 engine, float32", "decode_tfm", fast),
+        Contender("fast-int8", "tfm, CTranslate2 engine, int8", "decode_tfm", int8),
+        Contender("huggingface", "Hugging Face `generate`, float32", "decode_huggingface"),
+        Contender("direct", "CTranslate2 directly, float32", "decode_ctranslate2", {"compute_type": "float32"}),
+        Contender("direct-int8", "CTranslate2 directly, int8", "decode_ctranslate2", {"compute_type": "int8"}),
     ]
 
 
@@ -114,37 +95,29 @@ def prepare(model: Path, source: Path, folder: Path) -> dict[str, Any]:
         "texts": texts,
         "ids": ids,
         "tokens": tokens,
-        "batch_length": round(statistics.mean(map(len, ids)) + 1),
     }
 
 
-def run_rounds(entries: list[Contender], rounds: int, sentences: int) -> None:
-    """Each task by each in turn, after one round of few sentences to warm up, which counts for nothing."""
+def run_rounds(entries: list[Contender], rounds: int, sentences: int) -> dict[str, int]:
+    """Each task by each in turn, after one round of few sentences to warm up; returns each task's sentences a round."""
     for entry in entries:
-        for task in TASKS:
-            entry.translate(task, 0, min(sentences, BATCH if TASKS[task][1] > 1 else 5))
-        entry.seconds.clear()
-        entry.tokens.clear()
+        for task, (beam, batch) in TASKS.items():
+            few = min(sentences, BATCH if batch > 1 else 5)
+            entry.turn(task, beam=beam, batch=batch, first=0, count=few)
+        entry.turns.clear()
+    counts = {task: sentences if batch > 1 else min(SINGLE_PROCESS, sentences) for task, (_, batch) in TASKS.items()}
     for number in range(rounds):
-        for task, (_, batch) in TASKS.items():
-            count = sentences if batch > 1 else min(SINGLE_PROCESS, sentences)
+        for task, (beam, batch) in TASKS.items():
+            count = counts[task]
             first = 0 if batch > 1 else number * count % (sentences - count + 1)
-            for place in range(len(entries)):
-                entries[(number + place) % len(entries)].translate(task, first, count)
+            take_turns(entries, number, task, beam=beam, batch=batch, first=first, count=count)
         print(f"\rround {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
+    return counts
 
 
-def ratio(entry: Contender, other: Contender, task: str) -> str:
-    """The median of how many times as fast, round by round."""
-    if task not in entry.seconds or task not in other.seconds:
-        return "–"
-    pairs = zip(entry.seconds[task], other.seconds[task], strict=True)
-    return f"{statistics.median(theirs / ours for ours, theirs in pairs):.2f}"
-
-
-def speed_table(entries: list[Contender]) -> list[str]:
-    """Sentences and tokens a second, a table a task."""
+def speed_table(entries: list[Contender], counts: dict[str, int]) -> list[str]:
+    """Sentences and tokens a second, a table a task; `counts`: sentences a round."""
     by_key = {entry.key: entry for entry in entries}
     lines = []
     for task in TASKS:
@@ -153,13 +126,12 @@ def speed_table(entries: list[Contender]) -> list[str]:
             "| --- | --: | --: | --: | --: | --: |",
         ]
         for entry in entries:
-            failure = entry.process.failure if entry.process else "not started"
-            if task not in entry.seconds:
-                lines.append(f"| {entry.name} | did not run: {(failure or '')[:100]} |" + " |" * 4)
+            if not entry.seconds(task):
+                lines.append(f"| {entry.name} | did not run: {(entry.failure or '')[:100]} |" + " |" * 4)
                 continue
-            speeds = [1 / seconds for seconds in entry.seconds[task]]
+            speeds = [counts[task] / seconds for seconds in entry.seconds(task)]
             low, median, high = statistics.quantiles(speeds, n=4, method="inclusive")
-            tokens = [count * speed for count, speed in zip(entry.tokens[task], speeds, strict=True)]
+            tokens = [turn["tokens"] / turn["seconds"] for turn in entry.turns[task]]
             like = by_key["direct-int8" if entry.key.endswith("int8") else "direct"]
             cells = [
                 f"{median:,.1f}" if median < 100 else f"{median:,.0f}",
@@ -260,21 +232,19 @@ def main() -> None:
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error("--rounds: two at least")
-    entries = contenders()
+    entries = contenders(options.model)
     with tempfile.TemporaryDirectory(prefix="tfm-decoding-") as name:
         work = prepare(options.model, options.source, Path(name))
         path = Path(name) / "work.json"
         path.write_text(json.dumps(work), encoding="utf-8")
         for entry in entries:
-            arguments = [entry.module, entry.variant, str(options.threads), str(path)]
-            entry.process = Conversation(sys.executable, HERE / "decoder.py", arguments, options.threads)
-        versions = [text for entry in entries if entry.process for text in entry.process.ready.get("versions", [])]
+            entry.start(path, options.threads)
+        versions = [text for entry in entries for text in entry.versions]
         try:
-            run_rounds(entries, options.rounds, len(work["texts"]))
+            counts = run_rounds(entries, options.rounds, len(work["texts"]))
         finally:
             for entry in entries:
-                if entry.process:
-                    entry.process.end()
+                entry.end()
         starts = cold_starts(work, options.threads, options.rounds)
     lengths = [len(row) for row in work["ids"]]
     lines = [
@@ -282,7 +252,7 @@ def main() -> None:
         f"{len(lengths):,} sentences of {statistics.mean(lengths):.1f} source tokens; {options.rounds} rounds; "
         f"one at a time {SINGLE_PROCESS} sentences a round.",
         "",
-        *speed_table(entries),
+        *speed_table(entries, counts),
     ]
     if options.reference:
         lines += [quality(options.model, options.source, options.reference), ""]

@@ -6,8 +6,8 @@
 Measures the bf16 matmul peak; which attention kernels run and how fast each would be; tfm's own training step, eager
 and compiled, with lengths padded to multiples of 1 and 8, and torch.nn.Transformer for comparison: tokens a second
 (padding not counted), share of the peak, time of 100,000 updates, graphs compiled, places that wait for the GPU,
-memory, kernels; how long real loading is waited for; and decoding with recorded and ordinary steps, in bf16, fp16 and
-fp32, against Hugging Face's `generate`. A part that fails is named and the next goes on; DIR/gpu.json grows with each.
+memory, kernels; how long real loading is waited for; and decoding in bf16, fp16 and fp32, against Hugging Face's
+`generate`. A part that fails is named and the next begins; DIR/gpu.json grows with each.
 
 Needs torch, numpy, pyarrow, pydantic, pyyaml, safetensors, sentencepiece and tqdm; transformers, or those rows stay
 empty. A machine without an index gets what it lacks as wheels (pydantic, pydantic-core, annotated-types,
@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from machine import describe_machine, matmul_peak
+from contenders.matmul import matmul_peak
+from machine import describe_machine
 from on_gpu.attention import attention
 from on_gpu.decoding import COMPILED, compiled, decoding
 from on_gpu.loading import loading

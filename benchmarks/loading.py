@@ -4,7 +4,7 @@
 
 Real text (the sample corpus, or one of your own), tfm's loader and its training step on this CPU, without and with
 worker processes, without and with subword sampling. The measured updates lie around the end of the first epoch, so that
-planning the next one is among them; the first few, in which workers start, are told apart.
+planning the next one is among them; the first few, in which workers start, are shown apart.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from contenders.tfm import model_config
+from contenders.train_tfm import model_config
 from page import describe_run, report
 from shape import Shape
 
@@ -24,7 +24,7 @@ from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import Position, SubwordSampling, UpdateBatches, load_updates, plan_corpus
+from transformer_cli.data.loader import CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
@@ -59,14 +59,12 @@ def measure(
     model = build_model(model_config(shape), shape.vocabulary, shape.vocabulary)
     objective = TranslationObjective(model, shape.label_smoothing)
     config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=1e-4)
-    last = len(plan_corpus(corpus, batch_tokens=options.batch_tokens, seed=1, epoch=0))
+    batches = CorpusBatches(corpus, options.batch_tokens, seed=1, sampling=sampling)
+    last = len(batches.plan(epoch=0))
     loaded = load_updates(
-        corpus,
-        batch_tokens=options.batch_tokens,
-        seed=1,
+        batches,
         start=Position(0, max(0, last - WARMUP - options.updates // 2)),
         workers=workers,
-        sampling=sampling,
     )
     waited = Waited(loaded)
     precision = Precision(options.precision, device)
@@ -120,7 +118,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tfm-loading-") as folder:
         corpus = encode_corpus(text, codecs, max_length=MAX_LENGTH, keep_text=True, cache_folder=Path(folder))
         for workers in (0, 2):
-            for sampling in (None, SubwordSampling(codecs, strength=0.1, seed=1, max_length=MAX_LENGTH)):
+            for sampling in (None, SubwordSampling(codecs, strength=0.1, max_length=MAX_LENGTH)):
                 rows.append(measure(corpus, shape, options, workers, sampling))
         lines = [
             describe_run(options.threads),

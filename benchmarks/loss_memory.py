@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 import torch
-from machine import available_memory, process_memory, synchronise
+from contenders.matmul import synchronise
+from machine import available_memory, process_memory
 from page import describe_run, report
 from torch import Tensor
 from torch.nn import functional

@@ -17,13 +17,13 @@ import json
 import statistics
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
-from batches import Pairs, generate_sentences, write_batches
-from conversation import Conversation
+from batches import Pairs, generate_sentences
+from contender import Contender, ratio, take_turns
 from page import describe_run, report
 from shape import Shape, training_flops
 
@@ -33,68 +33,31 @@ from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.hardware import choose_precision
 
-HERE = Path(__file__).parent
 WARMUP = 3  # rounds left out
 
 
-@dataclass
-class Contender:
-    """A row of the table and the process behind it."""
-
-    key: str  # as the command line calls it
-    name: str
-    module: str  # in contenders/
-    precision: str
-    process: Conversation | None = None
-    memory: dict[str, Any] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)  # of each round, warm-up included
-    values: list[float] = field(default_factory=list)  # the loss of each
-
-    def start(self, interpreter: str, threads: int, batches: Path, shape: Shape) -> None:
-        """Start the process and wait until its model can train."""
-        arguments = [self.module, self.precision, str(threads), str(batches), json.dumps(asdict(shape))]
-        self.process = Conversation(interpreter, HERE / "contender.py", arguments, threads)
-
-    @property
-    def failure(self) -> str | None:
-        """Why it does not take part."""
-        return self.process.failure if self.process else "not started"
-
-    @property
-    def versions(self) -> list[str]:
-        """Of the libraries that it computes with."""
-        return self.process.ready.get("versions", []) if self.process else []
-
-    def step(self) -> None:
-        """One update."""
-        answer = self.process.ask("step") if self.process else {}
-        if answer:
-            self.seconds.append(answer["seconds"])
-            self.values.append(answer["value"])
-
-    def end(self) -> None:
-        """End the process, which tells what memory it took."""
-        self.memory = self.process.end() if self.process else {}
-
-
-def contenders(names: list[str]) -> list[Contender]:
-    """Those that take part. What `precision: auto` is on this machine is told by its row."""
+def contenders(names: Sequence[str]) -> list[Contender]:
+    """Those that take part: the ones named, else all, but bf16 only where this CPU computes in it."""
     fastest = choose_precision("auto", torch.device("cpu"))
-    known = [
-        Contender("tfm", "tfm, float32", "tfm", "fp32"),
-        Contender("tfm-auto", f"tfm, `precision: auto` ({fastest})", "tfm", "auto"),
-        Contender("torch", "torch.nn.Transformer, float32", "plain", "fp32"),
-        Contender("torch-bf16", "torch.nn.Transformer, bf16 autocast", "plain", "bf16"),
-        Contender("marian", "Hugging Face MarianMTModel, float32", "marian", "fp32"),
-        Contender("marian-bf16", "Hugging Face MarianMTModel, bf16 autocast", "marian", "bf16"),
-        Contender("joeynmt", "JoeyNMT, float32", "joey", "fp32"),
-        Contender("peak-fp32", "matmul peak, float32", "matmul", "fp32"),
-        Contender("peak-bf16", "matmul peak, bf16", "matmul", "bf16"),
+    rows = [
+        ("tfm", "tfm, float32", "train_tfm", "fp32"),
+        ("tfm-auto", f"tfm, `precision: auto` ({fastest})", "train_tfm", "auto"),
+        ("torch", "torch.nn.Transformer, float32", "train_plain", "fp32"),
+        ("torch-bf16", "torch.nn.Transformer, bf16 autocast", "train_plain", "bf16"),
+        ("marian", "Hugging Face MarianMTModel, float32", "train_marian", "fp32"),
+        ("marian-bf16", "Hugging Face MarianMTModel, bf16 autocast", "train_marian", "bf16"),
+        ("joeynmt", "JoeyNMT, float32", "train_joey", "fp32"),
+        ("peak-fp32", "matmul peak, float32", "matmul", "fp32"),
+        ("peak-bf16", "matmul peak, bf16", "matmul", "bf16"),
     ]
-    unknown = set(names) - {entry.key for entry in known}
-    if unknown:
+    known = [Contender(key, name, module, {"precision": precision}) for key, name, module, precision in rows]
+    if unknown := set(names) - {entry.key for entry in known}:
         raise SystemExit(f"no contender {', '.join(sorted(unknown))}; there are {', '.join(e.key for e in known)}")
-    return [entry for entry in known if entry.key in names or entry.module == "matmul"]
+    wanted = [entry for entry in known if entry.key in names or not names or entry.module == "matmul"]
+    slow = [one.key for one in wanted if one.settings["precision"] == "bf16" != fastest and one.key not in names]
+    if slow:
+        print(f"left out: {', '.join(slow)}; this CPU does not compute in bf16 itself", file=sys.stderr)
+    return [entry for entry in wanted if entry.key not in slow]
 
 
 def encode_corpus(source: str, target: str, vocabulary: int) -> Pairs:
@@ -124,37 +87,13 @@ def make_batches(pairs: Pairs, target_tokens: int, count: int) -> tuple[list[Pai
     return [[pairs[pair] for pair in batch] for batch in chosen], batch_tokens
 
 
-def run_rounds(entries: list[Contender], rounds: int) -> None:
-    """Each an update in turn; who begins moves on by one each round, so that none always follows the same other."""
-    for number in range(rounds + WARMUP):
-        for place in range(len(entries)):
-            entries[(number + place) % len(entries)].step()
-        told = f"round {number + 1} of {rounds + WARMUP}"
-        print(f"\r{told}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-
-
-def speeds(entry: Contender, tokens: list[int]) -> list[float]:
-    """Target tokens a second in each measured round."""
-    times = entry.seconds[WARMUP:]
-    return [count / seconds for count, seconds in zip(tokens[WARMUP:], times, strict=True)]
-
-
-def ratio(entry: Contender, other: Contender | None) -> str:
-    """The median of how many times as fast, round by round."""
-    if other is None or other.failure is not None:
-        return "–"
-    pairs = zip(entry.seconds[WARMUP:], other.seconds[WARMUP:], strict=True)
-    return f"{statistics.median(theirs / ours for ours, theirs in pairs):.2f}"
-
-
 def table(entries: list[Contender], batches: list[Pairs], shape: Shape) -> list[str]:
     """The rows, as Markdown."""
     tokens = [sum(len(target) + 1 for _, target in batch) for batch in batches]
     flops = training_flops(shape, [(len(s) + 1, len(t) + 1) for batch in batches[WARMUP:] for s, t in batch])
     per_token = flops / sum(tokens[WARMUP:])
     measured = [entry for entry in entries if entry.module == "matmul" and entry.failure is None]
-    peaks = {entry.precision: max(entry.values[WARMUP:]) for entry in measured}
+    peaks = {entry.settings["precision"]: max(turn["value"] for turn in entry.turns[""]) for entry in measured}
     plain, marian = (next((entry for entry in entries if entry.key == key), None) for key in ("torch", "marian"))
     lines = [
         "| | target tokens/s | quartiles | range | ÷ torch | ÷ Marian | of the peak | working memory | whole process |",
@@ -166,9 +105,9 @@ def table(entries: list[Contender], batches: list[Pairs], shape: Shape) -> list[
         if entry.failure is not None:
             lines.append(f"| {entry.name} | did not run: {entry.failure[:100]} |" + " |" * 7)
             continue
-        values = speeds(entry, tokens)
+        values = [count / seconds for count, seconds in zip(tokens[WARMUP:], entry.seconds(), strict=True)]
         low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-        precision = "fp32" if entry.precision == "fp32" else choose_precision("auto", torch.device("cpu"))
+        precision = choose_precision(entry.settings["precision"], torch.device("cpu"))
         cells = [
             f"{median:,.0f}",
             f"{low:,.0f}–{high:,.0f}",
@@ -206,11 +145,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24, help="measured (default 24)")
     parser.add_argument("--target-tokens", type=int, default=4096, help="of a batch, about (default 4096)")
     parser.add_argument("--corpus", nargs=2, metavar=("SOURCE", "TARGET"), help="real sentences, one a line")
-    parser.add_argument(
-        "--contenders",
-        default="tfm,tfm-auto,torch,torch-bf16,marian,marian-bf16,joeynmt",
-        help="which take part (default: %(default)s)",
-    )
+    parser.add_argument("--contenders", default="", help="which take part, with commas between (default: all)")
     parser.add_argument(
         "--python", action="append", default=[], metavar="NAME=PATH", help="the interpreter of one of them"
     )
@@ -223,19 +158,28 @@ def main() -> None:
     pairs = encode_corpus(*options.corpus, shape.vocabulary) if options.corpus else None
     pairs = pairs or generate_sentences(29_000, shape.vocabulary)
     batches, size = make_batches(pairs, options.target_tokens, options.rounds + WARMUP)
-    entries = contenders(options.contenders.split(","))
+    entries = contenders([name for name in options.contenders.split(",") if name])
     with tempfile.TemporaryDirectory(prefix="tfm-training-") as folder:
-        path = Path(folder) / "batches.npz"
-        write_batches(path, batches)
+        work = Path(folder) / "work.json"
+        work.write_text(json.dumps({"batches": batches, "shape": asdict(shape)}), encoding="utf-8")
         for entry in entries:
-            entry.start(interpreters.get(entry.key, sys.executable), options.threads, path, shape)
+            entry.start(work, options.threads, interpreters.get(entry.key, sys.executable))
         try:
-            run_rounds(entries, options.rounds)
+            for number in range(options.rounds + WARMUP):
+                take_turns(entries, number)
+                print(f"\rround {number + 1} of {options.rounds + WARMUP}", end="", file=sys.stderr, flush=True)
+            print(file=sys.stderr)
         finally:
             for entry in entries:
                 entry.end()
+    losses = (
+        f"{entry.name} {entry.turns[''][-1]['value']:.2f}"
+        for entry in entries
+        if entry.module != "matmul" and entry.turns
+    )
+    for entry in entries:
+        del entry.turns.get("", [])[:WARMUP]
     report(describe_rounds(options, entries, batches, size) + table(entries, batches, shape), options.write)
-    losses = (f"{entry.name} {entry.values[-1]:.2f}" for entry in entries if entry.module != "matmul" and entry.values)
     print(f"\nlast loss: {'; '.join(losses)}")
 
 

@@ -16,7 +16,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from transformer_cli.config import ScheduledSampling
-from transformer_cli.plots.schedule import truth_figure
+from transformer_cli.plots.diagrams import truth_figure
 from transformer_cli.plots.style import save
 
 IMAGES = Path(__file__).parent / "images"

@@ -61,7 +61,9 @@ def serve(path: str) -> None:
     import torch._dynamo  # what the first optimiser of a process imports
 
     import transformer_cli.evaluation.evaluate
-    import transformer_cli.plots
+    import transformer_cli.plots.attention
+    import transformer_cli.plots.diagrams
+    import transformer_cli.plots.training
     import transformer_cli.training.run  # noqa: F401
 
     for kind in ("png", "svg"):  # finds the fonts

@@ -119,7 +119,8 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for language in ("de", "en"):
             content = gzip.compress((folder / f"{split}.{language}").read_bytes())
             (folder / "multi30k" / f"{name}.{language}.gz").write_bytes(content)
-    shutil.copytree(ROOT / "configs", folder / "configs")
+    for programs in ("configs", "data/sample/make"):  # pages run from the repository's folder
+        shutil.copytree(ROOT / programs, folder / programs)
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "tfm").symlink_to(stand_ins / "tfm")
     (folder / "my.yaml").write_text(DATA + "  test: {source: test.de, target: test.en}\n", encoding="utf-8")

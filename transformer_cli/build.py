@@ -5,21 +5,19 @@ It alone knows every variant (`codecs` chooses their text side). Loading, traini
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from transformer_cli.codecs import load_text_side
 from transformer_cli.config import Config, ModelConfig
-from transformer_cli.decoding.engines.fast_step import ReferenceStep
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.embedding import Embedding
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
+from transformer_cli.model.torch_private import without_drawing
 from transformer_cli.model.transformer import Decoder, Encoder, Generator, Transformer
 from transformer_cli.storage.checkpoint import check_size, fill
 from transformer_cli.storage.publishing import verify
@@ -134,9 +132,6 @@ def build_engine(model: Transformer, device: torch.device | str = "cpu", *, cons
     """Return the engine for a model. constant: its parameters will never change again."""
     if isinstance(model, NonAutoregressiveTransformer):
         return NonAutoregressiveEngine(model, device)
-    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-    if model.generator.copies_source or any(each.value_dim != each.head_dim for each in attentions):
-        return TorchEngine(model, device, steps=ReferenceStep(model))
     return TorchEngine(model, device, constant=constant)
 
 
@@ -164,30 +159,18 @@ class LoadedModel:
     folder: Path
 
 
-def load_model(path: str | Path, device: str | torch.device = "cpu") -> LoadedModel:
+def load_model(path: str | Path, device: str | torch.device = "cpu", config: Config | None = None) -> LoadedModel:
     """Return the model of a run folder (its best checkpoint) or a checkpoint folder, in evaluation mode on the device.
 
-    Every file is held against its hash before it is read. Leaves torch's random generator alone. Raises `UserError`.
+    Every file is held against its hash before it is read. config: where that was read already.
+    Leaves torch's random generator alone. Raises `UserError`.
     """
     folder = find_model(path)
-    config, codecs = load_text_side(folder)
+    config, codecs = load_text_side(folder, config)
     verify(folder, [WEIGHTS])
     sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
     check_size(folder / WEIGHTS, config.model, sizes[1])
-    with torch.random.fork_rng(devices=[]), _NoDrawing():
+    with torch.random.fork_rng(devices=[]), without_drawing():
         model = build_model(config.model, *sizes)
     fill(model, folder / WEIGHTS)
     return LoadedModel(config, codecs, model.to(device).eval(), folder)
-
-
-class _NoDrawing(TorchFunctionMode):
-    """Leaves out drawing the weights that a file is about to replace: over half of the time that loading takes."""
-
-    DRAWING: ClassVar = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in self.DRAWING:
-            return args[0] if args else (kwargs or {})["tensor"]
-        return func(*args, **(kwargs or {}))

@@ -23,8 +23,9 @@ def load_codecs(folder: Path, config: Config) -> Codecs:
     return model_codecs(Codecs.load(folder, config), config)
 
 
-def load_text_side(folder: Path) -> tuple[Config, Codecs]:
-    """Read config and codecs of a checkpoint folder, no weights; as `load_codecs`."""
-    verify(folder, [CONFIG])
-    config = load_config(folder / CONFIG)
+def load_text_side(folder: Path, config: Config | None = None) -> tuple[Config, Codecs]:
+    """Read config (unless it was read already) and codecs of a checkpoint folder; as `load_codecs`."""
+    if config is None:
+        verify(folder, [CONFIG])
+        config = load_config(folder / CONFIG)
     return config, load_codecs(folder, config)

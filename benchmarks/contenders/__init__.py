@@ -1,4 +1,6 @@
-"""One module for each program that is compared; `train` of each yields its loss per token, an update at a time.
+"""One module for each program that is compared, as `contender.py` describes it.
 
-A module imports at its top what it needs, so that a missing library shows before anything is measured.
+`train_*` do one update a turn and return its loss per token as `value`; `decode_*` translate `count` sentences from
+`first` on and return how many `tokens` they put out. A module imports at its top what it needs, so that a missing
+library shows before anything is measured.
 """

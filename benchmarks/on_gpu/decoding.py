@@ -1,4 +1,4 @@
-"""Decoding: tfm's torch engine, with ordinary steps and with recorded ones, against Hugging Face's `generate`.
+"""Decoding: tfm's torch engine against Hugging Face's `generate`.
 
 Random weights of one shape; `</s>` is never said, so that every output has the same length. Both get the same ids.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from batches import BOS, EOS, PAD
-from contenders.tfm import model_config
-from machine import synchronise
+from contenders.matmul import synchronise
+from contenders.train_tfm import model_config
 
 from on_gpu.profiling import find_waits, profile_kernels
 from on_gpu.work import Work
@@ -51,7 +51,7 @@ def tfm(work: Work, dtype: torch.dtype) -> Decode:
 
 def hugging_face(work: Work, **ways: Any) -> Decode:
     """`MarianMTModel.generate` in bf16 with `sdpa`; `ways` are options of it."""
-    from contenders.marian import build
+    from contenders.train_marian import build
 
     torch.manual_seed(1)
     model = build(work.shape).to(work.device, torch.bfloat16).eval()

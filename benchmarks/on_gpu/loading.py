@@ -12,7 +12,7 @@ from on_gpu.work import Work
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import load_updates
+from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
@@ -41,12 +41,9 @@ def loading(work: Work) -> dict[str, Any]:
 
 def wait(work: Work, corpus: Any, workers: int) -> dict[str, Any]:
     loaded = load_updates(
-        corpus,
-        batch_tokens=work.batch_tokens,
-        seed=1,
+        CorpusBatches(corpus, work.batch_tokens, seed=1, pad_to=8),
         workers=workers,
         pin=work.device.type == "cuda",
-        pad_to=8,
     )
     waited = Waited(loaded)
     objective = TranslationObjective(work.model(), work.shape.label_smoothing)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from machine import synchronise
+from contenders.matmul import synchronise
 from torch.profiler import ProfilerActivity, profile
 
 ATTENTION = ("flash", "fmha", "attention", "attn", "sdpa", "mha")  # in the names of its kernels

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from batches import PaddedBatch, pad
-from contenders.plain import PlainTransformer
-from machine import synchronise
+from contenders.matmul import synchronise
+from contenders.train_plain import PlainTransformer
 from torch import Tensor, nn
 
 from on_gpu.profiling import Step, find_waits, profile_kernels
@@ -45,7 +45,7 @@ def tfm(work: Work, pad_to: int, compiled: str) -> tuple[Step, nn.Module]:
 
 
 def plain(work: Work, compiled: str) -> tuple[Step, nn.Module]:
-    """torch.nn.Transformer in the loop of `contenders/plain.py`, its batches on the device already."""
+    """torch.nn.Transformer in the loop of `contenders/train_plain.py`, its batches on the device already."""
     torch.manual_seed(1)
     model = PlainTransformer(work.shape).to(work.device).train()
     if compiled:

@@ -2,7 +2,7 @@
 
 import torch
 from batches import MULTI30K, WMT, generate_sentences
-from contenders.tfm import model_config
+from contenders.train_tfm import model_config
 from shape import Shape, training_flops
 from training import make_batches
 

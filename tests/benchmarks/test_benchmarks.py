@@ -1,6 +1,8 @@
 """What the benchmarks' figures rest on: the arithmetic they count, the batches they hand on, the page they write."""
 
+import dataclasses
 import importlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +36,7 @@ def small_shape(load: Load) -> Any:
 def test_the_arithmetic_is_what_torch_counts(load: Load) -> None:
     """A sentence alone has no padding; of causal attention torch counts the half that nobody needs too."""
     shape, source, target = small_shape(load), 5, 7
-    model = build_model(load("contenders.tfm").model_config(shape), shape.vocabulary, shape.vocabulary)
+    model = build_model(load("contenders.train_tfm").model_config(shape), shape.vocabulary, shape.vocabulary)
     batch = Batch.from_ids([([4] * (source - 1), [4] * (target - 1))])
     with FlopCounterMode(display=False) as counter:
         output = model(batch.source, batch.source_mask, batch.target_input)
@@ -46,8 +48,8 @@ def test_the_arithmetic_is_what_torch_counts(load: Load) -> None:
 
 def test_the_plain_model_is_of_the_same_size(load: Load) -> None:
     shape = small_shape(load)
-    ours = build_model(load("contenders.tfm").model_config(shape), shape.vocabulary, shape.vocabulary)
-    plain = load("contenders.plain").PlainTransformer(shape)
+    ours = build_model(load("contenders.train_tfm").model_config(shape), shape.vocabulary, shape.vocabulary)
+    plain = load("contenders.train_plain").PlainTransformer(shape)
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in ours.parameters())
 
 
@@ -55,16 +57,10 @@ def test_the_plain_model_loses_nothing_to_padding(load: Load) -> None:
     """Its loss over a batch is the mean of its sentences' losses, weighted by their tokens."""
     pad, shape = load("batches").pad, small_shape(load)
     torch.manual_seed(1)
-    model = load("contenders.plain").PlainTransformer(shape).eval()
+    model = load("contenders.train_plain").PlainTransformer(shape).eval()
     whole, *alone = pad(PAIRS[0]), *(pad([pair]) for pair in PAIRS[0])
     expected = sum(model(batch).item() * batch.target_tokens for batch in alone) / whole.target_tokens
     assert model(whole).item() == pytest.approx(expected, abs=1e-5)
-
-
-def test_batches_come_back_as_they_were_written(load: Load, tmp_path: Path) -> None:
-    batches = load("batches")
-    batches.write_batches(tmp_path / "batches.npz", PAIRS)
-    assert batches.read_batches(tmp_path / "batches.npz") == PAIRS
 
 
 def test_padding_is_that_of_tfm(load: Load) -> None:
@@ -79,39 +75,82 @@ def test_generated_sentences_are_as_long_as_multi30ks(load: Load) -> None:
     assert means == pytest.approx([15.9, 15.3], abs=0.3)
 
 
-@pytest.mark.parametrize("name", ["attention", "training", "loss_memory", "loading"])
+@pytest.mark.parametrize("name", ["attention", "training", "decoding", "loss_memory", "loading"])
 def test_every_program_finds_its_section_of_the_page(load: Load, name: str) -> None:
     before = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    after = load("page").replace_section(before, name, ["a", "b"])
+    after = load("page").replace_section(before, f"benchmarks/{name}.py", ["a", "b"])
     removed, added = (set(text.splitlines()) for text in (before, after))
     assert added - removed == {"a", "b"}
-    assert load("page").replace_section(after, name, ["a", "b"]) == after
+    assert load("page").replace_section(after, f"benchmarks/{name}.py", ["a", "b"]) == after
 
 
-def test_a_contender_that_cannot_run_says_why(load: Load, tmp_path: Path) -> None:
-    contender = load("training").Contender("x", "X", "no_such_program", "fp32")
-    load("batches").write_batches(tmp_path / "batches.npz", PAIRS)
-    contender.start(os.fspath(ROOT / "no-python"), 1, tmp_path / "batches.npz", small_shape(load))
+@pytest.fixture
+def work(load: Load, tmp_path: Path) -> Path:
+    """The file of what contenders train on."""
+    path = tmp_path / "work.json"
+    path.write_text(json.dumps({"batches": PAIRS, "shape": dataclasses.asdict(small_shape(load))}))
+    return path
+
+
+def test_a_contender_that_cannot_run_says_why(load: Load, work: Path) -> None:
+    contender = load("contender").Contender("x", "X", "no_such_program")
+    contender.start(work, 1, os.fspath(ROOT / "no-python"))
     assert "no-python" in contender.failure
-    contender.step()
+    contender.turn()
     contender.end()
-    assert contender.seconds == []
+    assert contender.turns == {}
+    assert load("contender").ratio(contender, contender) == "–"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "fails"), [("tfm", False), ("plain", False), ("matmul", False), ("nothing", True)])
-def test_a_contender_updates_when_told(load: Load, tmp_path: Path, module: str, fails: bool) -> None:
-    training = load("training")
-    contender = training.Contender("x", "X", module, "fp32")
-    load("batches").write_batches(tmp_path / "batches.npz", PAIRS)
-    contender.start(training.sys.executable, 1, tmp_path / "batches.npz", small_shape(load))
+@pytest.mark.parametrize(
+    ("module", "fails"), [("train_tfm", False), ("train_plain", False), ("matmul", False), ("nothing", True)]
+)
+def test_a_contender_takes_its_turns(load: Load, work: Path, module: str, fails: bool) -> None:
+    contender = load("contender").Contender("x", "X", module, {"precision": "fp32"})
+    contender.start(work, 1)
     for _ in range(3):
-        contender.step()
+        contender.turn()
     contender.end()
     if fails:
         assert contender.failure == "ModuleNotFoundError: No module named 'contenders.nothing'"
         return
     assert contender.failure is None
-    assert min(contender.seconds) > 0
-    assert len(contender.values) == 3
+    assert min(contender.seconds()) > 0
+    assert [turn["value"] > 0 for turn in contender.turns[""]] == [True] * 3
     assert contender.memory["peak"] > contender.memory["working"] > 0
+
+
+def test_ratios_are_taken_round_by_round(load: Load) -> None:
+    """A machine that slows down for a round slows both."""
+    fast, slow = (
+        load("contender").Contender(
+            "", "", "", failure=None, turns={"": [{"seconds": times * seconds} for seconds in (1.0, 9.0, 2.0)]}
+        )
+        for times in (1, 2)
+    )
+    assert load("contender").ratio(fast, slow) == "2.00"
+    assert load("contender").ratio(fast, None) == "–"
+
+
+def test_turns_are_taken_in_an_order_that_moves_on(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    contender, taken = load("contender"), list[str]()
+    monkeypatch.setattr(contender.Contender, "turn", lambda self, task, **_: taken.append(self.key))
+    for number in range(3):
+        contender.take_turns([contender.Contender(key, "", "") for key in "abc"], number)
+    assert "".join(taken) == "abcbcacab"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_bf16_is_left_out_where_the_cpu_has_none(
+    load: Load, native: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = load("training")
+    monkeypatch.setattr(training, "choose_precision", lambda name, device: "bf16" if native else "fp32")
+    keys = [entry.key for entry in training.contenders([])]
+    assert ("peak-bf16" in keys) == ("torch-bf16" in keys) == native
+    assert {"peak-fp32", "tfm", "tfm-auto", "torch", "marian", "joeynmt"} <= set(keys)
+    said = capsys.readouterr().err
+    assert said == "" if native else said.count("\n") == 1 and "bf16" in said
+    named = [entry.key for entry in training.contenders(["torch-bf16"])]
+    assert named == ["torch-bf16", "peak-fp32", *["peak-bf16"] * native], "what is asked for by name is run"

@@ -138,7 +138,7 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noting(self: Translator, texts: Any, *arguments: Any, **options: Any) -> Any:
         texts = list(texts)
-        lines.extend(texts)
+        lines.extend(one if isinstance(one, str) else one.text for one in texts)
         return real(self, iter(texts), *arguments, **options)
 
     monkeypatch.setattr(Translator, "translate_lines", noting)

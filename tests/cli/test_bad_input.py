@@ -107,7 +107,7 @@ NAME = "encoder.layers.0.feed_forward.inner.weight"
 
 DAMAGED_WEIGHTS: dict[str, tuple[Callable[[Path], None], bool, str]] = {
     "truncated": (cut, False, "does not match its manifest"),
-    "truncated, manifest made anew": (cut, True, "no safetensors file"),
+    "truncated, manifest made anew": (cut, True, "cannot be read as a safetensors file"),
     "a flipped bit": (flip, False, "does not match its manifest"),
     "not there": (lambda folder: (folder / WEIGHTS).unlink(), False, WEIGHTS),
     "a missing tensor": (rewrite(lambda tensors: tensors.pop(NAME)), True, f"tensor {NAME} is missing"),

@@ -15,8 +15,8 @@ import pytest
 from sacrebleu.metrics.chrf import CHRF
 
 from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.jobs import processes
 from transformer_cli.jobs import shards as sharding
-from transformer_cli.jobs import torchrun
 
 TFM = [sys.executable, "-m", "transformer_cli"]
 PAIRS = 13
@@ -234,7 +234,7 @@ def test_a_student_trains_on_it(trial: Any, tfm: Any, place: Path) -> None:
         (["--beam", 2, "--best-of", 3], "--best-of 3: --beam 2 finds fewer"),
         (["--top-k", 3], "--top-k: belongs to --sample"),
         (["--engine", "marian"], "no engine 'marian'"),
-        (["--out", "few.de"], "few.de: is no folder"),
+        (["--out", "few.de"], "few.de: is not a folder"),
         (["--out", "taken"], "taken: holds something else"),
         (["--set", "data.target_language=fr"], "translates de into en, but the config de into fr"),
         (["--set", "data.train={source: few.de, target: long.en}"], "long.en:14: has no counterpart"),
@@ -291,7 +291,7 @@ def test_a_kill_while_it_is_published_loses_nothing(spot: str, trial: Any, place
 def test_a_teacher_on_another_kind_of_device_is_another_recipe(
     trial: Any, tfm: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torchrun, "_has_gpu", lambda: False)
+    monkeypatch.setattr(processes, "has_gpu", lambda: False)
     run = ["distill", trial.run, "my.yaml", "--out", "out", "--greedy"]
     assert tfm(*run).code == 0
     assert "device auto (now cpu)" in tfm(*run, "--device", "cpu").refused()

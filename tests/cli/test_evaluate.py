@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import Config, dump_config, load_config
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_scores
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import find_model
@@ -101,7 +102,8 @@ def test_faults_are_found_before_anything_is_translated(
     Path("empty").write_bytes(b"")
     Path("latin").write_bytes(b"a\nfa\xe7ade\n" + b"a\n" * 4)
     before = sorted(tmp_path.iterdir())
-    assert message in tfm("evaluate", "no-such-model", *arguments).refused()
+    monkeypatch.setattr(Translator, "load", lambda *_, **__: pytest.fail("no model is needed to find that"))
+    assert message in tfm("evaluate", trial.run, *arguments).refused()
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -77,8 +77,8 @@ def test_progress_logs_now_and_then_and_sums_up(
 ) -> None:
     monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
     with Progress("scored", total=3) as progress:
-        progress.reached(1)
-        progress.reached(3)
+        progress(1)
+        progress(3)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" in ")[0] for line in lines] == [
         "scored: 1 of 3 lines",
@@ -86,7 +86,7 @@ def test_progress_logs_now_and_then_and_sums_up(
         "scored: 3 lines",
     ]
     with Progress("scored", quiet=True) as progress:
-        progress.reached(1)
+        progress(1)
     with pytest.raises(KeyError), Progress("scored"):
         raise KeyError
     assert capsys.readouterr().err == ""
@@ -97,8 +97,8 @@ def test_progress_draws_a_bar_on_a_terminal(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with Progress("translated", total=2) as progress:
-        progress.reached(1)
-        progress.reached(2)
+        progress(1)
+        progress(2)
     err = capsys.readouterr().err
     assert "translated:" in err
     assert "\r" in err

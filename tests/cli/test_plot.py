@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_cli import plots
 from transformer_cli.cli.app import main
 from transformer_cli.cli.options import parse_numbers
 from transformer_cli.cli.plot import app
@@ -23,8 +22,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture(scope="module")
 def run(trial: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that tells of its training."""
-    folder: Path = tmp_path_factory.mktemp("plot") / "told"
+    """A run with metrics of its training."""
+    folder: Path = tmp_path_factory.mktemp("plot") / "run"
     shutil.copytree(trial.run, folder)
     events = [{"step": step, "loss": 7.0 / step, "learning_rate": 1e-3} for step in (1, 2, 3, 4)]
     events += [{"step": step, "valid_loss": 6.0, "valid_bleu": 2.0 * step} for step in (2, 4)]
@@ -74,14 +73,14 @@ def test_options_reach_the_picture(run: Path, trial: Any, tfm: Any, tmp_path: Pa
         saved.append(figure)
         return []
 
-    for module in ("transformer_cli.plots.style.save", "transformer_cli.plots.attention.save"):
-        monkeypatch.setattr(module, keep)
+    monkeypatch.setattr("transformer_cli.plots.style.save", keep)
     out = ["-o", tmp_path / "a.png"]
 
     assert tfm("plot", "attention", run, "ein hund", "--kind", "encoder", "--heads", "2", *out).code == 0
     from transformer_cli import Translator
+    from transformer_cli.plots.attention import attend
 
-    attention = plots.attend(Translator.load(run, "cpu", engine="torch"), "ein hund")
+    attention = attend(Translator.load(run, "cpu", engine="torch"), "ein hund")
     np.testing.assert_allclose(saved[0].axes[0].images[0].get_array(), attention.encoder[0, 1])
 
     assert tfm("plot", "schedule", trial.config, "--set", "training.warmup_steps=3", "--steps", 9, *out).code == 0

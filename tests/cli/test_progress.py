@@ -36,18 +36,17 @@ def test_the_rest_takes_as_long_as_the_speed_so_far_says(
 ) -> None:
     with Progress("translated", estimate=lambda: total) as progress:
         clock[0] += 10
-        progress.reached(20)
+        progress(20)
         assert capsys.readouterr().err == f"translated: 20 lines in 10.0 s (2.0 lines/s){left}\n"
-        progress.reached(21)  # not again so soon
+        progress(21)  # not again so soon
     assert capsys.readouterr().err == "translated: 21 lines in 10.0 s (2.1 lines/s)\n"
 
 
 def test_what_was_done_before_makes_nothing_faster(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("translated", estimate=lambda: 1050) as progress:
-        progress.kept(1000)
-        progress.reached(1000)
+        progress(1000, 1000)
         clock[0] += 10
-        progress.reached(1010)
+        progress(1010, 1000)
         said = "translated: 1,010 lines (1,000 of them before) in 10.0 s (1.0 lines/s)"
         assert capsys.readouterr().err == f"{said}, 96%, about 40 s left\n"
     assert capsys.readouterr().err == said + "\n"

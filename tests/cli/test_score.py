@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli import score
-from transformer_cli.cli.loading import load_translator
+from transformer_cli.decoding.translator import Translator
 
 
 def rows(result: Any) -> list[list[str]]:
@@ -94,13 +93,13 @@ def test_either_engine_gives_the_same(trial: Any, tfm: Any) -> None:
 
 def test_scores_are_computed_in_float32_unless_told(trial: Any, tfm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU too, where translations are not."""
-    asked = []
+    asked, load = [], Translator.load
 
     def noting(*arguments: Any, compute_type: str, **options: Any) -> Any:
         asked.append(compute_type)
-        return load_translator(*arguments, compute_type=compute_type, **options)
+        return load(*arguments, compute_type=compute_type, **options)
 
-    monkeypatch.setattr(score, "load_translator", noting)
+    monkeypatch.setattr(Translator, "load", noting)
     run = ["score", trial.run, "--source", trial.source, "--target", trial.reference, "--engine", "torch"]
     assert tfm(*run).code == tfm(*run, "--compute-type", "bfloat16").code == 0
     assert asked == ["float32", "bfloat16"]

@@ -262,7 +262,7 @@ def test_bad_files_and_models_are_refused(trial: Any, tfm: Any, tmp_path: Path) 
         (trial.run, cut_off, "cut.gz:"),
         (trial.run, no_gzip, "no.gz:1: is named .gz but holds no gzip data"),
         (tmp_path / "none", trial.source, "none: no such folder"),
-        (tmp_path, trial.source, f"{tmp_path}: is no run folder"),
+        (tmp_path, trial.source, f"{tmp_path}: is neither a run folder"),
         (trial.source, trial.source, "valid.de: is a file"),
     ]:
         assert message in tfm("translate", model, "-i", source, "-o", output).refused()

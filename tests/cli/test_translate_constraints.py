@@ -16,8 +16,8 @@ def words(text: str) -> list[str]:
 def test_every_translation_obeys_what_is_demanded_of_all(trial: Any, tfm: Any) -> None:
     plain = tfm("translate", trial.words, *LINES, "--beam", 3)
     first = next(word for word in words(plain.out))
-    demand = ["--prefix", "two", "--require", "mouse", "--require", "green tree", "--forbid", first]
-    done = tfm("translate", trial.words, *LINES, "--beam", 3, *demand)
+    constraint = ["--prefix", "two", "--require", "mouse", "--require", "green tree", "--forbid", first]
+    done = tfm("translate", trial.words, *LINES, "--beam", 3, *constraint)
     assert done.code == 0, done.err
     rows = done.out.split("\n")[:-1]
     assert rows[1] == ""

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli.settings import Settings
+from transformer_cli.decoding.loading import FoundModel
+from transformer_cli.jobs import processes
 from transformer_cli.jobs import shards as sharding
-from transformer_cli.jobs import torchrun
+from transformer_cli.jobs.translating import TranslationOptions
 
 TFM = [sys.executable, "-m", "transformer_cli"]
 
@@ -222,13 +223,13 @@ def test_an_engine_that_is_refused_leaves_no_trace(trial: Any, tfm: Any, tmp_pat
 
 
 def test_parts_made_on_another_kind_of_device_are_not_taken(trial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def recipe(device: str) -> str:
-        return Settings(trial.run, device=device).fingerprint()
+    def recipe(device: str) -> dict[str, Any]:
+        return TranslationOptions(FoundModel.at(trial.run), device=device).fingerprint()
 
-    monkeypatch.setattr(torchrun, "_has_gpu", lambda: False)
+    monkeypatch.setattr(processes, "has_gpu", lambda: False)
     without = recipe("auto")
     assert recipe("cpu") != recipe("cuda") == recipe("cuda:1")
-    monkeypatch.setattr(torchrun, "_has_gpu", lambda: True)
+    monkeypatch.setattr(processes, "has_gpu", lambda: True)
     assert without != recipe("auto") == recipe("cuda")
     monkeypatch.setenv("WORLD_SIZE", "2")  # all processes agree, on whatever machines they are
     assert recipe("auto") == without

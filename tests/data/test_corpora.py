@@ -1,14 +1,21 @@
-"""Two text files give their pairs as they stand, or are refused with file and line."""
+"""Text files and tables give their pairs exactly, whatever is in them, or are refused with file and line."""
 
+import csv
 import gzip
+import io
+import json
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from transformer_cli.config import HubDataset, TableFile, TextFiles
-from transformer_cli.data.corpora import TextCorpus, open_corpus
+from transformer_cli.data.corpora import TableCorpus, TextCorpus, open_corpus
 from transformer_cli.errors import UserError
+
+# --- two text files -----------------------------------------------------------------------------------------------
 
 
 def write(folder: Path, source: bytes, target: bytes) -> TextCorpus:
@@ -52,7 +59,7 @@ def test_what_is_dropped_is_noted(tmp_path: Path) -> None:
         (b"a\nb\n", b"a\n\xc3\n", "a.en:2: "),
     ],
 )
-def test_refused_with_file_and_line(tmp_path: Path, source: bytes, target: bytes, message: str) -> None:
+def test_text_files_are_refused_with_file_and_line(tmp_path: Path, source: bytes, target: bytes, message: str) -> None:
     corpus = write(tmp_path, source, target)
     with pytest.raises(UserError, match=message) as error:
         list(corpus.pairs())
@@ -94,3 +101,140 @@ def test_each_kind_of_source_is_opened(tmp_path: Path) -> None:
     (tmp_path / "folder" / "train.jsonl").write_text('{"de": "x", "en": "y"}\n')
     dataset = open_corpus(HubDataset(dataset=str(tmp_path / "folder"), split="train"), "de", "en")
     assert list(dataset.pairs()) == [("x", "y")]
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+TRAPS = ["NA", "null", "None", "nan", "#N/A", '"', '""', 'say "hi"', "a,b", " x ", "", "\\n", "\\", "#x", "'", "1.0"]
+# what a row's text may hold: no line feed, and no carriage return, which ends a line together with one
+texts = st.text(st.characters(exclude_characters="\n\r\t", exclude_categories=["Cs"]), max_size=20)
+rows = st.lists(st.tuples(texts, texts), min_size=1, max_size=10)
+
+
+def read(path: Path, content: str | bytes, columns: tuple[str, str] = ("de", "en")) -> list[tuple[str, str]]:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return list(TableCorpus(path, columns).pairs())
+
+
+def as_tsv(pairs: list[tuple[str, str]]) -> str:
+    return "en\tid\tde\n" + "".join(f"{target}\t7\t{source}\n" for source, target in pairs)
+
+
+def as_csv(pairs: list[tuple[str, str]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([["en", "id", "de"], *((target, "7", source) for source, target in pairs)])
+    return text.getvalue()
+
+
+def as_jsonl(pairs: list[tuple[str, str]]) -> str:
+    return "".join(json.dumps({"en": target, "id": 7, "de": source}) + "\n" for source, target in pairs)
+
+
+WRITERS = {".tsv": as_tsv, ".csv": as_csv, ".jsonl": as_jsonl}
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_traps_are_text(tmp_path: Path, kind: str, gz: str) -> None:
+    pairs = list(zip(TRAPS, reversed(TRAPS), strict=True))
+    assert read(tmp_path / f"table{kind}{gz}", WRITERS[kind](pairs)) == pairs
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pairs=rows)
+def test_any_text_comes_back(tmp_path: Path, kind: str, pairs: list[tuple[str, str]]) -> None:
+    assert read(tmp_path / f"table{kind}", WRITERS[kind](pairs)) == pairs
+
+
+def test_a_quoted_csv_field_may_hold_line_breaks(tmp_path: Path) -> None:
+    """They become spaces, since a line of text to translate could never hold them."""
+    content = 'de,en\r\n"a\nb","c\r\nd"\r\n"e ""f"" g",h\r\n'
+    assert read(tmp_path / "a.csv", content) == [("a b", "c d"), ('e "f" g', "h")]
+
+
+def test_a_jsonl_text_may_hold_line_breaks(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.jsonl", '{"de": "a\\nb", "en": "c\\r\\nd\\u2028"}') == [("a b", "c d\u2028")]
+
+
+def test_long_csv_fields(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.csv", f"de,en\n{'x' * 200_000},y\n") == [("x" * 200_000, "y")]
+
+
+def test_nested_and_dotted_columns(tmp_path: Path) -> None:
+    columns = ("translation.de", "translation.en")
+    content = '{"translation": {"de": "x", "en": "y"}}\n{"translation.de": "u", "translation": {"en": "v"}}\n'
+    assert read(tmp_path / "a.jsonl", content, columns) == [("x", "y"), ("u", "v")]
+
+
+def test_notes_and_kind_of_file_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "A.TSV"
+    path.write_bytes(b"\xef\xbb\xbfde\ten\r\nx\ty\r\n")
+    corpus = TableCorpus(path, ("de", "en"))
+    assert list(corpus.pairs()) == [("x", "y")]
+    assert len(corpus.notes) == 2
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(("name", "content"), [("a.csv", "de,en\nx,y\n"), ("a.jsonl", '{"de": "x", "en": "y"}\n')])
+def test_blank_lines_may_end_a_file(tmp_path: Path, name: str, content: str, end: str) -> None:
+    assert read(tmp_path / name, content + end * 3) == [("x", "y")]
+
+
+def test_a_csv_may_end_its_lines_with_carriage_returns(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"de,en\r\nx,y\r\n")
+    corpus = TableCorpus(path, ("de", "en"))
+    assert list(corpus.pairs()) == [("x", "y")]
+    assert corpus.notes == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "de\tfr\nx\ty\n", "a.tsv:1: no column 'en'; the first line names 'de', 'fr'"),
+        ("a.tsv", "de\ten\tde\nx\ty\tz\n", "a.tsv:1: more than one column 'de'"),
+        ("a.tsv", "de\ten\nx\ty\nx\n", "a.tsv:3: has 1 columns where the first line has 2"),
+        ("a.tsv", "de\ten\nx\ty\tz\n", "a.tsv:2: has 3 columns where"),
+        ("a.tsv", b"de\ten\nx\t\xff\n", "a.tsv:2: "),
+        ("a.tsv", "", "a.tsv:1: no column 'de'; the first line names none"),
+        ("a.tsv", "de\ten\n", "a.tsv: has no rows"),
+        ("a.csv", "", "a.csv:1: no column 'de'"),
+        ("a.csv", "de,en\n", "a.csv: has no rows"),
+        ("a.csv", 'de,en\nx,y\n"a\nb",c,d\n', "a.csv:3: has 3 columns"),
+        ("a.csv", 'de,en\nx,"\ny,z\n', "a.csv:2: the row that begins here is not valid CSV"),
+        ("a.csv", 'de,en\nx,y\nx,"a"b\n', "a.csv:3: the row that begins here is not valid CSV"),
+        ("a.csv", "de,en\nx,a\rb\n", "a.csv:2: "),
+        ("a.csv", "de,en\n\nx,y\n", "a.csv:2: has 0 columns"),
+        ("a.jsonl", "", "a.jsonl: has no rows"),
+        ("a.csv", "de,en\nx,y\n\n\nx,y\n", "a.csv:3: has 0 columns"),
+        ("a.csv", "de,en\n\n", "a.csv: has no rows"),
+        ("a.jsonl", '{"de": "x", "en": "y"}\n\n\n{"de": "x", "en": "y"}\n', "a.jsonl:2: is not valid JSON"),
+        ("a.jsonl", "\n", "a.jsonl: has no rows"),
+        ("a.jsonl", '{"de": "x", "en": "y"}\n["x"]\n', "a.jsonl:2: is not a JSON object"),
+        ("a.jsonl", '{"de": "x", "en": "y"}\n{"de": "x"}\n', "a.jsonl:2: has no 'en', only 'de'"),
+        ("a.jsonl", '{"de": "x", "en": null}\n', "a.jsonl:1: 'en' is null, not text"),
+        ("a.jsonl", '{"de": "x", "en": 3}\n', "a.jsonl:1: 'en' is a number, not text"),
+        ("a.jsonl", '{"de": "x", "en": "\\ud800"}\n', "a.jsonl:1: 'en' holds half of a surrogate pair"),
+        ("a.jsonl", "[" * 100_000 + "\n", "a.jsonl:1: is not valid JSON"),
+        ("a.jsonl", '{"de": ' + "1" * 10_000 + "}\n", "a.jsonl:1: is not valid JSON"),
+        ("a.xlsx", "", "a.xlsx: unknown kind of table; its name must end in .tsv, .csv, .jsonl or .parquet"),
+    ],
+)
+def test_tables_are_refused_with_file_and_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        read(tmp_path / name, content)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+def test_content_hash_follows_content_and_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    hashes = []
+    for content, columns in (("x\ty\n", ("de", "en")), ("x\ty\n", ("en", "de")), ("x\tz\n", ("de", "en"))):
+        path.write_text(f"de\ten\n{content}")
+        hashes += [TableCorpus(path, columns).content_hash() for _ in range(2)]
+    assert hashes[::2] == hashes[1::2]
+    assert len(set(hashes)) == 3

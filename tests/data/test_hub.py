@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transformer_cli.config import HubDataset
-from transformer_cli.data.hub import DatasetCorpus, open_dataset, open_parquet
+from transformer_cli.config import HubDataset, TableFile
+from transformer_cli.data.corpora import Corpus, open_corpus
+from transformer_cli.data.hub import open_dataset
 from transformer_cli.errors import UserError
 
 NESTED = ("translation.de", "translation.en")
@@ -29,9 +30,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield
 
 
-def parquet(path: Path, rows: list[dict[str, Any]], columns: tuple[str, str] = ("de", "en")) -> DatasetCorpus:
+def parquet(path: Path, rows: list[dict[str, Any]], columns: tuple[str, str] = ("de", "en")) -> Corpus:
     pq.write_table(pa.Table.from_pylist(rows), path)
-    return open_parquet(str(path), columns)
+    return open_parquet(path, columns)
+
+
+def open_parquet(path: Path, columns: tuple[str, str] = ("de", "en")) -> Corpus:
+    return open_corpus(TableFile(file=str(path)), *columns)
 
 
 def jsonl_folder(folder: Path, pairs: list[tuple[str, str]]) -> str:
@@ -74,13 +79,13 @@ def test_empty_damaged_and_missing_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"de": pa.array([], pa.string()), "en": pa.array([], pa.string())}), path)
     with pytest.raises(UserError, match="has no rows"):
-        list(open_parquet(str(path), ("de", "en")).pairs())
+        list(open_parquet(path).pairs())
     path.write_bytes(b"PAR1 and no more")
     with pytest.raises(UserError, match=r"a\.parquet: is damaged or no Parquet file") as error:
-        open_parquet(str(path), ("de", "en"))
+        open_parquet(path)
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=r"nowhere\.parquet: no such file"):
-        open_parquet(str(tmp_path / "nowhere.parquet"), ("de", "en"))
+        open_parquet(tmp_path / "nowhere.parquet")
 
 
 def test_an_edited_file_is_seen(tmp_path: Path) -> None:

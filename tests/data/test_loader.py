@@ -18,13 +18,11 @@ from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import (
     START,
+    CorpusBatches,
     Position,
     SubwordSampling,
     UpdateBatches,
-    largest_batch,
     load_updates,
-    plan_corpus,
-    read_batch,
 )
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
@@ -43,7 +41,11 @@ def encoded(tmp_path_factory: pytest.TempPathFactory, corpus: TextCorpus, subwor
 
 @pytest.fixture(scope="module")
 def sampling(subword_codecs: Codecs) -> SubwordSampling:
-    return SubwordSampling(subword_codecs, strength=0.2, seed=SEED, max_length=60)
+    return SubwordSampling(subword_codecs, strength=0.2, max_length=60)
+
+
+def in_batches(encoded: EncodedCorpus, sampling: SubwordSampling | None = None, pad_to: int = 1) -> CorpusBatches:
+    return CorpusBatches(encoded, BATCH_TOKENS, SEED, pad_to, sampling)
 
 
 def load(encoded: EncodedCorpus, count: int, start: Position = START, **options: Any) -> list[Content]:
@@ -51,7 +53,8 @@ def load(encoded: EncodedCorpus, count: int, start: Position = START, **options:
     if start.batch == epoch_length(encoded, start.epoch):
         start = Position(start.epoch + 1, 0)
         options = {"start": Position(start.epoch - 1, epoch_length(encoded, start.epoch - 1)), **options}
-    updates = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, **{"start": start, **options})
+    batches = in_batches(encoded, options.pop("sampling", None))
+    updates = load_updates(batches, **{"start": start, **options})
     contents = []
     for update in islice(updates, count):
         (b,) = update.batches
@@ -61,7 +64,7 @@ def load(encoded: EncodedCorpus, count: int, start: Position = START, **options:
 
 
 def epoch_length(encoded: EncodedCorpus, epoch: int) -> int:
-    return len(plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=epoch))
+    return len(in_batches(encoded).plan(epoch))
 
 
 def test_a_place_that_no_epoch_has_is_refused(encoded: EncodedCorpus) -> None:
@@ -111,10 +114,10 @@ def rows(updates: Iterator[UpdateBatches], count: int) -> list[tuple[Position, l
 def test_an_update_takes_the_next_batches_of_one_epoch_and_its_ranks_deal_them_out(
     encoded: EncodedCorpus, accumulation: int, ranks: int, start: Position, workers: int
 ) -> None:
-    options: dict[str, Any] = {"batch_tokens": BATCH_TOKENS, "seed": SEED, "start": start, "workers": workers}
+    options: dict[str, Any] = {"start": start, "workers": workers}
     size = accumulation * ranks
     shares = [
-        rows(load_updates(encoded, accumulation=accumulation, rank=rank, ranks=ranks, **options), 12)
+        rows(load_updates(in_batches(encoded), accumulation=accumulation, rank=rank, ranks=ranks, **options), 12)
         for rank in range(ranks)
     ]
     one_by_one = load(encoded, 12 * size, start=start)
@@ -134,9 +137,9 @@ def test_an_update_takes_the_next_batches_of_one_epoch_and_its_ranks_deal_them_o
 
 
 def test_lengths_are_padded_to_a_multiple(encoded: EncodedCorpus) -> None:
-    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0, pad_to=8)[0]
-    (wide,) = next(load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, pad_to=8)).batches
-    narrow = read_batch(encoded, pairs)
+    pairs = in_batches(encoded, pad_to=8).plan(0)[0]
+    (wide,) = next(load_updates(in_batches(encoded, pad_to=8))).batches
+    narrow = in_batches(encoded).read(pairs)
     assert wide.source.size(1) % 8 == wide.target_input.size(1) % 8 == wide.target_output.size(1) % 8 == 0
     assert wide.source.size(1) - narrow.source.size(1) < 8
     assert wide.source[:, : narrow.source.size(1)].equal(narrow.source)
@@ -144,8 +147,8 @@ def test_lengths_are_padded_to_a_multiple(encoded: EncodedCorpus) -> None:
 
 
 def test_the_plan_counts_cells_as_they_are_padded(encoded: EncodedCorpus) -> None:
-    plan = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0, pad_to=24)
-    updates = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, pad_to=24)
+    plan = in_batches(encoded, pad_to=24).plan(0)
+    updates = load_updates(in_batches(encoded, pad_to=24))
     read = [update.batches[0] for update in islice(updates, len(plan))]
     cells = [max(batch.source.numel(), batch.target_output.numel()) for batch in read]
     assert max(cells) <= BATCH_TOKENS
@@ -155,7 +158,7 @@ def test_the_plan_counts_cells_as_they_are_padded(encoded: EncodedCorpus) -> Non
     largest = read[plan.costliest()]
     sums = [batch.source.numel() + 2 * batch.target_output.numel() for batch in read]
     assert largest.source.numel() + 2 * largest.target_output.numel() > 0.9 * max(sums)
-    plain = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)
+    plain = in_batches(encoded).plan(0)
     assert plan.source_tokens == plain.source_tokens == sum(int((batch.source != PAD).sum()) for batch in read)
     assert plan.target_tokens == plain.target_tokens == sum(batch.target_tokens for batch in read)
 
@@ -175,9 +178,9 @@ def test_torchs_random_state_is_neither_read_nor_changed(
 def test_sampling_draws_anew_in_each_epoch(
     encoded: EncodedCorpus, sampling: SubwordSampling, subword_codecs: Codecs
 ) -> None:
-    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)[0]
-    planned = read_batch(encoded, pairs)
-    epochs = [read_batch(encoded, pairs, sampling, epoch) for epoch in (0, 1)]
+    pairs = in_batches(encoded).plan(0)[0]
+    planned = in_batches(encoded).read(pairs)
+    epochs = [in_batches(encoded, sampling).read(pairs, epoch) for epoch in (0, 1)]
     assert not torch.equal(epochs[0].source, epochs[1].source)
     for batch in epochs:
         assert not torch.equal(batch.source, planned.source)
@@ -191,9 +194,9 @@ def test_sampling_draws_anew_in_each_epoch(
 
 def test_neither_the_batch_nor_the_other_side_matters(encoded: EncodedCorpus, sampling: SubwordSampling) -> None:
     """The same pair is cut the same in any batch, and two equal sides are cut differently."""
-    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)[0]
-    together = read_batch(encoded, pairs, sampling, 3)
-    alone = read_batch(encoded, pairs[-1:], sampling, 3)
+    pairs = in_batches(encoded).plan(0)[0]
+    together = in_batches(encoded, sampling).read(pairs, 3)
+    alone = in_batches(encoded, sampling).read(pairs[-1:], 3)
     assert together.source[-1, : alone.source.shape[1]].tolist() == alone.source[0].tolist()
 
 
@@ -202,31 +205,31 @@ def test_sides_of_equal_text_are_cut_differently(
 ) -> None:
     twice = TextCorpus(corpus.source.path, corpus.source.path)
     encoded = encode_corpus(twice, subword_codecs, max_length=60, keep_text=True, cache_folder=tmp_path)
-    pairs = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)[0]
-    batch = read_batch(encoded, pairs, sampling, 0)
+    pairs = in_batches(encoded).plan(0)[0]
+    batch = in_batches(encoded, sampling).read(pairs, 0)
     assert batch.source.tolist() != batch.target_output.tolist()
 
 
 def test_a_drawn_sentence_over_the_limit_keeps_its_planned_ids(encoded: EncodedCorpus, subword_codecs: Codecs) -> None:
     longest = int(encoded.source_lengths.max())
     pair = np.array([encoded.source_lengths.argmax()])
-    strong = SubwordSampling(subword_codecs, strength=0.9, seed=SEED, max_length=longest)
+    strong = SubwordSampling(subword_codecs, strength=0.9, max_length=longest)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transformer_cli.data.loader.STRETCH", 100.0)
-        free = SubwordSampling(subword_codecs, strength=0.9, seed=SEED, max_length=10_000)
-        assert read_batch(encoded, pair, free).source.shape[1] > longest + 1
-    assert torch.equal(read_batch(encoded, pair, strong).source, read_batch(encoded, pair).source)
+        patch.setattr("transformer_cli.data.loader.GROWTH", 100.0)
+        free = SubwordSampling(subword_codecs, strength=0.9, max_length=10_000)
+        assert in_batches(encoded, free).read(pair).source.shape[1] > longest + 1
+    assert torch.equal(in_batches(encoded, strong).read(pair).source, in_batches(encoded).read(pair).source)
 
 
 def test_no_drawn_batch_is_larger_than_the_largest_that_is_tried(
     encoded: EncodedCorpus, subword_codecs: Codecs
 ) -> None:
-    sampling = SubwordSampling(subword_codecs, strength=0.4, seed=SEED, max_length=10_000)
-    plan = plan_corpus(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, epoch=0)
+    sampling = SubwordSampling(subword_codecs, strength=0.4, max_length=10_000)
+    plan = in_batches(encoded).plan(0)
     grew = 0
     for number in range(len(plan)):
-        planned, drawn = read_batch(encoded, plan[number]), read_batch(encoded, plan[number], sampling)
-        largest = largest_batch(encoded, plan[number], sampling)
+        planned, drawn = in_batches(encoded).read(plan[number]), in_batches(encoded, sampling).read(plan[number])
+        largest = in_batches(encoded, sampling).largest(plan[number])
         assert drawn.source.shape[1] <= largest.source.shape[1]
         assert drawn.target_output.shape[1] <= largest.target_output.shape[1]
         assert len(drawn.source) == len(largest.source)
@@ -247,7 +250,7 @@ def worker_processes(batches: Iterator[Any]) -> set[int]:
 def test_workers_outlive_the_signals_of_a_terminal(encoded: EncodedCorpus) -> None:
     """Ctrl-C and a scheduler's SIGTERM reach the whole process group; the trainer still needs its next batches."""
     expected = load(encoded, 12)
-    batches = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=2)
+    batches = load_updates(in_batches(encoded), workers=2)
     workers = worker_processes(batches)
     assert len(workers) == 2
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -262,7 +265,7 @@ def test_workers_outlive_the_signals_of_a_terminal(encoded: EncodedCorpus) -> No
 
 def test_workers_end_with_the_iterator(encoded: EncodedCorpus) -> None:
     before = children()
-    batches = load_updates(encoded, batch_tokens=BATCH_TOKENS, seed=SEED, workers=1)
+    batches = load_updates(in_batches(encoded), workers=1)
     assert worker_processes(batches)
     del batches
     assert children() == before

@@ -9,7 +9,8 @@ import torch
 from tests.decoding.checkpoints import make_checkpoint
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_type
+from transformer_cli.decoding.devices import choose_type
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.loading import TORCH_TYPES, load_engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, PAD

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.echo import Echo, MakeCodecs, make_config
-from transformer_cli.decoding.translation import FILE, Confidence, fit, isotonic, load_confidence, score
+from transformer_cli.decoding.translation import FILE, Confidence, load_confidence, score
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.evaluation.calibration import fit, isotonic
 from transformer_cli.storage.publishing import publish
 
 LINE = Confidence([-2.0, -1.0, -0.5], [0.2, 0.4, 0.9], 10, 10, 0.05)

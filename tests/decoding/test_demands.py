@@ -1,6 +1,7 @@
 """What is demanded as text becomes ids that say the same, and the translation obeys, however a word may be spelled."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from tests.decoding.echo import Echo, MakeCodecs, make_config
 from transformer_cli.build import build_model
 from transformer_cli.decoding.chunks import Chunk
-from transformer_cli.decoding.constraints import Constraints, spellings, token_constraints
+from transformer_cli.decoding.constraints import Constraints, Line, spellings, token_constraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.decoding.translator import Translator
@@ -110,9 +111,32 @@ def test_a_forbidden_word_is_found_however_it_is_spelled(make_codecs: MakeCodecs
     translator = Translator(engine, codecs, config)
     found = translator.translate_batch(["a", "b"], constraints=[Constraints(forbidden=("two",)), Constraints()])
     assert [one.text for one in found] == ["three", "two"]
-    lines = translator.translate_lines(["a"], constraints=lambda line: Constraints(forbidden=("two", line)))
+    lines = translator.translate_lines([Line("a", Constraints(forbidden=("two", "a")))])
     assert [one.text for one in lines] == ["three"]
     assert engine.searches == 6, "one more for each spelling"
+
+
+def test_the_old_name_of_constraints_is_taken_too(make_codecs: MakeCodecs) -> None:
+    config = make_config()
+    codec = make_codecs(config).target
+    translator = Translator(Spelling([codec.encode("two"), codec.encode("three")]), make_codecs(config), config)
+    assert translator.translate_batch(["a"], demands=[Constraints(forbidden=("two",))])[0].text == "three"
+
+
+def test_constraints_reach_the_engine_only_where_a_line_of_the_window_has_some(make_codecs: MakeCodecs) -> None:
+    """An engine that was given none may choose a faster way to search."""
+    given: list[list[TokenConstraints] | None] = []
+
+    class Noting(Echo):
+        def search(self, sources: Any, options: Any, keys: Any = None, constraints: Any = None) -> Any:
+            given.append(constraints)
+            return super().search(sources, options, keys, constraints)
+
+    config = make_config()
+    codecs = make_codecs(config)
+    lines: list[str | Line] = ["a", Line("b"), Line("c", Constraints(prefix="one")), "a", Line("b", Constraints()), "c"]
+    assert len(list(Translator(Noting(), codecs, config).translate_lines(lines, window=2))) == 6
+    assert given == [None, [TokenConstraints(prefix=tuple(codecs.target.encode("one"))), UNCONSTRAINED], None]
 
 
 def test_a_longer_word_that_holds_it_is_left_alone(make_codecs: MakeCodecs) -> None:

@@ -72,10 +72,10 @@ def test_only_a_limit_that_the_lengths_set_makes_a_runaway() -> None:
     long = list(range(4, 20))
     cut = Hypothesis(long, -1.0, -1.0, False)
     assert OPTIONS.length_limit(12) == len(long)
-    assert guard.fault(cut, PLAIN, OPTIONS) == 4
-    assert guard.fault(ended(long), PLAIN, OPTIONS) == 0
-    assert guard.fault(cut, PLAIN, replace(OPTIONS, max_length=16)) == 0, "who asks for 16 tokens gets 16"
-    assert guard.fault(replace(cut, ids=long[:-1]), PLAIN, OPTIONS) == 0, "the model's positions ended there"
+    assert guard.excess_tokens(cut, PLAIN, OPTIONS) == 4
+    assert guard.excess_tokens(ended(long), PLAIN, OPTIONS) == 0
+    assert guard.excess_tokens(cut, PLAIN, replace(OPTIONS, max_length=16)) == 0, "who asks for 16 tokens gets 16"
+    assert guard.excess_tokens(replace(cut, ids=long[:-1]), PLAIN, OPTIONS) == 0, "the model's positions ended there"
 
 
 def test_runs_are_counted_for_each_length() -> None:
@@ -127,9 +127,9 @@ def test_what_loops_is_searched_for_again_and_replaced(make_codecs: MakeCodecs) 
     assert translator.translate(LINES) == LINES
     assert engine.searched == [(4, 0), (2, guard.BLOCKED_PHRASE)]
     assert translator.notes == [
-        "2 translations ran in circles or had no end: searched for again without repetition, 2 mended"
+        "2 translations repeat themselves or never end: searched again without repetition, 2 repaired"
     ]
-    assert (translator.caught, translator.mended) == (2, 2)
+    assert (translator.tally["flagged"], translator.tally["repaired"]) == (2, 2)
 
 
 def test_what_is_no_better_the_second_time_stays(make_codecs: MakeCodecs) -> None:
@@ -137,7 +137,7 @@ def test_what_is_no_better_the_second_time_stays(make_codecs: MakeCodecs) -> Non
     engine = Looping(blocked=worse)
     translator = translator_of(make_codecs, engine)
     assert translator.translate(["a b c"]) == ["a b c" + " c" * 9]
-    assert (translator.caught, translator.mended) == (1, 0)
+    assert (translator.tally["flagged"], translator.tally["repaired"]) == (1, 0)
 
 
 def test_the_guard_can_be_off(make_codecs: MakeCodecs) -> None:
@@ -182,7 +182,7 @@ def test_where_repetition_is_blocked_already_nothing_is_searched_twice(make_code
     translator = translator_of(make_codecs, engine)
     translator.translate_batch(["a b c"], SearchOptions(no_repeat_ngram=2))
     assert engine.searched == [(1, 2)]
-    assert translator.mended == 0
+    assert translator.tally["repaired"] == 0
 
 
 @pytest.mark.parametrize("window", [1, 2, 100])
@@ -191,4 +191,4 @@ def test_mended_translations_keep_their_places(make_codecs: MakeCodecs, window: 
     engine = Looping()
     translator = translator_of(make_codecs, engine)
     assert [one.text for one in translator.translate_lines(lines, window=window)] == lines
-    assert translator.mended == 10
+    assert translator.tally["repaired"] == 10

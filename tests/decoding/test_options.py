@@ -6,16 +6,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from typer.main import get_command
 
+from transformer_cli.cli.app import app
 from transformer_cli.config import DecodingConfig
-from transformer_cli.decoding.options import LIMIT_STEP, SearchOptions, occurs
+from transformer_cli.decoding.options import SearchOptions, occurs
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import LIMIT_STEP, bound_of
 
 
 @pytest.mark.parametrize(
     "values",
     [
         {"beam_size": 0},
+        {"beam_size": 1001},
+        {"stopping": "never"},
+        {"method": "beams"},
         {"n_best": 0},
         {"n_best": 6, "beam_size": 5},
         {"n_best": 2, "method": "greedy"},
@@ -39,6 +46,11 @@ from transformer_cli.errors import UserError
         {"diversity_strength": -1.0},
         {"iterations": 0},
         {"length_candidates": 0},
+        {"length_candidates": 101},
+        {"max_length_ratio": 100.5},
+        {"max_length_extra": 10_001},
+        {"length_penalty": 10.1},
+        {"seed": -1},
     ],
 )
 def test_values_out_of_bounds_are_refused_in_one_line(values: dict[str, Any]) -> None:
@@ -47,6 +59,51 @@ def test_values_out_of_bounds_are_refused_in_one_line(values: dict[str, Any]) ->
     message = str(error.value)
     assert str(next(iter(values.values()))) in message
     assert "\n" not in message
+
+
+NUMBERS = [name for name in SearchOptions.__dataclass_fields__ if bound_of(name)]
+
+
+def ends(name: str) -> tuple[list[Any], list[Any]]:
+    """Values at the ends of an option's bound, and values just beyond them."""
+    bound = bound_of(name)
+    assert bound is not None
+    default = SearchOptions.__dataclass_fields__[name].default
+    step = 0.5 if isinstance(default, float) else 1
+    allowed, refused = ([], [bound.least]) if bound.above else ([bound.least], [bound.least - step])
+    if bound.most is not None:
+        allowed, refused = [*allowed, bound.most], [*refused, bound.most + step]
+    return [type(step)(value) for value in allowed], [type(step)(value) for value in refused]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_bound_is_the_same_in_a_config_and_in_python(name: str) -> None:
+    allowed, refused = ends(name)
+    for value in allowed:
+        values: dict[str, Any] = {"beam_size": 1000 if name == "n_best" else 5, name: value}
+        SearchOptions(**values)
+    for value in refused:
+        with pytest.raises(UserError, match=f"{name} .* is out of bounds: give {bound_of(name)}"):
+            SearchOptions(**{name: value})
+    if name in DecodingConfig.model_fields:
+        assert [getattr(DecodingConfig(**{name: value}), name) for value in allowed] == allowed
+        for value in refused:
+            with pytest.raises(ValidationError, match=name):
+                DecodingConfig(**{name: value})
+
+
+def test_the_command_lines_bounds_are_the_same_too() -> None:
+    options = {"beam": "beam_size", "diverse_groups": "diversity_groups", "diversity": "diversity_strength"}
+    off = {"top_k", "no_repeat_ngram"}  # 0 is the same as leaving the option out
+    seen = set()
+    for parameter in get_command(app).commands["translate"].params:  # type: ignore[attr-defined]
+        name = options.get(parameter.name, parameter.name)
+        bound = bound_of(name) if name in NUMBERS else None
+        if bound is not None:
+            seen.add(name)
+            assert (parameter.min, parameter.max) == (1 if name in off else bound.least, bound.most), name
+            assert parameter.default is None or parameter.default == SearchOptions.__dataclass_fields__[name].default
+    assert set(NUMBERS) - seen == {"max_length_ratio", "max_length_extra"}, "which only a config or a program may set"
 
 
 @pytest.mark.parametrize("values", [{"diversity_groups": 5}, {"coverage_penalty": 0.2}])

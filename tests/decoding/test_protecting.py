@@ -13,7 +13,7 @@ from tests.decoding.echo import Echo
 from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.decoding import pipeline as windows
-from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.constraints import Constraints, Line
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Confidence
@@ -128,7 +128,7 @@ def test_an_engine_that_copies_gives_the_line_back(line: str) -> None:
     translator, _ = scripted()
     protector = Protector(translator)
     assert [one.text for one in protector.translate_lines([line])] == [line]
-    assert (protector.protected_lines, protector.split_lines, protector.notes) == (1, 0, [])
+    assert (protector.tally["protected_lines"], protector.tally["split_lines"], protector.notes) == (1, 0, [])
 
 
 @pytest.mark.parametrize("line", ["https://a.de", "{{x}} <br/> %s!", "  <b></b> ", "({{x}})", "{{x}}{{y}}"])
@@ -176,7 +176,7 @@ def test_tags_around_words_that_nothing_is_aligned_to_stay_a_pair() -> None:
     protector = Protector(translator)
     (found,) = protector.translate_lines(["A b <b>c</b> d e"])
     assert is_kept(found.text, find_spans("<b>c</b>"))
-    assert not protector.split_lines
+    assert not protector.tally["split_lines"]
 
 
 def test_a_term_becomes_what_the_glossary_says() -> None:
@@ -210,7 +210,7 @@ def test_a_term_that_nothing_is_aligned_to_is_left_out_and_put_back() -> None:
         [["hound", "A", "b"]],
     )
     assert [translator.codecs.source.decode(ids) for ids in engine.read] == ["A Hund b", "A b"]
-    assert not protector.split_lines
+    assert not protector.tally["split_lines"]
 
 
 def test_a_capital_at_the_beginning_goes_with_the_place() -> None:
@@ -227,9 +227,9 @@ def test_what_the_model_makes_up_sends_the_line_to_pieces() -> None:
         "A b {{x}}, c <br/> d",
         "A b {{made}}",
     ]
-    assert (protector.protected_lines, protector.split_lines) == (1, 1)
+    assert (protector.tally["protected_lines"], protector.tally["split_lines"]) == (1, 1)
     assert protector.notes == [
-        "1 of 1 lines with protected text: its place could not be told; the text around it was translated in pieces"
+        "1 of 1 lines with protected text: its place could not be found; the text around it was translated in segments"
     ]
     assert sorted(map(translator.codecs.source.decode, engine.read[2:])) == ["A b", "c", "d"]
 
@@ -257,7 +257,7 @@ def test_symbols_that_the_model_loses_are_put_back() -> None:
     protector = Protector(translator)
     assert [one.text for one in protector.translate_lines(["A {{x}}"])] == ["A {{x}}"]
     assert [translator.codecs.source.decode(ids) for ids in engine.read] == ["A {{x}}", "A"]
-    assert not protector.split_lines
+    assert not protector.tally["split_lines"]
 
 
 def test_languages_without_spaces_may_have_it_between_any_tokens() -> None:
@@ -270,7 +270,7 @@ def test_a_line_too_long_for_one_piece_keeps_its_text() -> None:
     protector = Protector(translator)
     (found,) = protector.translate_lines(["A b c d e {{x}} f A b c d e."])
     assert found.text == "A b c d e {{x}} f A b c d e."
-    assert protector.split_lines == 1
+    assert protector.tally["split_lines"] == 1
 
 
 def test_alignments_change_no_text_of_a_line_too_long_for_one_piece() -> None:
@@ -278,7 +278,7 @@ def test_alignments_change_no_text_of_a_line_too_long_for_one_piece() -> None:
     lines = ["A b c d e <b>f A b c</b> d e."]
     (one,), (other,) = (list(protector.translate_lines(lines, alignments=wanted)) for wanted in (False, True))
     assert other.text == one.text
-    assert protector.split_lines == 2
+    assert protector.tally["split_lines"] == 2
     assert other.alignment is not None
 
 
@@ -288,9 +288,8 @@ def test_what_is_translated_again_obeys_too() -> None:
 
     translator, engine = scripted(made_up)
     protector = Protector(translator)
-    constraints = Constraints("A", ("b", "d"), ("x",))
-    (found,) = protector.translate_lines(["A b {{x}} c d"], constraints=lambda line: constraints)
-    assert (found.text, protector.split_lines) == ("A b {{x}} c d", 1)
+    (found,) = protector.translate_lines([Line("A b {{x}} c d", Constraints("A", ("b", "d"), ("x",)))])
+    assert (found.text, protector.tally["split_lines"]) == ("A b {{x}} c d", 1)
     prefix, b, d, x = ([tuple(ids)] for ids in map(translator.codecs.target.encode, "Abdx"))
     assert [(one.prefix, list(one.required)) for one in engine.demanded] == [
         (*prefix, b + d), (*prefix, b), ((), d)
@@ -328,17 +327,15 @@ def test_draws_of_lines_in_pieces_do_not_depend_on_each_other(monkeypatch: pytes
     assert found[0] == found[1]
 
 
-def test_constraints_are_asked_of_the_lines_as_they_are() -> None:
-    translator, _ = scripted()
-    asked: list[str] = []
-
-    def constraints(line: str) -> Constraints:
-        asked.append(line)
-        return Constraints()
-
-    lines = ["A {{x}}", "b", "{{x}}", "c <br/> d"]
-    assert len(list(Protector(translator).translate_lines(lines, window=2, constraints=constraints))) == 4
-    assert asked == lines
+@pytest.mark.parametrize("window", [1, 2, 9])
+def test_each_translation_knows_the_line_it_is_of(window: int) -> None:
+    """The very one that was given: what a caller keeps in it comes back with its translation."""
+    translator, _ = scripted(max_length=4)
+    lines = [Line(text, Constraints()) for text in ("A {{x}}", "b", "{{x}}", "c <br/> d", "", "A b c d {{x}} e")]
+    for asked in (lines, [line.text for line in lines]):
+        found = [one.line for one in Protector(translator).translate_lines(asked, window=window)]
+        assert found == lines
+        assert asked is not lines or all(one is other for one, other in zip(found, lines, strict=True))
 
 
 def test_a_window_of_one_answers_each_line_before_the_next_is_read() -> None:

@@ -283,10 +283,10 @@ def test_four_threads_find_what_one_finds(make_codecs: MakeCodecs, tokenizer: st
             assert one.alignment == other.alignment
         for one_scored, other_scored in zip(scores, scored[number], strict=True):
             assert one_scored.log_probability == pytest.approx(other_scored.log_probability, abs=1e-10)
-    assert alone.cut_lines > 0
-    assert alone.caught > 0
-    assert (shared.cut_lines, shared.caught, shared.mended) == (
-        2 * alone.cut_lines, 2 * alone.caught, 2 * alone.mended
+    assert alone.tally["cut_lines"] > 0
+    assert alone.tally["flagged"] > 0
+    assert (shared.tally["cut_lines"], shared.tally["flagged"], shared.tally["repaired"]) == (
+        2 * alone.tally["cut_lines"], 2 * alone.tally["flagged"], 2 * alone.tally["repaired"]
     )  # fmt: skip
 
 
@@ -305,9 +305,9 @@ def test_long_lines_are_cut_at_sentence_ends_and_joined(make_codecs: MakeCodecs)
     expected = [translator.codecs.source.encode(text) for text in ["a b", *pieces, "c"]]
     found = [source for batch in engine.batches for source in batch]
     assert sorted(found) == sorted(expected)
-    assert translator.notes == ["1 line was longer than the model takes: cut into pieces, translated and joined"]
+    assert translator.notes == ["1 line was longer than the model takes: cut into chunks, translated and joined"]
     translator.translate([line])
-    assert translator.notes == ["2 lines were longer than the model takes: cut into pieces, translated and joined"]
+    assert translator.notes == ["2 lines were longer than the model takes: cut into chunks, translated and joined"]
 
 
 def test_a_sentence_that_is_too_long_is_cut_at_tokens(make_codecs: MakeCodecs) -> None:

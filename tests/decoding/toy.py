@@ -108,13 +108,13 @@ def brute_force(
     return sorted(found, key=lambda one: -one[0])
 
 
-def admissible(options: SearchOptions, demand: TokenConstraints, words: Sequence[int], ended: bool) -> bool:
-    """Whether a text obeys all that options and demand say."""
+def admissible(options: SearchOptions, constraint: TokenConstraints, words: Sequence[int], ended: bool) -> bool:
+    """Whether a text obeys all that options and constraint say."""
     return (
-        tuple(words[: len(demand.prefix)]) == demand.prefix
-        and all(times(one, words) >= demand.required.count(one) for one in demand.required)
-        and not any(times(one, words) for one in demand.forbidden)
-        and repeated(words, options.no_repeat_ngram) <= {token for one in demand.required for token in one}
+        tuple(words[: len(constraint.prefix)]) == constraint.prefix
+        and all(times(one, words) >= constraint.required.count(one) for one in constraint.required)
+        and not any(times(one, words) for one in constraint.forbidden)
+        and repeated(words, options.no_repeat_ngram) <= {token for one in constraint.required for token in one}
         and (not ended or len(words) >= options.min_length)
     )
 

@@ -1,6 +1,7 @@
 """The demo trains, judges and draws in one folder, goes on where it stopped, and writes over nothing."""
 
 import dataclasses
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import evaluate, read_test_set
 from transformer_cli.training.run import TrainingResult
 
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "data" / "sample"
 SMALL = {"d_model: 192": "d_model: 16", "d_ff: 512": "d_ff: 16", "size: 1500": "size: 400"}
 SHORT = {"max_steps: 1200": "max_steps: 4", "warmup_steps: 150": "warmup_steps: 1", "_every: 300": "_every: 2"}
 
@@ -122,6 +124,27 @@ def test_a_corpus_that_was_half_written_is_written_again(tmp_path: Path, monkeyp
     run.prepare(tmp_path / "demo")
     for path in SAMPLE.glob("*.[de][en]"):
         assert (tmp_path / "demo" / "corpus" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("place", ["file", "file/inner"])
+def test_a_corpus_that_cannot_be_written_is_refused(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file.*: cannot write the sample corpus: .*; name another folder"):
+        run.write_corpus(tmp_path / place)
+
+
+def test_a_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    """What setuptools packs, by its own account: the demo's corpus too, where there is no repository."""
+    code = "from setuptools import setup; setup()"
+    build = [sys.executable, "-c", code, "--quiet", "build_py", "--build-lib", str(tmp_path / "lib")]
+    egg = ["egg_info", "--egg-base", str(tmp_path)]
+    subprocess.run([*build[:4], *egg, *build[4:]], cwd=ROOT, check=True, capture_output=True)
+    packed, ours = (
+        {path.relative_to(root).as_posix() for path in root.rglob("*.*") if path.is_file() and path.suffix != ".pyc"}
+        for root in (tmp_path / "lib" / "transformer_cli", ROOT / "transformer_cli")
+    )
+    assert packed == ours
+    assert {f"demo/corpus/{path.name}.gz" for path in SAMPLE.glob("*.[de][en]")} < packed
 
 
 @pytest.mark.slow

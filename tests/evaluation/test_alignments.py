@@ -12,7 +12,7 @@ from transformer_cli.evaluation.alignments import alignment_error_rate, diagonal
 from transformer_cli.text.alignments import AlignedPair, token_words
 from transformer_cli.text.build import build_codecs
 
-HAND_ALIGNED = Path(__file__).parents[2] / "benchmarks" / "hand_aligned.de-en.tsv"
+HAND_ALIGNED = Path(__file__).parents[2] / "experiments" / "hand_aligned.de-en.tsv"
 FIRST = AlignedPair("a b c", "x y z", sure={(0, 0), (1, 1)}, possible={(0, 0), (1, 1), (2, 1), (2, 2)})
 SECOND = AlignedPair("a", "x y", sure={(0, 0)}, possible={(0, 0)})
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_cli.config import Config
+from transformer_cli.decoding.constraints import Line
 from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.calibration import calibrate, calibration_error, check_calibration_set
@@ -29,7 +30,7 @@ class Knowing:
             choose = random.Random(text)
             missing = choose.random()
             kept = "".join(letter for letter in text if choose.random() > missing)
-            found.append(Translation([], [Candidate(kept, 0.0, -missing * len(kept), [], None, True)]))
+            found.append(Translation(Line(text), [], [Candidate(kept, 0.0, -missing * len(kept), [], None, True)]))
         return found
 
 

@@ -31,9 +31,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short")
 def test_the_folder_is_whole_verified_and_translates(checkpoint: Checkpoint, tmp_path: Path) -> None:
     folder = checkpoint(norm="pre", activation="swiglu")
-    told = export_ctranslate2(folder, tmp_path / "below" / "exported")
-    assert told.startswith("verified with 20 sentences: greedy 100.0% the same, scores within ")
-    assert "; beam 5 100.0% the same, scores within " in told
+    report = export_ctranslate2(folder, tmp_path / "below" / "exported")
+    assert report is not None
+    assert report.startswith("verified with 20 sentences: greedy 100.0% the same, scores within ")
+    assert "; beam 5 100.0% the same, scores within " in report
     out = tmp_path / "below" / "exported"
     names = manifest_names(out)
     verify(out, names)
@@ -45,8 +46,9 @@ def test_the_folder_is_whole_verified_and_translates(checkpoint: Checkpoint, tmp
 @pytest.mark.usefixtures("short")
 def test_a_reduced_model_is_held_against_our_translations(checkpoint: Checkpoint, tmp_path: Path) -> None:
     folder = checkpoint(norm="pre")
-    told = export_ctranslate2(folder, tmp_path / "small", quantization="float16")
-    assert told.count("chrF") == 2
+    report = export_ctranslate2(folder, tmp_path / "small", quantization="float16")
+    assert report is not None
+    assert report.count("chrF") == 2
     assert (tmp_path / "small" / "model.bin").stat().st_size < 200_000
 
 

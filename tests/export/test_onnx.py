@@ -17,9 +17,7 @@ from transformer_cli.build import load_model
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export import onnx as onnx_export
-from transformer_cli.export.graphs import DecoderGraph, EncoderGraph
-from transformer_cli.export.onnx import export_onnx
-from transformer_cli.export.onnx_runner import OnnxModel
+from transformer_cli.export.onnx import DecoderGraph, EncoderGraph, OnnxModel, export_onnx
 from transformer_cli.export.verify import ExportDiffers
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import BOS, EOS, PAD

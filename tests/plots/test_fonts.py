@@ -23,7 +23,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_what_dejavu_has_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts, "_know_new_fonts", lambda: pytest.fail("looked for fonts"))
+    monkeypatch.setattr(fonts, "_add_new_fonts", lambda: pytest.fail("looked for fonts"))
     assert fonts_for("Straße ▁Ελλάδα русский السلام שָׁלוֹם ▪ … → \u200c \u3000 \n") == ((BASE,), ())
 
 
@@ -52,10 +52,15 @@ def test_a_font_installed_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert fonts_for(f"a{character}") == ((BASE, "STIXGeneral"), ())
 
 
-def test_chinese_and_japanese_get_the_glyphs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("bare")
+def test_a_font_removed_meanwhile_is_passed_over() -> None:
+    fontManager.ttflist.append(FontEntry(fname="/no/such/font.ttf", name="Noto Sans", style="normal", weight=400))
+    assert fonts_for("中") == ((BASE,), ("中",))
+
+
+def test_chinese_and_japanese_get_the_glyphs_of_their_own() -> None:
     names = ["Mincho Serif", "Other Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Last Resort", "Noto Sans"]
     entries = [FontEntry(name=name, weight=400) for name in names] + [FontEntry(name="Bold", weight=700)]
-    monkeypatch.setattr(fonts, "_can_be_drawn", lambda entry: True)
 
     def order(text: str) -> list[str]:
         return [entry.name for entry in fonts._by_preference(entries, text)]

@@ -9,8 +9,16 @@ from matplotlib.figure import Figure
 
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.plots.attention import KINDS, Attention, Weights, attend
-from transformer_cli.plots.heads import entropy, entropy_figure, heads_figure, mean_entropy
+from transformer_cli.plots.attention import (
+    KINDS,
+    Attention,
+    Weights,
+    attend,
+    entropy,
+    entropy_figure,
+    heads_figure,
+    mean_entropy,
+)
 
 MakeAttention = Callable[[int, int, list[str]], Attention]
 
@@ -83,9 +91,9 @@ def test_chosen_layers_and_heads_of_a_grid(attention: Attention) -> None:
 
 def test_the_picture_of_entropies_shows_each_kind(attention: Attention) -> None:
     figure = entropy_figure([attention, attention])
-    shown = labelled(figure, *KINDS)
-    assert list(shown) == list(KINDS)
-    for kind, axes in shown.items():
+    shown = labelled(figure, *KINDS.values())
+    assert list(shown) == list(KINDS.values())
+    for kind, axes in zip(KINDS, shown.values(), strict=True):
         values = np.asarray(axes.images[0].get_array())
         np.testing.assert_allclose(values, entropy(attention.of(kind)).mean(axis=-1))
         assert [text.get_text() for text in axes.texts] == [f"{value:.2f}" for value in values.flat]
@@ -95,12 +103,12 @@ def test_the_picture_of_entropies_shows_each_kind(attention: Attention) -> None:
     np.testing.assert_allclose(values, mean_entropy([attention], "decoder")[1:, :1])
 
 
-def test_even_attention_is_told_as_what_the_mask_allows(attention: Attention) -> None:
+def test_even_attention_is_given_as_what_the_mask_allows(attention: Attention) -> None:
     """A decoder's position sees itself and those before it."""
     S, T = len(attention.source), len(attention.target_output)
-    told = entropy_figure([attention]).texts[2].get_text()
+    even = entropy_figure([attention]).texts[2].get_text()
     decoder = np.log(np.arange(1, T + 1)).mean()
-    assert told.endswith(f"encoder {np.log(S):.2f}, decoder {decoder:.2f}, cross {np.log(S):.2f}")
+    assert even.endswith(f"encoder {np.log(S):.2f}, decoder {decoder:.2f}, cross {np.log(S):.2f}")
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 40])

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 
 from transformer_cli.errors import UserError
 from transformer_cli.plots.attention import attention_figure
-from transformer_cli.plots.positions import positions_figure
+from transformer_cli.plots.diagrams import positions_figure
 from transformer_cli.plots.style import save, style
 
 WORDS = ["▁ein", "$a$x_1^2$", "السلام", "שלום", "<&>", "a--b"]

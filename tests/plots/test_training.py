@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from transformer_cli.errors import UserError
-from transformer_cli.plots.style import distinct_names, isolated
-from transformer_cli.plots.training import plot_training, read_metrics, training_figure
+from transformer_cli.plots.style import distinct_names, isolated, save
+from transformer_cli.plots.training import read_metrics, training_figure
 
 EVENTS: list[dict[str, Any]] = [
     {"step": 100, "epoch": 0, "loss": 7.5, "learning_rate": 0.001, "gradient_norm": 1.0},
@@ -70,23 +70,23 @@ def test_runs_are_told_apart(tmp_path: Path) -> None:
 def test_a_run_without_validation_has_no_panel_of_bleu(tmp_path: Path) -> None:
     figure = training_figure([write(tmp_path / "run", EVENTS[:1])])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["loss", "learning rate"]
-    assert plot_training([tmp_path / "run"], tmp_path / "a.svg") == []
+    assert save(figure, tmp_path / "a.svg") == []
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "tells nothing yet"),
-        ('{"step": 5}\n', "tells nothing yet"),
-        ('{"step": 1, "loss": 2.0}\nx\n', "metrics.jsonl:2: is no JSON"),
-        ("[" * 100_000 + "\n", "metrics.jsonl:1: is no JSON"),
-        ("[1]\n", "metrics.jsonl:1: is no event"),
-        ('{"loss": 1.0}\n', "metrics.jsonl:1: is no event"),
-        ('{"step": 1.5, "loss": 1.0}\n', "metrics.jsonl:1: is no event"),
-        ('{"step": 1, "loss": "low"}\n', "metrics.jsonl:1: is no event"),
-        (f'{{"step": 1{"0" * 400}, "loss": 1}}\n', "metrics.jsonl:1: is no event"),
-        (f'{{"step": 1, "loss": 1{"0" * 400}}}\n', "metrics.jsonl:1: is no event"),
-        (f'{{"step": 1, "loss": 1{"0" * 5000}}}\n', "metrics.jsonl:1: is no JSON"),
+        ("", "has no values yet"),
+        ('{"step": 5}\n', "has no values yet"),
+        ('{"step": 1, "loss": 2.0}\nx\n', "metrics.jsonl:2: is not JSON"),
+        ("[" * 100_000 + "\n", "metrics.jsonl:1: is not JSON"),
+        ("[1]\n", "metrics.jsonl:1: is not an event"),
+        ('{"loss": 1.0}\n', "metrics.jsonl:1: is not an event"),
+        ('{"step": 1.5, "loss": 1.0}\n', "metrics.jsonl:1: is not an event"),
+        ('{"step": 1, "loss": "low"}\n', "metrics.jsonl:1: is not an event"),
+        (f'{{"step": 1{"0" * 400}, "loss": 1}}\n', "metrics.jsonl:1: is not an event"),
+        (f'{{"step": 1, "loss": 1{"0" * 400}}}\n', "metrics.jsonl:1: is not an event"),
+        (f'{{"step": 1, "loss": 1{"0" * 5000}}}\n', "metrics.jsonl:1: is not JSON"),
     ],
 )
 def test_what_is_no_event_is_refused_with_its_line(content: str, message: str, tmp_path: Path) -> None:

@@ -1,17 +1,35 @@
-"""Building: every line counts, samples are fair and told, symbols and specials keep their places."""
+"""Counting is exact, samples are fair and reported, symbols and specials keep their places, processes end."""
 
 import io
+import os
+import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from transformer_cli.config import Config
+from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
-from transformer_cli.text.build import _sample, build_codecs, describe
-from transformer_cli.text.codec import Codecs
+from transformer_cli.text import build
+from transformer_cli.text.build import (
+    SideCounter,
+    StringCounter,
+    _sample,
+    build_codecs,
+    count_tokens,
+    describe,
+    in_chunks,
+    map_in_order,
+    map_in_processes,
+)
+from transformer_cli.text.codec import Codecs, Preparation
+from transformer_cli.text.tokenizers import CharacterTokenizer
 from transformer_cli.text.vocabulary import SPECIALS, UNK
 
 Pair = tuple[str, str]
@@ -60,19 +78,19 @@ def codec_unknowns(tokens: list[str], ids: list[int]) -> list[str]:
 
 
 def test_a_sample_is_told_and_depends_on_the_seed(configure: Configure, pairs: list[Pair]) -> None:
-    def build(**options: int) -> tuple[Codecs, list[str]]:
+    def make(**options: int) -> tuple[Codecs, list[str]]:
         return build_codecs(configure(algorithm="bpe", size=320, **options), lambda: pairs)
 
-    everything, notes = build(sample_lines=2 * len(pairs))
+    everything, notes = make(sample_lines=2 * len(pairs))
     assert notes == []
-    first, notes = build(sample_lines=100)
+    first, notes = make(sample_lines=100)
     assert notes == ["sentencepiece trains on a sample of 100 lines (50 pairs) of 300 pairs, drawn with seed 1"]
-    again, _ = build(sample_lines=100)
-    other, notes = build(sample_lines=100, seed=2)
+    again, _ = make(sample_lines=100)
+    other, notes = make(sample_lines=100, seed=2)
     assert "seed 2" in notes[0]
     assert again.fingerprint == first.fingerprint
     assert len({first.fingerprint, other.fingerprint, everything.fingerprint}) == 3
-    separate, notes = build(sample_lines=100, shared=False)
+    separate, notes = make(sample_lines=100, shared=False)
     assert "sample of 100 lines a side of 300 pairs" in notes[0]
     assert sum(separate.source.vocabulary.counts) > sum(first.source.vocabulary.counts) / 3
 
@@ -166,3 +184,138 @@ def test_a_bar_is_drawn_on_a_terminal_only(
         assert ("training sentencepiece on the training text" in stream.getvalue()) == (
             drawn and tokenizer == "sentencepiece"
         )
+
+
+# --- counting -----------------------------------------------------------------------------------------------------
+
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@PATIENT
+@given(chunks=st.lists(st.lists(st.text(max_size=2)), max_size=6), in_memory=st.integers(0, 5))
+def test_counts_are_exact_however_few_fit_in_memory(chunks: list[list[str]], in_memory: int) -> None:
+    expected: Counter[str] = Counter()
+    with StringCounter(in_memory) as counter:
+        for chunk in chunks:
+            expected.update(chunk)
+            counter.update(chunk)
+            assert len(counter._counts) <= in_memory
+        for _ in range(2):  # it can be read again
+            assert list(counter.items()) == sorted(expected.items())
+
+
+def test_the_temporary_files_go(pairs: list[tuple[str, str]]) -> None:
+    with StringCounter(10) as counter:
+        counter.update(word for source, _ in pairs for word in source.split())
+        runs = list(counter._runs)
+        assert runs
+    assert all(run.closed for run in runs)
+
+
+def test_separators_are_counted_between_words() -> None:
+    texts = ["ab c  d", "", " x "]
+    expected = Counter("".join(texts).replace(" ", "")) + Counter({"▁": 2})
+    count = SideCounter(CharacterTokenizer(), Preparation(VocabularyConfig()))
+    assert count(texts) == expected
+    assert count(texts) == expected
+    assert "▁" not in count(["a", "b"])
+
+
+def test_a_full_cache_changes_nothing(pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [source for source, _ in pairs]
+    expected = SideCounter(CharacterTokenizer(), Preparation(VocabularyConfig()))(texts)
+    monkeypatch.setattr(build, "CACHED_WORDS", 3)
+    count = SideCounter(CharacterTokenizer(), Preparation(VocabularyConfig()))
+    assert count(texts) == expected
+    assert len(count._tokens) <= 3
+
+
+def counted(config: Config, pairs: list[tuple[str, str]]) -> list[list[tuple[str, int]]]:
+    with StringCounter() as source, StringCounter() as target:
+        count_tokens(pairs, config, source, target)
+        return [list(source.items()), list(target.items())]
+
+
+def test_processes_count_what_one_process_counts(
+    pairs: list[tuple[str, str]], word_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = counted(word_config.model_copy(update={"data": word_config.data.model_copy(update={"workers": 0})}), pairs)
+    started = []
+
+    def watched(*arguments: Any) -> Any:
+        started.append(1)
+        return map_in_processes(*arguments)
+
+    monkeypatch.setattr(build, "map_in_processes", watched)
+    monkeypatch.setattr(build, "CHUNK", 20)
+    assert word_config.data.workers == 1
+    assert counted(word_config, pairs) == alone
+    assert not started, "processes were started for what takes less time than they"
+    monkeypatch.setattr(build, "INLINE_SECONDS", 0.0)
+    assert counted(word_config, pairs) == alone
+    assert started
+
+
+def test_chunks_are_bounded_in_pairs_and_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "CHUNK_CHARACTERS", 10)
+    pairs = [("a", "b")] * 7 + [("a" * 30, "b")] * 2 + [("", "")]
+    chunks = list(in_chunks(pairs, 3))
+    assert [pair for chunk in chunks for pair in chunk] == pairs
+    assert [len(chunk) for chunk in chunks] == [3, 3, 2, 1, 1]
+
+
+# --- processes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("inline_seconds", [0.0, 60.0])
+def test_results_are_the_same_wherever_they_are_made(
+    workers: int, inline_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "INLINE_SECONDS", inline_seconds)
+    assert list(map_in_order(partial(pow, 2), range(9), workers)) == [2**number for number in range(9)]
+    assert list(map_in_order(partial(pow, 2), [], workers)) == []
+
+
+def test_results_come_in_order_and_few_items_are_taken_ahead() -> None:
+    taken = []
+
+    def items() -> Iterator[int]:
+        for number in range(40):
+            taken.append(number)
+            yield number
+
+    results = map_in_processes(partial(pow, 2), items(), workers=2)
+    assert [next(results), next(results)] == [1, 2]
+    assert len(taken) <= 7, "an endless stream would fill the memory"
+    assert list(results) == [2**number for number in range(2, 40)]
+
+
+def test_a_process_that_dies_is_explained() -> None:
+    with pytest.raises(UserError, match=r"^data\.workers: one of 1 processes died"):
+        list(map_in_processes(os._exit, [3, 4], workers=1))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL to a process group")
+@pytest.mark.parametrize("seconds", [0, 60], ids=["idle", "busy"])
+def test_processes_end_when_their_parent_is_killed(seconds: int) -> None:
+    """All of them, the resource tracker too, hold the parent's standard output: it ends when the last one has."""
+    script = f"""
+import time
+from transformer_cli.text.build import map_in_processes
+results = map_in_processes(time.sleep, [0] + 4 * [{seconds}], workers=2)
+next(results)
+print("at work", flush=True)
+time.sleep(60)
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        try:
+            assert parent.stdout.readline() == "at work\n"
+            parent.kill()
+            parent.communicate(timeout=10)
+        except BaseException:
+            os.killpg(parent.pid, signal.SIGKILL)
+            raise
+    assert parent.returncode == -signal.SIGKILL

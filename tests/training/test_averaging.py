@@ -168,7 +168,7 @@ def test_a_run_killed_after_its_average_does_and_says_the_same_again(
     assert run.index().average_score == (9.0 if kept else None)
 
 
-def test_weights_that_are_no_numbers_are_not_saved_as_an_average(
+def test_weights_that_are_not_finite_are_not_saved_as_an_average(
     tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny_config(tmp_path, max_steps=8, ema_decay=0.9, save_every=2, validate_every=100)

@@ -1,8 +1,10 @@
 """A dry run tells what training would begin with, and leaves nothing behind."""
 
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ import torch
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
-from transformer_cli.training.dry_run import dry_run
-from transformer_cli.training.memory import measure_peak
+from transformer_cli.training import dry_run as rehearsal
+from transformer_cli.training.dry_run import dry_run, measure_peak
 from transformer_cli.training.run import train
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
@@ -98,7 +100,7 @@ def test_a_run_that_has_begun_stays_as_it_is(tiny_config: Callable[..., Config],
     assert "finished" in "".join(dry_run(config, run, device="cpu", quiet=True))
     longer = tiny_config(tmp_path, max_steps=30)
     lines = told(longer, run, quiet=True)
-    assert "would go on after step 4;" in lines["run"]
+    assert "would continue after step 4;" in lines["run"]
     assert "for 26 steps" in lines["time"]
     with pytest.raises(UserError, match=r"training\.seed"):
         told(tiny_config(tmp_path, max_steps=30, seed=9), run, quiet=True)
@@ -148,6 +150,19 @@ def test_the_peak_of_memory_is_seen() -> None:
         grown, used = measure_peak(torch.device("cpu"), lambda: torch.ones(size, dtype=torch.uint8))
         assert size * 0.9 < grown < size * 1.5
         assert grown < used
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("darwin", 1), ("linux", 1024)])
+def test_without_proc_the_peak_is_what_the_system_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, unit: int
+) -> None:
+    """As on macOS, or in a locked-down container."""
+    monkeypatch.setattr(rehearsal, "STATUS", tmp_path / "none" / "status")
+    monkeypatch.setattr(rehearsal, "CLEAR", tmp_path / "none" / "clear_refs")
+    monkeypatch.setattr("sys.platform", platform)
+    peaks = iter([300, 500])
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=next(peaks)))
+    assert measure_peak(torch.device("cpu"), lambda: None) == (200 * unit, 500 * unit)
 
 
 def test_vocabularies_stay_in_memory(

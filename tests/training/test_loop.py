@@ -11,11 +11,11 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import DecoderOutput, Generator
+from transformer_cli.training.distributed import Ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.stopping import Stop
 
 CPU = torch.device("cpu")
 VOCABULARY = 20
@@ -236,12 +236,12 @@ def test_other_errors_are_no_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_signal_comes_with_the_update() -> None:
     model, config = objective(), TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
-    stop = Stop()
+    ranks = Ranks()
     steps = train_steps(
-        model, build_optimizer(model, config), Precision("fp32", CPU), config, plan(*[pairs(2)] * 2), stop=stop
+        model, build_optimizer(model, config), Precision("fp32", CPU), config, plan(*[pairs(2)] * 2), ranks=ranks
     )
     assert next(steps).signal is None
-    stop.signal_number = 15
+    ranks.stop.signal_number = 15
     assert next(steps).signal == 15
 
 

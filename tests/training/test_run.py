@@ -1,3 +1,5 @@
+"""A run from config to model: what it leaves, where it continues, what it refuses, when it ends."""
+
 import json
 import math
 import os
@@ -22,7 +24,9 @@ from transformer_cli.build import load_model
 from transformer_cli.config import Config
 from transformer_cli.data.batching import plan_epoch
 from transformer_cli.errors import UserError
+from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder, find_model
+from transformer_cli.training.loop import probe_memory
 from transformer_cli.training.run import TrainingResult, train
 from transformer_cli.training.session import Session
 from transformer_cli.training.validation import Validation, Validator
@@ -342,7 +346,7 @@ def test_a_run_killed_before_its_average_still_gets_it(
     judge(monkeypatch, average=1.0)
     config = tiny_config(tmp_path, max_steps=6, save_every=2, average_last=3, best_metric="loss")
     with monkeypatch.context() as patch:
-        patch.setattr("transformer_cli.training.averaging.write_average", lambda *args: raise_(KeyboardInterrupt()))
+        patch.setattr("transformer_cli.training.averaging.mean_model", lambda *args: raise_(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             train(config, tmp_path / "run", quiet=True)
     assert RunFolder(tmp_path / "run").index().finished is None
@@ -392,15 +396,15 @@ def test_a_run_begun_meanwhile_is_not_touched(
     tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, run = tiny_config(tmp_path, max_steps=3), tmp_path / "run"
-    probe = Session.probe
+    place, probe = "transformer_cli.training.run.probe_memory", probe_memory
 
-    def slow_probe(self: Session) -> None:
-        monkeypatch.setattr(Session, "probe", probe)
+    def slow_probe(*arguments: Any) -> None:
+        monkeypatch.setattr(place, probe)
         train(config, run, quiet=True)  # another process does this while the first still prepares
-        probe(self)
+        probe(*arguments)
 
-    monkeypatch.setattr(Session, "probe", slow_probe)
-    with pytest.raises(UserError, match="began a run here meanwhile"):
+    monkeypatch.setattr(place, slow_probe)
+    with pytest.raises(UserError, match="started a run here meanwhile"):
         train(config, run, quiet=True)
     assert RunFolder(run).index().last == 3
 
@@ -411,17 +415,40 @@ def test_the_probe_changes_nothing_and_finds_too_little_memory(
     config = tiny_config(tmp_path, max_steps=3)
     train(config, tmp_path / "probed", quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr("transformer_cli.training.session.probe_memory", lambda *args: None)
+        patch.setattr("transformer_cli.training.run.probe_memory", lambda *args: None)
         train(config, tmp_path / "unprobed", quiet=True)
     assert weights(tmp_path / "probed", 3) == weights(tmp_path / "unprobed", 3)
 
     def no_memory(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("transformer_cli.training.memory.accumulate_gradients", no_memory)
+    monkeypatch.setattr("transformer_cli.training.loop.accumulate_gradients", no_memory)
     with pytest.raises(UserError, match=r"costliest batch.*lower training\.batch_tokens"):
         train(config, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists(), "the probe comes before anything is written"
+
+
+def test_the_probe_tries_both_passes_of_r_drop(
+    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for the costliest batch once is enough without R-Drop, and too little with it."""
+    rows: list[int] = []
+    forward = Transformer.forward
+
+    def limited(self: Transformer, source: torch.Tensor, *others: Any) -> Any:
+        if rows and source.numel() > rows[0]:
+            raise torch.OutOfMemoryError("no memory")
+        rows.append(source.numel())
+        return forward(self, source, *others)
+
+    monkeypatch.setattr(Transformer, "forward", limited)
+    config = tiny_config(tmp_path, max_steps=1)
+    assert train(config, tmp_path / "plain", quiet=True).step == 1
+    del rows[1:]  # what the first probe took
+    twice = config.model_copy(update={"training": config.training.model_copy(update={"r_drop": 1.0})})
+    with pytest.raises(UserError, match="not enough memory on cpu for the costliest batch"):
+        train(twice, tmp_path / "twice", quiet=True)
+    assert not (tmp_path / "twice").exists()
 
 
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:

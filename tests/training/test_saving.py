@@ -1,6 +1,8 @@
-"""What is saved is what the model was at that step, whole or not at all, while training goes on."""
+"""The state of a run is captured whole, saved as it was at that step while training continues, and restored exactly."""
 
 import errno
+import json
+import math
 import os
 import shutil
 import threading
@@ -10,21 +12,167 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transformer_cli.build import build_model
-from transformer_cli.config import Config
+from transformer_cli.config import Config, ModelConfig, TrainingConfig
+from transformer_cli.data.batch import Batch
+from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.storage.checkpoint import load_training_state, load_weights, stored_weights
+from transformer_cli.storage.checkpoint import TrainingState, load_training_state, load_weights, stored_weights
 from transformer_cli.storage.publishing import TEMPORARY
 from transformer_cli.storage.run_folder import WEIGHTS, CheckpointIndex, RunFolder, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
-from transformer_cli.training.loop import build_optimizer
+from transformer_cli.training.averaging import MovingAverage
+from transformer_cli.training.hardware import Precision
+from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import train
-from transformer_cli.training.saving import Saver, take_snapshot
-from transformer_cli.training.state import Progress, capture_state
+from transformer_cli.training.saving import Learner, Progress, Saver, capture_random, read_progress, take_snapshot
+
+# --- progress and state ----------------------------------------------------------------------------------------------
+
+
+CPU = torch.device("cpu")
+CONFIG = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
+BATCH = Batch.from_ids([([5, 6, 7], [8, 9]), ([4], [5, 6, 7, 8])])
+
+steps = st.integers(0, 10**9)
+progresses = st.builds(
+    Progress,
+    step=steps,
+    position=st.builds(Position, steps, steps),
+    seconds=st.floats(0, 1e9),
+    scores=st.dictionaries(steps, st.floats(-1e3, 1e3)),
+    validations_without_best=steps,
+    skipped=steps,
+    skipped_in_row=steps,
+)
+
+
+@given(progresses)
+def test_progress_survives_json(progress: Progress) -> None:
+    values = json.loads(json.dumps(progress.to_values()))
+    assert read_progress(TrainingState({}, {"progress": values})) == progress
+    assert json.loads(json.dumps(values)) == read_progress(TrainingState({}, {"progress": values})).to_values()
+
+
+def test_progress_of_an_older_run_is_read() -> None:
+    """Before skipped updates and the like were counted."""
+    values = Progress(step=7, position=Position(1, 2), scores={5: 1.5}, train_corpus="a", valid_corpus="b").to_values()
+    for later in ("validation_seconds", "skipped", "skipped_in_row", "halvings"):
+        del values[later]
+    progress = read_progress(TrainingState({}, {"progress": values}))
+    assert progress == Progress(step=7, position=Position(1, 2), scores={5: 1.5}, train_corpus="a", valid_corpus="b")
+    assert isinstance(progress.position, Position)
+
+
+def test_ranking_is_by_score_then_by_age() -> None:
+    assert Progress(scores={10: 1.0, 20: 3.0, 30: 2.0, 40: 3.0}).ranked() == [20, 40, 30, 10]
+
+
+def test_a_score_that_is_not_finite_is_never_best() -> None:
+    progress = Progress(scores={10: math.nan, 20: 1.0, 30: -math.inf, 40: 2.0, 50: math.inf})
+    assert progress.ranked() == [40, 20]
+    assert progress.best_score() == 2.0
+    assert Progress(scores={10: math.nan}).best_score() == -math.inf
+
+
+def make_learner(seed: int, precision: str = "fp32") -> Learner:
+    """A model with dropout and its optimizer."""
+    torch.manual_seed(seed)
+    shape = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, heads=2, d_ff=16, dropout=0.5)
+    objective = TranslationObjective(build_model(shape, 12, 12), 0.1)
+    average = MovingAverage(objective.model, None)
+    progress = Progress(step=3)
+    learner = Learner(objective, build_optimizer(objective, CONFIG), Precision(precision, CPU), average, progress)
+    if precision == "fp16":  # a scale that overflows at first, and soon grows again
+        learner.precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=4)
+    return learner
+
+
+def train_on(learner: Learner, updates: int) -> list[Update]:
+    """Train on one batch again and again."""
+    batches = (UpdateBatches(Position(0, number + 1), [BATCH]) for number in range(updates))
+    return list(train_steps(learner.objective, learner.optimizer, learner.precision, CONFIG, batches))
+
+
+def captured(learner: Learner) -> TrainingState:
+    """A copy of the state, which no later update changes."""
+    state = learner.capture([capture_random()])
+    return TrainingState({key: value.clone() for key, value in state.tensors.items()}, state.values)
+
+
+@pytest.mark.parametrize(("precision", "updates"), [("fp32", 3), ("fp16", 20)])
+def test_a_restored_learner_continues_bit_for_bit(precision: str, updates: int) -> None:
+    first = make_learner(1, precision)
+    began = train_on(first, updates)
+    assert (began[0].overflow, began[-1].overflow) == (precision == "fp16", False)
+    weights = {name: tensor.clone() for name, tensor in first.objective.state_dict().items()}
+    state = captured(first)
+    expected = train_on(first, updates)
+    assert any(update.overflow for update in expected) == (precision == "fp16"), "the scale grows and falls again"
+
+    second = make_learner(2, precision)
+    second.objective.load_state_dict(weights)
+    second.restore(state)
+    assert second.progress == first.progress
+    assert [repr(update) for update in train_on(second, updates)] == [repr(update) for update in expected]
+    assert second.precision.scaler.state_dict() == first.precision.scaler.state_dict()
+    for name, tensor in first.objective.state_dict().items():
+        assert torch.equal(tensor, second.objective.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("left_out", ["random.cpu", "optimizer"])
+def test_without_any_part_of_the_state_it_continues_differently(left_out: str) -> None:
+    """The test above can fail: each part of the state matters."""
+    first = make_learner(seed=1)
+    train_on(first, 3)
+    weights = {name: tensor.clone() for name, tensor in first.objective.state_dict().items()}
+    state = captured(first)
+    train_on(first, 3)
+    second = make_learner(seed=2)
+    second.objective.load_state_dict(weights)
+    if left_out == "random.cpu":
+        state.tensors["random.cpu"] = torch.get_rng_state()
+    kept = {key: value for key, value in state.tensors.items() if not key.startswith(left_out + ".")}
+    second.restore(TrainingState(kept, state.values))
+    train_on(second, 3)
+    after = second.objective.state_dict()
+    assert any(not torch.equal(tensor, after[name]) for name, tensor in first.objective.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"progress": None},
+        {"progress": {"step": "x"}},
+        {"progress": {**Progress().to_values(), "position": [1]}},
+        {"progress": {**Progress().to_values(), "position": [0, -1]}},
+        {"progress": {**Progress().to_values(), "position": [1 << 64, 0]}},
+        {"progress": {**Progress().to_values(), "step": -1}},
+        {"progress": {**Progress().to_values(), "step": float("inf")}},
+        {"progress": {**Progress().to_values(), "scores": []}},
+        {"progress": {key: value for key, value in Progress().to_values().items() if key != "position"}},
+    ],
+)
+def test_garbage_is_refused_as_progress(broken: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="does not fit"):
+        read_progress(TrainingState({}, broken))
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    learner = make_learner(seed=1)
+    train_on(learner, 1)
+    state = captured(learner)
+    key = next(key for key in state.tensors if key.startswith("optimizer.exp_avg."))
+    with pytest.raises(UserError, match="another shape"):
+        learner.restore(TrainingState({**state.tensors, key: torch.zeros(3, 3, 3)}, state.values))
+
 
 MakeConfig = Callable[..., Config]
 
@@ -37,9 +185,13 @@ class Training:
         codecs: Codecs = build_codecs(config, lambda: iter(pairs))[0]
         sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
         torch.manual_seed(1)
-        self.run, self.progress = run, Progress()
+        self.run = run
         self.model: Transformer = build_model(config.model, *sizes)
-        self.optimizer = build_optimizer(TranslationObjective(self.model, 0.1), config.training)
+        objective = TranslationObjective(self.model, 0.1)
+        self.optimizer = build_optimizer(objective, config.training)
+        precision, average = Precision("fp32", CPU), MovingAverage(self.model, None)
+        self.learner = Learner(objective, self.optimizer, precision, average)
+        self.progress = self.learner.progress
         self.saver = Saver(run, config, codecs, CheckpointIndex())
         for group in self.optimizer.param_groups:
             group["lr"] = 0.1
@@ -52,10 +204,10 @@ class Training:
         self.progress.scores[self.progress.step] = float(self.progress.step)
 
     def state(self) -> Any:
-        return capture_state(self.model, self.optimizer, torch.amp.GradScaler("cpu", enabled=False), self.progress)
+        return self.learner.capture([capture_random()])
 
     def save(self) -> None:
-        self.saver.save(self.model, self.state(), self.progress)
+        self.saver.save(self.learner, [capture_random()])
 
     def weights(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in stored_weights(self.model).items()}
@@ -111,10 +263,10 @@ def test_a_snapshot_does_not_change_when_training_goes_on(training: Training) ->
     state = training.state()
     expected = {name: tensor.clone() for name, tensor in state.tensors.items()}
     weights, values = training.weights(), repr(state.values)
-    snapshot = take_snapshot(training.model, training.state(), training.progress)
+    snapshot = take_snapshot(training.learner, [capture_random()])
     training.update()
     torch.rand(1)
-    assert (snapshot.step, snapshot.ranked, snapshot.best_score) == (1, [1], 1.0)
+    assert (snapshot.progress.step, snapshot.progress.scores) == (1, {1: 1.0})
     assert same(snapshot.weights, weights)
     assert not same(snapshot.weights, training.weights())
     assert same(snapshot.state.tensors, expected)
@@ -129,7 +281,7 @@ def test_a_snapshot_of_a_gpu_lies_in_the_machines_memory(training: Training) -> 
     training.model.cuda()
     training.update()
     expected = {name: tensor.cpu() for name, tensor in training.weights().items()}
-    snapshot = take_snapshot(training.model, training.state(), training.progress)
+    snapshot = take_snapshot(training.learner, [capture_random()])
     training.update()
     assert same(snapshot.weights, expected)
     assert {tensor.device.type for tensor in snapshot.state.tensors.values()} == {"cpu"}
@@ -155,7 +307,7 @@ def test_what_is_written_is_what_was_there_at_the_call(training: Training, gate:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
-def test_a_model_that_is_no_number_is_never_saved(training: Training, number: float) -> None:
+def test_a_model_that_is_not_finite_is_never_saved(training: Training, number: float) -> None:
     training.update()
     training.save()
     training.update()
@@ -265,7 +417,7 @@ def test_training_ends_at_the_step_after_a_failed_save(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "publish", publish_until_full)
         patch.setattr(Saver, "check", check_when_done)
-        with pytest.raises(OSError, match=r"step 4 is; mend that, and the same command goes on"):
+        with pytest.raises(OSError, match=r"step 4 is; fix that, and the same command continues"):
             train(config, run.path, quiet=True)
     assert run.index().steps == [4]
     assert len(run.metrics.path.read_text().splitlines()) in (8, 9)
@@ -299,7 +451,7 @@ def test_a_damaged_last_checkpoint_stops_a_run_and_the_advice_helps(
         train(config, run.path, quiet=True)
     assert str(damaged) in str(raised.value)
     assert str(raised.value).endswith(
-        "or go on from step 8, which is whole: move checkpoints.json and step-00000012 out of the folder"
+        "or continue from step 8, which is whole: move checkpoints.json and step-00000012 out of the folder"
     )
     for moved in (run.index_path, run.step_folder(12)):
         os.rename(moved, tmp_path / moved.name)
@@ -319,5 +471,5 @@ def test_a_missing_checkpoint_stops_a_run_and_the_advice_helps(tmp_path: Path, t
     assert train(config, run.path, quiet=True).step == 12
     for step in (4, 12):
         (run.step_folder(step) / WEIGHTS).write_bytes(b"")
-    with pytest.raises(UserError, match=r"copy it again, or begin anew with --fresh"):
+    with pytest.raises(UserError, match=r"copy it again, or start again with --fresh"):
         train(config, run.path, quiet=True)

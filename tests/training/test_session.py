@@ -1,4 +1,4 @@
-"""A session that ends in the middle of skipped updates, and one that ends between a validation and its checkpoint."""
+"""A session that ends in the middle of skipped updates or between a validation and its checkpoint; how it ends."""
 
 import json
 import math
@@ -15,9 +15,9 @@ from transformer_cli.errors import UserError
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training import loop
 from transformer_cli.training.loop import Gradients, compute_gradients
-from transformer_cli.training.run import train
-from transformer_cli.training.saving import Saver
-from transformer_cli.training.stopping import Interrupted
+from transformer_cli.training.run import Interrupted, train
+from transformer_cli.training.saving import Progress, Saver
+from transformer_cli.training.session import TrainingResult, describe_result
 from transformer_cli.training.validation import Validation, Validator
 
 MakeConfig = Callable[..., Config]
@@ -27,7 +27,7 @@ class Fate:
     """What befalls the updates that are tried, counted from 1 over all sessions."""
 
     def __init__(self, spoilt: set[int], at: int = 0, event: Callable[[], None] = lambda: None) -> None:
-        """`spoilt`: their losses are no numbers. `event` happens while update `at` is computed."""
+        """`spoilt`: their losses are not finite. `event` happens while update `at` is computed."""
         self.spoilt, self.at, self.event = spoilt, at, event
         self.tried = 0
 
@@ -77,7 +77,7 @@ def test_an_interruption_between_skipped_updates_puts_no_end_off(
     assert told(tmp_path / "parts") == told(tmp_path / "whole")
 
 
-def test_updates_skipped_before_a_kill_are_told_once(
+def test_updates_skipped_before_a_kill_are_recorded_once(
     tmp_path: Path, tiny_config: MakeConfig, suffer: Callable[..., Fate]
 ) -> None:
     def die() -> None:
@@ -94,7 +94,7 @@ def test_updates_skipped_before_a_kill_are_told_once(
     assert told(tmp_path / "whole")[3:6] == [(4, "skipped"), (4, "skipped"), (4, "loss")]
 
 
-def test_a_validation_whose_score_was_not_saved_is_told_once(
+def test_a_validation_whose_score_was_not_saved_is_recorded_once(
     tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal breaks it off, and a kill comes when the next session has made up for it, but not saved its score."""
@@ -103,7 +103,7 @@ def test_a_validation_whose_score_was_not_saved_is_told_once(
 
     def validate(self: Validator) -> Validation | None:
         monkeypatch.setattr(Validator, "validate", real)
-        self.stop.signal_number = int(signal.SIGTERM)
+        self.ranks.stop.signal_number = int(signal.SIGTERM)
         return real(self)
 
     def die(*arguments: Any) -> None:
@@ -119,3 +119,28 @@ def test_a_validation_whose_score_was_not_saved_is_told_once(
     assert told(tmp_path / "run")[-1] == (3, "valid_loss")
     train(config, tmp_path / "run", quiet=True)
     assert [step for step, what in told(tmp_path / "run") if what == "valid_loss"] == [3, 6]
+
+
+# --- the result ------------------------------------------------------------------------------------------------------
+
+
+def describe(progress: Progress) -> list[str]:
+    data = {"source_language": "de", "target_language": "en"}
+    pair = {"source": "a", "target": "b"}
+    config = Config.model_validate({"data": data | {"train": pair, "valid": pair}, "training": {"max_steps": 1000}})
+    result = TrainingResult(Path("run"), "max_steps = 1,000 reached", 1000, 500, 30.126, progress.seconds)
+    return list(describe_result(result, config, progress))
+
+
+def test_the_end_is_told_with_how_long_it_took() -> None:
+    assert describe(Progress(seconds=120.0, validation_seconds=15.0)) == [
+        "finished     max_steps = 1,000 reached; 1,000 steps in 2.0 minutes, 12.5% of them validation",
+        "best         step 500, validation bleu 30.13",
+        'model        run: tfm translate run "…"',
+    ]
+
+
+def test_updates_that_were_not_as_usual_are_counted() -> None:
+    lines = describe(Progress(skipped=1200, halvings=3))
+    assert "updates      1,200 skipped (not finite), 3 halved (out of memory)" in lines
+    assert "updates      3 halved (out of memory)" in describe(Progress(halvings=3))

@@ -162,7 +162,7 @@ def test_a_finished_run_and_a_fresh_one(tmp_path: Path, tiny_tree: MakeTree, sta
     tree = tiny_tree(tmp_path, max_steps=2)
     code, said = start(tree, "--resume").end()
     assert code != 0
-    assert errors(said) == ["error: run: nothing to resume here; leave --resume out to begin"]
+    assert errors(said) == ["error: run: nothing to resume here; leave --resume out to start"]
     assert not (tmp_path / "run").exists()
     assert start(tree).end()[0] == 0
     code, said = start(tree, "--resume").end()
@@ -270,7 +270,7 @@ def test_another_number_of_processes_goes_on_at_the_same_place(
     assert code == 0, said
     assert (
         own(said).count(
-            "processes changed from 1 to 2: an update takes 2 batches, not 1; training goes on at the "
+            "processes changed from 1 to 2: an update takes 2 batches, not 1; training continues at the "
             "same place, but not as it would have"
         )
         == 1

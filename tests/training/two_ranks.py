@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,14 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import UpdateBatches, load_updates, read_batch
-from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
-from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks, join_ranks
+from transformer_cli.data.loader import CorpusBatches, UpdateBatches, load_updates
+from transformer_cli.storage.run_folder import RunFolder
+from transformer_cli.training.distributed import Ranks, Stop, join_ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.session import Session
-from transformer_cli.training.stopping import Stop
+from transformer_cli.training.run import find_run_state, make_learner
 from transformer_cli.training.training_data import load_or_build_codecs, prepare_training_data
 from transformer_cli.training.validation import Validation, Validator
 
@@ -61,7 +61,7 @@ class Case:
         self.tree = _tree(data)
         self.config = self.configure()
         self.codecs, notes = load_or_build_codecs(self.config, None, None, progress=False)
-        self.material = prepare_training_data(self.config, self.codecs, notes, progress=False)
+        self.data = prepare_training_data(self.config, self.codecs, notes, progress=False)
 
     def configure(self, dropout: float = 0.0, **training: Any) -> Config:
         """The config of the corpus, with these values."""
@@ -84,16 +84,16 @@ class Case:
         """Train so many updates; `alone`: rank 0 by itself with the same batches in an update.
 
         `signalled`: rank 1 gets a SIGTERM before that update. `poisoned`: in rank 1's backward pass of that number the
-        gradient is no number. `memory`: so many sentences fit into rank 1's memory.
+        gradient is not finite. `memory`: so many sentences fit into rank 1's memory.
         """
         if alone and not self.ranks.is_main:
             return None
-        ranks = SINGLE_PROCESS if alone else self.ranks
+        ranks = Ranks() if alone else replace(self.ranks, stop=Stop())
         poisoned, memory = values.pop("poisoned", None), values.pop("memory", None)
         if alone:
             values["accumulation"] = values.get("accumulation", 1) * self.ranks.count
         config = self.configure(**values)
-        objective, stop = self.objective(config), Stop()
+        objective = self.objective(config)
         if ranks.rank == 1 and poisoned is not None:
             poison(objective, poisoned)
         if ranks.rank == 1 and memory is not None:
@@ -106,18 +106,17 @@ class Case:
             config.training,
             self.shares(config, ranks, shares),
             ranks=ranks,
-            stop=stop,
         )
         calls.clear()
-        told: list[Update] = []
+        made: list[Update] = []
         for number, update in zip(range(updates), steps, strict=False):
-            told.append(update)
+            made.append(update)
             if ranks.rank == 1 and number + 1 == signalled:
-                stop.signal_number = 15
+                ranks.stop.signal_number = 15
         steps.close()
         return {
             "weights": weights(objective).tolist(),
-            "updates": [vars(update) | {"next_position": list(update.next_position)} for update in told],
+            "updates": [vars(update) | {"next_position": list(update.next_position)} for update in made],
             "batches": [len(share.batches) for share in shares[:updates]],
             "tokens": [sum(batch.target_tokens for batch in share.batches) for share in shares[:updates]],
             "calls": dict(calls),
@@ -127,9 +126,7 @@ class Case:
         """This rank's shares of the updates; `seen` keeps them."""
         training = config.training
         for share in load_updates(
-            self.material.train,
-            batch_tokens=training.batch_tokens,
-            seed=training.seed,
+            CorpusBatches(self.data.train, training.batch_tokens, training.seed),
             accumulation=training.accumulation,
             rank=ranks.rank,
             ranks=ranks.count,
@@ -151,19 +148,18 @@ class Case:
             if self.ranks.is_main:
                 self.teach(self.learnt, config)
             self.ranks.copy_weights(self.learnt)
-        stop = Stop()
-        ranks = SINGLE_PROCESS if alone else self.ranks
-        validator = Validator(self.learnt, self.codecs, config, self.corpus(pairs), Precision("fp32", CPU), ranks, stop)
+        ranks = Ranks() if alone else replace(self.ranks, stop=Stop())
+        validator = Validator(self.learnt, self.codecs, config, self.corpus(pairs), Precision("fp32", CPU), ranks)
         if signalled and ranks.rank == 1:
-            stop.signal_number = 15
+            ranks.stop.signal_number = 15
         calls.clear()
         validation: Validation | None = validator.validate()
-        told = None if validation is None else vars(validation) | {"samples": [vars(s) for s in validation.samples]}
-        return {"weights": weights(self.learnt).tolist(), "validation": told, "calls": dict(calls)}
+        found = None if validation is None else vars(validation) | {"samples": [vars(s) for s in validation.samples]}
+        return {"weights": weights(self.learnt).tolist(), "validation": found, "calls": dict(calls)}
 
     def teach(self, objective: TranslationObjective, config: Config) -> None:
         """Enough for some BLEU."""
-        updates = load_updates(self.material.train, batch_tokens=200, seed=1)
+        updates = load_updates(CorpusBatches(self.data.train, batch_tokens=200, seed=1))
         steps = train_steps(
             objective, build_optimizer(objective, config.training), Precision("fp32", CPU), config.training, updates
         )
@@ -179,13 +175,12 @@ class Case:
             return encode_corpus(open_corpus(source, "de", "en"), self.codecs, max_length=30, keep_text=True)
 
     def dropout(self, rate: float) -> Any:
-        """A session's weights at its start, and the loss that it would have of one and the same batch."""
+        """What learns at a run's start, and the loss that it would have of one and the same batch."""
         config = self.configure(dropout=rate)
-        run = RunFolder(self.folder / f"run-{self.ranks.rank}")
-        session = Session(run, config, self.material, CheckpointIndex(), CPU, True, self.ranks)
-        session.saver.close()
-        batch = read_batch(self.material.train, self.material.plan[0])
-        return {"weights": weights(session.objective).tolist(), "loss": float(session.objective(batch).smoothed)}
+        state = find_run_state(RunFolder(self.folder / "run"), config, config, resuming=False, resume=None)
+        learner, _ = make_learner(state, self.data, CPU, ranks=self.ranks)
+        batch = self.data.batches.read(self.data.plan[0])
+        return {"weights": weights(learner.objective).tolist(), "loss": float(learner.objective(batch).smoothed)}
 
     def main_process_first(self, fails: bool) -> Any:
         """What rank 0 wrote is there for the others; where it fails, they get an error too."""

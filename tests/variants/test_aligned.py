@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.data.conftest import configure
-from transformer_cli.data import encoded as encoding
+from transformer_cli.data import encoded_cache
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import PairEncoder
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import load_updates, read_batch
+from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.errors import UserError
+from transformer_cli.text import build
 from transformer_cli.text.alignments import AlignedPair, Links, token_links, token_words
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
@@ -139,8 +140,8 @@ def test_links_stay_with_their_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pairs are left out before, between and after; several chunks, several processes."""
-    monkeypatch.setattr(encoding, "_CHUNK_PAIRS", 50)
-    monkeypatch.setattr(encoding, "_INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(encoded_cache, "CHUNK_PAIRS", 50)
+    monkeypatch.setattr(build, "INLINE_SECONDS", 0.0)
     codecs = word_codecs if kind == "word" else subword_codecs
     beside = diagonal_of(corpus, tmp_path / "links")
     options: dict[str, Any] = {"max_length": 30, "keep_text": True}
@@ -168,7 +169,7 @@ def test_batches_bring_their_links(tmp_path: Path, corpus: TextCorpus, word_code
     beside = diagonal_of(corpus, tmp_path / "links")
     encoded = encode_corpus(beside, word_codecs, max_length=30, linked=True, cache_folder=tmp_path)
     for workers in (0, 1):
-        updates = load_updates(encoded, batch_tokens=120, seed=1, workers=workers, accumulation=2)
+        updates = load_updates(CorpusBatches(encoded, batch_tokens=120, seed=1), workers=workers, accumulation=2)
         for batch in (batch for _ in range(3) for batch in next(updates).batches):
             assert batch.links is not None
             assert len(batch.links)
@@ -177,7 +178,7 @@ def test_batches_bring_their_links(tmp_path: Path, corpus: TextCorpus, word_code
             assert (batch.source[rows, sources] > 3).all()
             assert targets.equal(sources)  # words are tokens here
         updates.close()  # type: ignore[attr-defined]
-    links = read_batch(encoded, np.array([3, 0])).links
+    links = CorpusBatches(encoded, batch_tokens=120, seed=1).read(np.array([3, 0])).links
     assert links is not None
     assert links[links[:, 0] == 1][:, 1:].tolist() == encoded.links(0).tolist()
 

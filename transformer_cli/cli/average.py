@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.options import Quiet
+from transformer_cli.cli.options import Quiet, option
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
@@ -16,10 +16,8 @@ def average(
     checkpoints: Annotated[
         list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoint folders; or one run folder with --last.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="The new model folder; it must not exist.")],
-    last: Annotated[
-        int | None, typer.Option("--last", min=1, metavar="N", help="Average the last N checkpoints of a run.")
-    ] = None,
+    out: Annotated[Path, option("--out MODEL", "The new model folder; it must not exist.")],
+    last: Annotated[int | None, option("--last N", "Average the last N checkpoints of a run.", min=1)] = None,
     quiet: Quiet = False,
 ) -> None:
     """Average the weights of checkpoints into a new model.

@@ -5,30 +5,26 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from transformer_cli.cli.loading import load_translator
-from transformer_cli.cli.options import BatchTokens, Device, JsonOutput, Model, Quiet, References
+from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import align, note
 from transformer_cli.errors import UserError
 
 
 def calibrate(
-    model: Model,
+    model: opt.Model,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--source",
-            metavar="FILE",
-            help="Source sentences, a line each (plain or .gz).  [default: data.valid of the model's config]",
+        opt.option(
+            "--source FILE",
+            "Source sentences, a line each (plain or .gz).  [default: data.valid of the model's config]",
         ),
     ] = None,
-    reference: References = None,
-    json_output: JsonOutput = False,
-    batch_tokens: BatchTokens = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
+    reference: opt.References = None,
+    json_output: opt.JsonOutput = False,
+    batch_tokens: opt.BatchTokens = None,
+    device: opt.Device = "auto",
+    quiet: opt.Quiet = False,
 ) -> None:
     """Learn how good a translation by this model is likely to be.
 
@@ -43,24 +39,20 @@ def calibrate(
     tfm calibrate checkpoints/multi30k_de_en --source valid.de \\
         --reference valid.en
     """
+    from transformer_cli.decoding.loading import FoundModel
     from transformer_cli.evaluation import calibration
-    from transformer_cli.evaluation.evaluate import read_test_set
-    from transformer_cli.storage.run_folder import find_model
+    from transformer_cli.evaluation.evaluate import find_test_set
+    from transformer_cli.jobs.translating import TranslationOptions
 
-    if (source is None) != (not reference):
-        raise UserError("--source and --reference belong together: give both, or neither for the config's data.valid")
-    folder = Path(os.path.realpath(find_model(model)))
+    found = FoundModel.at(model)
+    folder = Path(os.path.realpath(found.folder))
     check_replaceable(folder)
     calibration.check_files(folder)
-    known = read_test_set(source, reference) if source and reference else None
-    if known is not None:
-        calibration.check_calibration_set(known)
-    translator, _ = load_translator(folder, device, batch_tokens=batch_tokens)
-    if known is None:
-        known = calibration.validation_set(translator.config)
-        calibration.check_calibration_set(known)
-    with Progress("translated", total=len(known.sources), quiet=quiet) as progress:
-        confidence = calibration.calibrate(translator, known.sources, known.references, report=progress.reached)
+    known = find_test_set(found.config, source, reference, "valid")
+    calibration.check_calibration_set(known)
+    translator = TranslationOptions(found, device=device, batch_tokens=batch_tokens).load_translator()
+    with Progress("translated", total=len(known.sources), quiet=quiet) as report:
+        confidence = calibration.calibrate(translator, known.sources, known.references, report=report)
     calibration.keep_confidence(folder, confidence)
     for warning in [*known.notes, *translator.notes]:
         note(f"warning: {warning}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_cli.errors import UserError, one_of
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.constraints import Constraints
+    from transformer_cli.decoding.constraints import Constraints, Line
 
 KEYS = {"prefix": str, "require": list, "forbid": list}
 
@@ -45,18 +45,25 @@ def constraints_by_line(path: Path, every: "Constraints") -> "Iterator[Constrain
         yield _of_line(line, every, f"{path}:{number}: ") if line.strip() else every
 
 
-def beside(
-    lines: Iterable[str], constraints: "Iterator[Constraints]", path: Path
-) -> "Iterator[tuple[str, Constraints]]":
-    """Each line with what is demanded of its translation. Raises `UserError` where the file has more or fewer lines."""
+def constrained(lines: Iterable[str], every: "Constraints | None", file: Path | None) -> "Iterator[Line]":
+    """Yield each line with its constraints: those of every line, None if there are none, and what `file` adds.
+
+    Raises `UserError` where the file has more or fewer lines.
+    """
+    from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
+
+    if every is None or file is None:
+        yield from (Line(line, every or NO_CONSTRAINTS) for line in lines)
+        return
+    constraints = constraints_by_line(file, every)
     number = 0
     for number, line in enumerate(lines, start=1):
-        demand = next(constraints, None)
-        if demand is None:
-            raise UserError(f"{path}: has {number - 1:,} lines, but there are more to translate: give one for each")
-        yield line, demand
+        own = next(constraints, None)
+        if own is None:
+            raise UserError(f"{file}: has {number - 1:,} lines, but there are more to translate: give one for each")
+        yield Line(line, own)
     if next(constraints, None) is not None:
-        raise UserError(f"{path}: has more than the {number:,} lines that there are to translate: give one for each")
+        raise UserError(f"{file}: has more than the {number:,} lines that there are to translate: give one for each")
 
 
 def _of_line(line: str, every: "Constraints", where: str) -> "Constraints":

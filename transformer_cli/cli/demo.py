@@ -22,7 +22,7 @@ def demo(
     """Train a small German-English translator, and try it.
 
     Writes a corpus of 20,000 everyday sentences with their translations into DIR, trains on it, scores the model on
-    sentences it has not seen, shows translations and draws pictures. The same command again goes on where it stopped.
+    sentences it has not seen, shows translations and draws pictures. The same command again continues where it stopped.
 
     \b
     tfm demo
@@ -39,7 +39,7 @@ def demo(
 
 
 def report(folder: Path, result: "DemoResult") -> list[str]:
-    """What the demo shows at its end, line by line."""
+    """Return what the demo shows at its end, line by line."""
     model, corpus = shlex.quote(str(folder / "model")), shlex.quote(str(folder / "corpus"))
     lines = []
     for example in result.examples:

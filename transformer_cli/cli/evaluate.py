@@ -1,65 +1,44 @@
 """`tfm evaluate`: BLEU, chrF and TER of a model on a test set."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.loading import load_translator
-from transformer_cli.cli.options import (
-    BatchTokens,
-    Beam,
-    ComputeType,
-    Device,
-    Engine,
-    Greedy,
-    Iterations,
-    JsonOutput,
-    LengthCandidates,
-    LengthPenalty,
-    Model,
-    Quiet,
-    References,
-    check_search,
-    search_changes,
-)
+from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import align, check_output, note, open_results
-from transformer_cli.errors import UserError
 
 
 def evaluate(
-    model: Model,
+    model: opt.Model,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--source",
-            metavar="FILE",
-            help="Source sentences, a line each (plain or .gz).  [default: data.test of the model's config]",
+        opt.option(
+            "--source FILE", "Source sentences, a line each (plain or .gz).  [default: data.test of the model's config]"
         ),
     ] = None,
-    reference: References = None,
+    reference: opt.References = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            "--metric", metavar="METRIC", help="bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"
-        ),
+        opt.option("--metric METRIC", "bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"),
     ] = None,
-    json_output: JsonOutput = False,
+    json_output: opt.JsonOutput = False,
     output_file: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the translations here.")
     ] = None,
-    beam: Beam = None,
-    greedy: Greedy = False,
-    length_penalty: LengthPenalty = None,
-    iterations: Iterations = None,
-    length_candidates: LengthCandidates = None,
-    batch_tokens: BatchTokens = None,
-    engine: Engine = "auto",
-    compute_type: ComputeType = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
+    beam: opt.Beam = None,
+    greedy: opt.Greedy = False,
+    length_penalty: opt.LengthPenalty = None,
+    iterations: opt.Iterations = None,
+    length_candidates: opt.LengthCandidates = None,
+    batch_tokens: opt.BatchTokens = None,
+    engine: opt.Engine = "auto",
+    compute_type: opt.ComputeType = None,
+    device: opt.Device = "auto",
+    quiet: opt.Quiet = False,
 ) -> None:
     """Translate a test set and score the result with sacreBLEU.
 
@@ -71,39 +50,39 @@ def evaluate(
     tfm evaluate checkpoints/multi30k_de_en --source test.de \\
         --reference test.en --beam 5 --output test.hypothesis.en
     """
+    from transformer_cli.decoding.loading import FoundModel
     from transformer_cli.evaluation import evaluate as evaluation_of
     from transformer_cli.evaluation.metrics import check_metrics
+    from transformer_cli.jobs.translating import TranslationOptions
 
     metrics = list(dict.fromkeys(metric or ("bleu", "chrf", "ter")))
     check_metrics(metrics)
-    check_search(beam=beam, greedy=greedy)
+    opt.check_search(beam=beam, greedy=greedy)
     check_output(output_file, source, *(reference or ()))
-    if (source is None) != (not reference):
-        raise UserError("--source and --reference belong together: give both, or neither for the config's data.test")
-    test_set = evaluation_of.read_test_set(source, reference) if source and reference else None
-    translator, options = load_translator(
-        model,
-        device,
-        batch_tokens=batch_tokens,
+    options = TranslationOptions(
+        FoundModel.at(model),
+        device=device,
         engine=engine,
         compute_type=compute_type,
-        changes=search_changes(
+        search=opt.search_changes(
             beam=beam,
             greedy=greedy,
             length_penalty=length_penalty,
             iterations=iterations,
             length_candidates=length_candidates,
         ),
+        batch_tokens=batch_tokens,
     )
-    test_set = test_set or evaluation_of.configured_test_set(translator.config)
-    with Progress("translated", total=len(test_set.sources), quiet=quiet) as progress:
+    test_set = evaluation_of.find_test_set(options.model.config, source, reference, "test")
+    translator = options.load_translator()
+    with Progress("translated", total=len(test_set.sources), quiet=quiet) as report:
         evaluation = evaluation_of.evaluate(
             translator,
             test_set.sources,
             test_set.references,
             metrics=metrics,
-            options=options,
-            report=progress.reached,
+            options=options.search_options,
+            report=report,
         )
     if output_file is not None:
         with open_results(output_file) as write:
@@ -117,10 +96,7 @@ def evaluate(
             "sentences": len(test_set.sources),
             "references": len(test_set.references),
             "seconds": round(evaluation.seconds, 3),
-            "scores": [
-                {"metric": score.metric, "name": score.name, "score": score.score, "signature": score.signature}
-                for score in evaluation.scores
-            ],
+            "scores": [asdict(score) for score in evaluation.scores],
         }
         print(json.dumps(results, indent=2))
     else:

@@ -86,12 +86,12 @@ def export(
     RunFolder(out).check_writable()
 
     try:
-        told = _write(folder, format_, out, quantization, verify, sentences)
+        report = _write(folder, format_, out, quantization, verify, sentences)
     except ExportDiffers as error:  # not the user's fault: no UserError
         note(f"error: {error}; nothing was written")
         raise typer.Exit(1) from None
-    if told and not quiet:
-        note(told)
+    if report and not quiet:
+        note(report)
     if not quiet:
         note(f"exported {folder.name} to {out}")
 
@@ -99,7 +99,7 @@ def export(
 def _write(
     folder: Path, format_: Format, out: Path, quantization: Quantization | None, verify: bool, sentences: Path | None
 ) -> str | None:
-    """Export in a format; how the export stood its check, where it was checked."""
+    """Export in a format; return how the export stood its check, where it was checked."""
     if format_ == Format.CTRANSLATE2:
         from transformer_cli.export.ctranslate2 import export_ctranslate2
 

@@ -43,15 +43,15 @@ class Layout:
     min_confidence: float | None = None
     below: Below = Below.MARK
 
-    def rows(self, number: int, source: str, translation: "Translation") -> list[str]:
+    def rows(self, number: int, translation: "Translation") -> list[str]:
         """The output lines of input line `number` (from 1): always as many, whatever the search found."""
         found = translation.hypotheses
         chosen = [found[min(rank, len(found) - 1)] for rank in range(self.n_best)]
         if self.format == Format.JSON:
-            return [self._object(number, source, translation)]
+            return [self._object(number, translation)]
         if self.format == Format.TSV:
             return [
-                "\t".join(map(_cell, self._table_row(number, rank, source, candidate)))
+                "\t".join(map(_cell, self._table_row(number, rank, translation.line.text, candidate)))
                 for rank, candidate in enumerate(chosen, start=1)
             ]
         return ["\t".join(self._columns(number, candidate)) for candidate in chosen]
@@ -76,11 +76,11 @@ class Layout:
         yield pharaoh(candidate)
         yield source
 
-    def _object(self, number: int, source: str, translation: "Translation") -> str:
+    def _object(self, number: int, translation: "Translation") -> str:
         found = translation.hypotheses[: self.n_best]
         content = {
             "line": number,
-            "source": source,
+            "source": translation.line.text,
             **self._fields(found[0]),
             "source_tokens": translation.source_tokens,
             "n_best": [self._fields(candidate) for candidate in found] if self.n_best > 1 else None,

@@ -1,78 +1,213 @@
-"""Arguments and options that several commands share: one wording, one bound, one default."""
+"""Arguments and options that several commands share; bounds and defaults of search options are `SearchOptions`'."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 import typer.core
 
 from transformer_cli.cli.layout import Below
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
+
+
+def option(usage: str, meaning: str, **bounds: float | None) -> Any:
+    """Return the option that help shows as `usage`, such as `--beam N`."""
+    name, _, metavar = usage.partition(" ")
+    return typer.Option(name, metavar=metavar or None, help=meaning, **bounds)  # type: ignore[arg-type]
+
+
+def search_option(
+    usage: str, meaning: str, *, name: str | None = None, default: str | None = None, least: int | None = None
+) -> Any:
+    """Return the option that sets `name` (as in `usage`) of `SearchOptions`, with its bound and default.
+
+    default: in words, where the value says little; "": Typer shows it. least: where 0 only means that it is off.
+    """
+    name = name or usage.partition(" ")[0].removeprefix("--").replace("-", "_")
+    field, bound = SearchOptions.__dataclass_fields__[name], bound_of(name)
+    assert bound is not None, f"{name} is not a number"
+    if default is None:
+        default = "the model's" if name in ConfiguredSearch.__dataclass_fields__ else str(field.default)
+    number = float if get_args(field.type)[0] is float else int
+    most = None if bound.most is None else number(bound.most)
+    shown = f"{meaning}  [default: {default}]" if default else meaning
+    return option(usage, shown, min=number(least or bound.least), max=most)
+
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A run folder (its best checkpoint is used) or one checkpoint folder.")
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML config file.")]
-RunOut = Annotated[
-    Path | None, typer.Option("--out", metavar="RUN", help="The run folder.  [default: checkpoints/<config name>]")
-]
+RunOut = Annotated[Path | None, option("--out RUN", "The run folder.  [default: checkpoints/<config name>]")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a config value, such as training.max_steps=1000; the value is YAML, and a mapping replaces the"
-        " whole mapping. Repeatable.",
+    option(
+        "--set KEY=VALUE",
+        "Change a config value, such as training.max_steps=1000; the value is YAML, and a mapping replaces the whole"
+        " mapping. Repeatable.",
     ),
 ]
-Device = Annotated[
-    str, typer.Option("--device", metavar="DEVICE", help="auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.")
-]
+Device = Annotated[str, option("--device DEVICE", "auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.")]
 Engine = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="ENGINE",
-        help="auto (ctranslate2 on a CPU where it is installed and can do what is asked for), torch or ctranslate2.",
+    option(
+        "--engine ENGINE",
+        "auto (ctranslate2 where it is installed and can do what is asked for, else torch), torch or ctranslate2.",
     ),
 ]
 _TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
-ComputeType = Annotated[
-    str | None,
-    typer.Option("--compute-type", metavar="TYPE", help=f"{_TYPES}  [default: float32; torch on a GPU: bfloat16]"),
-]
-ScoringType = Annotated[
-    str | None, typer.Option("--compute-type", metavar="TYPE", help=f"{_TYPES}  [default: float32]")
-]
+ComputeType = Annotated[str | None, option("--compute-type TYPE", f"{_TYPES}  [default: float32; on a GPU: bfloat16]")]
+ScoringType = Annotated[str | None, option("--compute-type TYPE", f"{_TYPES}  [default: float32]")]
 References = Annotated[
-    list[Path] | None,
-    typer.Option("--reference", metavar="FILE", help="Their translations, aligned. Repeatable: several references."),
+    list[Path] | None, option("--reference FILE", "Their translations, aligned. Repeatable: several references.")
 ]
-JsonOutput = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+JsonOutput = Annotated[bool, option("--json", "Print one JSON object instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
-Beam = Annotated[
-    int | None,
-    typer.Option("--beam", min=1, max=1000, metavar="N", help="Beam search with N hypotheses.  [default: the model's]"),
-]
-Greedy = Annotated[bool, typer.Option("--greedy", help="Greedy search: the most probable token at every step.")]
-LengthPenalty = Annotated[
-    float | None,
-    typer.Option(
-        "--length-penalty",
-        min=0.0,
-        max=10.0,
-        metavar="A",
-        help="Exponent of the length by which beam search divides log-probabilities.  [default: the model's]",
-    ),
-]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(
-        "--batch-tokens",
-        min=1,
-        metavar="N",
-        help="Source tokens translated at a time, padding included.  [default: the model's]",
+    option("--batch-tokens N", "Source tokens translated at a time, padding included.  [default: the model's]", min=1),
+]
+
+# --- how to search ----------------------------------------------------------------------------------------------------
+
+Beam = Annotated[int | None, search_option("--beam N", "Beam search with N hypotheses.", name="beam_size")]
+Greedy = Annotated[bool, option("--greedy", "Greedy search: the most probable token at every step.")]
+LengthPenalty = Annotated[
+    float | None,
+    search_option("--length-penalty A", "Exponent of the length by which beam search divides log-probabilities."),
+]
+Sample = Annotated[bool, option("--sample", "Draw each token from the model's distribution.")]
+Temperature = Annotated[
+    float | None, search_option("--temperature T", "Of --sample: above 1 more varied, below 1 safer.")
+]
+TopK = Annotated[
+    int | None, search_option("--top-k K", "--sample from the K most probable tokens.", default="all", least=1)
+]
+TopP = Annotated[float | None, search_option("--top-p P", "--sample from the most probable tokens that make up P.")]
+Seed = Annotated[int | None, search_option("--seed N", "Of --sample: the same seed draws the same.")]
+NBest = Annotated[int, search_option("--n-best N", "Print the N best translations of each line.", default="")]
+DiverseGroups = Annotated[
+    int | None,
+    search_option(
+        "--diverse-groups G",
+        "Diverse beam search: G groups of beams, each unlike those before it.",
+        name="diversity_groups",
     ),
+]
+Diversity = Annotated[
+    float | None,
+    search_option(
+        "--diversity D",
+        "Of --diverse-groups: log-probability that repeating another group's token costs.",
+        name="diversity_strength",
+    ),
+]
+MinLength = Annotated[int | None, search_option("--min-length N", "Fewest tokens of a translation.", default="1")]
+MaxLength = Annotated[
+    int | None,
+    search_option(
+        "--max-length N",
+        "Most tokens of a translation.",
+        default="by the length of the source, as the model's config says",
+    ),
+]
+NoRepeatNgram = Annotated[
+    int | None,
+    search_option("--no-repeat-ngram N", "No N tokens in a row come twice in a translation.", default="off", least=1),
+]
+CoveragePenalty = Annotated[
+    float | None,
+    search_option(
+        "--coverage-penalty B",
+        "Weight of the penalty for source tokens that get little attention (Wu et al. 2016).",
+        default="0",
+    ),
+]
+Iterations = Annotated[
+    int | None,
+    search_option("--iterations N", "Of models with generation: mask_predict: passes over a translation."),
+]
+LengthCandidates = Annotated[
+    int | None, search_option("--length-candidates N", "Of the same: how many likely lengths are tried.")
+]
+Prefix = Annotated[str | None, option("--prefix TEXT", "Every translation begins with this text.")]
+Require = Annotated[list[str] | None, option("--require WORDS", "Every translation holds these words. Repeatable.")]
+Forbid = Annotated[list[str] | None, option("--forbid WORDS", "No translation holds these words. Repeatable.")]
+ConstraintsFile = Annotated[
+    Path | None,
+    option(
+        "--constraints FILE",
+        'Constraints of each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
+    ),
+]
+Mbr = Annotated[
+    int | None,
+    option(
+        "--mbr N",
+        "Minimum Bayes risk: of N candidates (beams, or draws of --sample) those most like all others, by chrF.",
+        min=2,
+        max=1000,
+    ),
+]
+Guard = Annotated[
+    bool, option("--guard/--no-guard", "Search again, without repetition, where a translation repeats itself.")
+]
+With = Annotated[
+    list[Path] | None,
+    option(
+        "--with MODEL2",
+        "Decide on each token together with this model, of the same vocabulary (ensemble). Repeatable.",
+    ),
+]
+
+# --- what a translation comes with ------------------------------------------------------------------------------------
+
+MinConfidence = Annotated[
+    float | None,
+    option(
+        "--min-confidence X",
+        "Mark translations whose expected chrF (0 to 1) is below X; needs a model that tfm calibrate has calibrated.",
+        min=0.0,
+        max=1.0,
+    ),
+]
+BelowConfidence = Annotated[
+    Below | None,
+    option("--below WHAT", "Of --min-confidence: mark ([?] before it) or drop (an empty line).  [default: mark]"),
+]
+AlignmentLayer = Annotated[
+    int | None,
+    option(
+        "--alignment-layer N",
+        "Decoder layer whose attention --alignments reads, from 1.  [default: the last, or what learned to align]",
+        min=1,
+    ),
+]
+AlignmentHeads = Annotated[
+    str | None,
+    option(
+        "--alignment-heads NUMBERS",
+        "Its heads, such as 1,3 or 2-4, from 1.  [default: all, or what learned to align]",
+    ),
+]
+Protect = Annotated[
+    bool, option("--protect/--no-protect", "Leave URLs, e-mail addresses, placeholders and tags as they are.")
+]
+GlossaryFile = Annotated[
+    Path | None, option("--glossary FILE", "Terms and what each becomes: a line each, a tab between.")
+]
+
+
+def _print_help(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        print(context.get_help())
+        raise typer.Exit
+
+
+# For groups of commands: Typer's own has no default, and to check that, it loads pydantic before every command.
+HelpOption = Annotated[
+    bool, typer.Option("--help", "-h", callback=_print_help, is_eager=True, help="Show this message and exit.")
 ]
 
 
@@ -141,191 +276,3 @@ def search_changes(*, beam: int | None, greedy: bool, sample: bool = False, **ot
     if greedy or sample:
         changes["method"] = "greedy" if greedy else "sample"
     return changes
-
-
-Sample = Annotated[bool, typer.Option("--sample", help="Draw each token from the model's distribution.")]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature",
-        min=0.0,
-        max=1000.0,
-        metavar="T",
-        help="Of --sample: above 1 more varied, below 1 safer.  [default: 1.0]",
-    ),
-]
-TopK = Annotated[
-    int | None,
-    typer.Option("--top-k", min=1, metavar="K", help="--sample from the K most probable tokens.  [default: all]"),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        "--top-p",
-        min=0.0,
-        max=1.0,
-        metavar="P",
-        help="--sample from the most probable tokens that make up P.  [default: 1.0]",
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", min=0, metavar="N", help="Of --sample: the same seed draws the same.  [default: 1]"),
-]
-NBest = Annotated[
-    int, typer.Option("--n-best", min=1, max=1000, metavar="N", help="Print the N best translations of each line.")
-]
-DiverseGroups = Annotated[
-    int | None,
-    typer.Option(
-        "--diverse-groups",
-        min=1,
-        metavar="G",
-        help="Diverse beam search: G groups of beams, each unlike those before it.  [default: 1]",
-    ),
-]
-Diversity = Annotated[
-    float | None,
-    typer.Option(
-        "--diversity",
-        min=0.0,
-        max=100.0,
-        metavar="D",
-        help="Of --diverse-groups: log-probability that repeating another group's token costs.  [default: 0.5]",
-    ),
-]
-MinLength = Annotated[
-    int | None, typer.Option("--min-length", min=0, metavar="N", help="Fewest tokens of a translation.  [default: 1]")
-]
-MaxLength = Annotated[
-    int | None,
-    typer.Option(
-        "--max-length",
-        min=1,
-        metavar="N",
-        help="Most tokens of a translation.  [default: by the length of the source, as the model's config says]",
-    ),
-]
-NoRepeatNgram = Annotated[
-    int | None,
-    typer.Option(
-        "--no-repeat-ngram",
-        min=1,
-        metavar="N",
-        help="No N tokens in a row come twice in a translation.  [default: off]",
-    ),
-]
-CoveragePenalty = Annotated[
-    float | None,
-    typer.Option(
-        "--coverage-penalty",
-        min=0.0,
-        max=100.0,
-        metavar="B",
-        help="Weight of the penalty for source tokens that get little attention (Wu et al. 2016).  [default: 0]",
-    ),
-]
-Iterations = Annotated[
-    int | None,
-    typer.Option(
-        "--iterations",
-        min=1,
-        max=1000,
-        metavar="N",
-        help="Of models with generation: mask_predict: passes over a translation.  [default: the model's]",
-    ),
-]
-LengthCandidates = Annotated[
-    int | None,
-    typer.Option(
-        "--length-candidates",
-        min=1,
-        max=100,
-        metavar="N",
-        help="Of the same: how many likely lengths are tried.  [default: the model's]",
-    ),
-]
-Prefix = Annotated[
-    str | None, typer.Option("--prefix", metavar="TEXT", help="Every translation begins with this text.")
-]
-Require = Annotated[
-    list[str] | None,
-    typer.Option("--require", metavar="WORDS", help="Every translation holds these words. Repeatable."),
-]
-Forbid = Annotated[
-    list[str] | None,
-    typer.Option("--forbid", metavar="WORDS", help="No translation holds these words. Repeatable."),
-]
-ConstraintsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--constraints",
-        metavar="FILE",
-        help='ConstraintsFile of each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
-    ),
-]
-Mbr = Annotated[
-    int | None,
-    typer.Option(
-        "--mbr",
-        min=2,
-        max=1000,
-        metavar="N",
-        help="Minimum Bayes risk: of N candidates (beams, or draws of --sample) those most like all others, by chrF.",
-    ),
-]
-Guard = Annotated[
-    bool,
-    typer.Option("--guard/--no-guard", help="Search again, without repetition, where a translation runs in circles."),
-]
-MinConfidence = Annotated[
-    float | None,
-    typer.Option(
-        "--min-confidence",
-        min=0.0,
-        max=1.0,
-        metavar="X",
-        help="Mark translations whose expected chrF (0 to 1) is below X; tfm calibrate tells the model.",
-    ),
-]
-BelowConfidence = Annotated[
-    Below | None,
-    typer.Option(
-        "--below",
-        metavar="WHAT",
-        help="Of --min-confidence: mark ([?] before it) or drop (an empty line).  [default: mark]",
-    ),
-]
-AlignmentLayer = Annotated[
-    int | None,
-    typer.Option(
-        "--alignment-layer",
-        min=1,
-        metavar="N",
-        help="Decoder layer whose attention --alignments reads, from 1.  [default: the last, or what learned to align]",
-    ),
-]
-AlignmentHeads = Annotated[
-    str | None,
-    typer.Option(
-        "--alignment-heads",
-        metavar="NUMBERS",
-        help="Its heads, such as 1,3 or 2-4, from 1.  [default: all, or what learned to align]",
-    ),
-]
-With = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--with",
-        metavar="MODEL2",
-        help="Decide on each token together with this model, of the same vocabulary (ensemble). Repeatable.",
-    ),
-]
-Protect = Annotated[
-    bool,
-    typer.Option("--protect/--no-protect", help="Leave URLs, e-mail addresses, placeholders and tags as they are."),
-]
-GlossaryFile = Annotated[
-    Path | None,
-    typer.Option("--glossary", metavar="FILE", help="Terms and what each becomes: a line each, a tab between."),
-]

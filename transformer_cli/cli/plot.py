@@ -3,39 +3,36 @@
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from transformer_cli.cli import plot_attention
-from transformer_cli.cli.options import Model, Overrides, Quiet
-from transformer_cli.cli.pictures import Output, finish, output_path, report
-from transformer_cli.errors import UserError
+from transformer_cli.cli.options import Device, HelpOption, Model, Overrides, Quiet, check_apart, parse_numbers
+from transformer_cli.cli.streams import check_output, note
+from transformer_cli.errors import UserError, one_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from transformer_cli.config import Config
     from transformer_cli.text.codec import Codec
 
-SENTENCES = 3  # of a mask picture
+KINDS = ["encoder", "decoder", "cross"]
+ENTROPY_SENTENCES, MASK_SENTENCES = 20, 3  # of a file
 
+Sentence = TypeVar("Sentence", str, list[int])
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="The picture, .png or .svg.  [default: here, named after what it shows]"
+    ),
+]
 app = typer.Typer(rich_markup_mode=None)
 
 
-def _print_help(context: typer.Context, wanted: bool) -> None:
-    if wanted:
-        print(context.get_help())
-        raise typer.Exit
-
-
-# The option --help is our own, as that of `tfm` is.
 @app.callback(invoke_without_command=True, add_help_option=False)
-def plot(
-    context: typer.Context,
-    help_: Annotated[
-        bool,
-        typer.Option("--help", "-h", callback=_print_help, is_eager=True, help="Show this message and exit."),
-    ] = False,
-) -> None:
+def plot(context: typer.Context, help_: HelpOption = False) -> None:
     """Draw attention, positions, masks, schedules and training.
 
     Every picture is a PNG or SVG file, by its suffix, and its name is printed. Needs matplotlib:
@@ -45,7 +42,103 @@ def plot(
         print(context.get_help())
 
 
-app.command("attention")(plot_attention.attention)
+@app.command("attention")
+def attention(
+    model: Model,
+    sentences: Annotated[
+        list[str] | None, typer.Argument(metavar="SENTENCE", help="A sentence to translate; with --entropy several.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="TEXT", help="Show this translation, not the model's own.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="encoder, decoder (self-attention) or cross.  [default: cross; with --entropy all three]",
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option("--layers", metavar="NUMBERS", help="Such as 1,3 or 2-4, counted from 1.  [default: all]"),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option("--heads", metavar="NUMBERS", help="Such as 1,3 or 2-4, counted from 1.  [default: all]"),
+    ] = None,
+    mean: Annotated[bool, typer.Option("--mean", help="One map a layer: the mean of the heads.")] = False,
+    grid: Annotated[bool, typer.Option("--grid", help="Small maps without tokens, to see all heads at once.")] = False,
+    entropy: Annotated[
+        bool, typer.Option("--entropy", help="One number a head: how widely it attends, as a mean over positions.")
+    ] = False,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", metavar="FILE", help="Of --entropy: the first sentences of this file."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            "-n",
+            min=1,
+            max=1000,
+            metavar="N",
+            help=f"Sentences of the file.  [default: {ENTROPY_SENTENCES}]",
+        ),
+    ] = None,
+    output_file: Output = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Draw which tokens a model attends to while it translates.
+
+    A heat map for each layer and head. A row is the token that is predicted (encoder: that is encoded), a column one
+    that it attends to; the weights of a row sum to one. --grid draws the same as small maps, layers downwards and
+    heads across.
+
+    --entropy draws layers by heads: −Σ p ln p of the weights p of a position, in nats, the mean over all positions of
+    the sentences. It is 0 where all weight is on one position, and ln S where each of S positions has the same.
+
+    \b
+    tfm plot attention checkpoints/my "Ein Hund schläft."
+    tfm plot attention checkpoints/my "Ein Hund schläft." --kind encoder \\
+        --layers 1-2 --heads 1,4 -o encoder.svg
+    tfm plot attention checkpoints/my "Ein Hund schläft." --mean
+    tfm plot attention checkpoints/my "Ein Hund schläft." --grid --kind decoder
+    tfm plot attention checkpoints/my --entropy -i test.de -n 5
+    """
+    chosen = parse_numbers(layers, "--layers"), parse_numbers(heads, "--heads")
+    if kind is not None and kind not in KINDS:
+        raise UserError(f"--kind {kind[:40]!r}: unknown; give {one_of(KINDS)}")
+    check_apart("--entropy", entropy, mean=mean or None, grid=grid or None, target=target)
+    check_apart("--grid", grid, mean=mean or None)
+    _check_sentences(sentences, input_file, count)
+    if input_file is not None and not entropy:
+        raise UserError("--input: belongs to --entropy; give that too, or a SENTENCE instead")
+    if input_file is None and not sentences:
+        raise UserError("missing SENTENCE: give a sentence to translate")
+    if sentences and len(sentences) > 1 and not entropy:
+        raise UserError(f"{len(sentences)} sentences: only --entropy takes several; give one, in quotation marks")
+    shown = "entropy" if entropy else kind or "cross"
+    path = _output_path(output_file, f"attention-{shown}-heads.png" if grid else f"attention-{shown}.png")
+    from transformer_cli.storage.run_folder import find_model
+
+    find_model(model)  # before the seconds that loading torch takes
+    if input_file is not None:
+        sentences = _first(_lines(input_file), count or ENTROPY_SENTENCES, str(input_file))
+    from transformer_cli.decoding.translator import Translator
+    from transformer_cli.plots.attention import attend, attention_figure, entropy_figure, heads_figure
+
+    translator = Translator.load(model, device, engine="torch")
+    attentions = [attend(translator, sentence, target) for sentence in sentences or ()]
+    if entropy:
+        figure = entropy_figure(attentions, KINDS if kind is None else [kind], *chosen)
+    elif grid:
+        figure = heads_figure(attentions[0], shown, *chosen)
+    else:
+        figure = attention_figure(attentions[0], shown, *chosen, mean=mean)
+    _save(figure, path, quiet)
 
 
 @app.command("positions")
@@ -67,10 +160,10 @@ def positions(
     """
     if d_model % 2:
         raise UserError(f"--d-model {d_model}: sines and cosines come in pairs; give an even number")
-    path = output_path(output_file, "positions.png")
-    from transformer_cli import plots
+    path = _output_path(output_file, "positions.png")
+    from transformer_cli.plots.diagrams import positions_figure
 
-    finish(plots.positions_figure(d_model, length), path, quiet)
+    _save(positions_figure(d_model, length), path, quiet)
 
 
 @app.command("mask")
@@ -89,7 +182,12 @@ def mask(
     count: Annotated[
         int | None,
         typer.Option(
-            "--count", "-n", min=1, max=32, metavar="N", help=f"Sentences to take from a file.  [default: {SENTENCES}]"
+            "--count",
+            "-n",
+            min=1,
+            max=32,
+            metavar="N",
+            help=f"Sentences to take from a file.  [default: {MASK_SENTENCES}]",
         ),
     ] = None,
     output_file: Output = None,
@@ -107,18 +205,13 @@ def mask(
     """
     if side not in ("source", "target"):
         raise UserError(f"--side {side!r}: unknown; give source or target")
-    if sentences and input_file is not None:
-        raise UserError("SENTENCE and --input exclude each other: give sentences, or a file")
-    if sentences and count is not None:
-        raise UserError("--count: is for sentences from a file; leave it out where the sentences are given")
-    path = output_path(output_file, "mask.png")
+    _check_sentences(sentences, input_file, count, from_data=True)
+    path = _output_path(output_file, "mask.png")
     from transformer_cli.config import load_config
-    from transformer_cli.storage.run_folder import CONFIG, find_model, verify
+    from transformer_cli.storage.publishing import verify
+    from transformer_cli.storage.run_folder import CONFIG, find_model
 
     folder = find_model(model)
-    from transformer_cli import plots
-    from transformer_cli.codecs import load_codecs
-
     verify(folder, [CONFIG])
     config = load_config(folder / CONFIG)
     if side == "target" and config.model.generation != "autoregressive":
@@ -126,6 +219,9 @@ def mask(
             "a decoder's masks are drawn of models that write token by token;"
             f" this one has model.generation: {config.model.generation}; give --side source"
         )
+    from transformer_cli.codecs import load_codecs
+    from transformer_cli.plots.diagrams import mask_figure
+
     codecs = load_codecs(folder, config)
     codec = codecs.source if side == "source" else codecs.target
     if sentences:
@@ -133,8 +229,9 @@ def mask(
         if len(chosen) < len(sentences):
             raise UserError("SENTENCE: one has no tokens; give sentences with words in them")
     else:
-        chosen = _first_sentences(config, codec, side, input_file, count or SENTENCES)
-    finish(plots.mask_figure(chosen, codec, side), path, quiet)
+        lines, where = _validation_data(config, side) if input_file is None else (_lines(input_file), str(input_file))
+        chosen = _encode(codec, lines, where, count or MASK_SENTENCES)
+    _save(mask_figure(chosen, codec, side), path, quiet)
 
 
 @app.command("schedule")
@@ -158,15 +255,15 @@ def schedule(
     tfm plot schedule my.yaml
     tfm plot schedule one.yaml two.yaml --set training.warmup_steps=8000
     """
-    path = output_path(output_file, "schedule.png")
+    path = _output_path(output_file, "schedule.png")
     from transformer_cli.config import load_config
     from transformer_cli.config.presets import resolve_preset
+    from transformer_cli.data.corpora import count_pairs
+    from transformer_cli.plots.diagrams import schedule_figure
+    from transformer_cli.plots.style import distinct_names
 
-    settings = [resolve_preset(load_config(config, overrides or []))[0] for config in configs]
-    from transformer_cli import plots
-
-    names = plots.distinct_names(configs)
-    finish(plots.schedule_figure(list(zip(names, settings, strict=True)), steps), path, quiet)
+    settings = [resolve_preset(load_config(config, overrides or []), count_pairs)[0] for config in configs]
+    _save(schedule_figure(list(zip(distinct_names(configs), settings, strict=True)), steps), path, quiet)
 
 
 @app.command("training")
@@ -181,18 +278,51 @@ def training(
     tfm plot training checkpoints/my
     tfm plot training checkpoints/my checkpoints/other -o both.svg
     """
-    path = output_path(output_file, "training.png")
-    from transformer_cli import plots
+    path = _output_path(output_file, "training.png")
+    from transformer_cli.plots.training import training_figure
 
-    report(path, plots.plot_training(runs, path), quiet)
+    _save(training_figure(runs), path, quiet)
 
 
-def _first_sentences(config: "Config", codec: "Codec", side: str, path: Path | None, count: int) -> list[list[int]]:
-    """The ids of the first sentences of a file, else of the config's `data.valid`."""
-    if path is not None:
-        from transformer_cli.text.lines import read_lines
+def _check_sentences(
+    sentences: list[str] | None, input_file: Path | None, count: int | None, *, from_data: bool = False
+) -> None:
+    """Raise `UserError` for sentences given twice, or a count of sentences that come from no file (or from_data)."""
+    if sentences and input_file is not None:
+        raise UserError("SENTENCE and --input exclude each other: give sentences, or a file")
+    if count is not None and input_file is None and (sentences or not from_data):
+        raise UserError("--count: is for sentences from a file; give one with --input, or leave it out")
 
-        return _encode(codec, read_lines(path), str(path), count)
+
+def _output_path(given: Path | None, default: str) -> Path:
+    """Return where the picture goes; raise `UserError` where it cannot, or where matplotlib is not installed."""
+    from transformer_cli.plots.style import check_picture
+
+    path = given if given is not None else Path(default)
+    check_picture(path)
+    check_output(path)
+    return path
+
+
+def _save(figure: "Figure", path: Path, quiet: bool) -> None:
+    """Write the picture, and print its name and what the user should know of it."""
+    from transformer_cli.plots.style import save
+
+    notes = save(figure, path)
+    print(path)
+    for text in [] if quiet else notes:
+        note(f"note: {text}")
+
+
+def _lines(path: Path) -> Iterable[str]:
+    """Read the lines of a file that have anything in them."""
+    from transformer_cli.text.lines import read_lines
+
+    return (line for line in read_lines(path) if line.strip())
+
+
+def _validation_data(config: "Config", side: str) -> tuple[Iterable[str], str]:
+    """Return one side of the config's `data.valid`, and what to call it."""
     from transformer_cli.data.corpora import open_corpus
 
     data = config.data
@@ -200,13 +330,18 @@ def _first_sentences(config: "Config", codec: "Codec", side: str, path: Path | N
         corpus = open_corpus(data.valid, data.source_language, data.target_language)
     except UserError as error:  # paths are relative, or the model came from another machine
         raise UserError(f"{error}; or give sentences, or a file with --input") from None
-    return _encode(codec, (pair[side == "target"] for pair in corpus.pairs()), corpus.describe(), count)
+    return (pair[side == "target"] for pair in corpus.pairs()), corpus.describe()
 
 
 def _encode(codec: "Codec", sentences: Iterable[str], where: str, count: int) -> list[list[int]]:
-    """The ids of the first `count` sentences that have any."""
+    """Return the ids of the first `count` sentences that have any."""
     encoded = (codec.encode(sentence) for sentence in sentences if sentence.strip())
-    chosen = list(islice((ids for ids in encoded if ids), count))
+    return _first((ids for ids in encoded if ids), count, where)
+
+
+def _first(sentences: Iterable[Sentence], count: int, where: str) -> list[Sentence]:
+    """Return the first `count` sentences; raise `UserError` where there is none."""
+    chosen = list(islice(sentences, count))
     if not chosen:
         raise UserError(f"{where}: has no sentence to show; give one with words in it")
     return chosen

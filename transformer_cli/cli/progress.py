@@ -25,7 +25,7 @@ class Progress:
         quiet: bool = False,
         estimate: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """estimate: about how many lines there are, where the total is not known; None: no telling."""
+        """estimate: about how many lines there are, where the total is not known; None: nobody knows."""
         self.doing, self.total, self.quiet, self.done = doing, total, quiet, 0
         self._estimate = estimate
         self._kept = 0
@@ -39,11 +39,14 @@ class Progress:
             self._bar = tqdm(total=self.total, desc=self.doing, unit=" lines", leave=False, dynamic_ncols=True)
         return self
 
-    def reached(self, done: int) -> None:
-        """So many lines are done."""
-        new, self.done = done - self.done, done
+    def __call__(self, done: int, kept: int = 0, expected: int | None = None) -> None:
+        """So many lines are done, of about `expected`; an earlier command did `kept` of them: those make no speed."""
+        new, self.done, self._kept = done - self.done, done, kept
+        if expected is not None:
+            self._estimate = lambda: expected
         now = time.monotonic()
         if self._bar is not None:
+            self._bar.initial = kept
             if now - self._shown >= BAR_SECONDS:
                 self._shown = now
                 self._bar.total = self._expected()
@@ -51,12 +54,6 @@ class Progress:
         elif not self.quiet and now - self._shown >= LOG_SECONDS:
             self._shown = now
             note(self._summary(now) + self._left(now))
-
-    def kept(self, lines: int) -> None:
-        """So many of the next lines were done by an earlier command: they count, but not for the speed."""
-        self._kept += lines
-        if self._bar is not None:
-            self._bar.initial += lines
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -75,7 +72,7 @@ class Progress:
         return f"{self.doing}: {self.done:,}{of} {lines}{before} in {seconds:.1f} s ({speed:.1f} lines/s)"
 
     def _left(self, now: float) -> str:
-        """How much of it that is, and how long the rest will take at the speed so far."""
+        """Return how much of it that is, and how long the rest will take at the speed so far."""
         new, expected = self.done - self._kept, self._expected()
         if expected is None or new <= 0 or expected <= self.done:
             return ""

@@ -1,33 +1,29 @@
 """`tfm score`: how likely a model finds given translations (forced decoding)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer_cli.cli import options as opt
 from transformer_cli.cli.layout import to_json
-from transformer_cli.cli.loading import load_translator
-from transformer_cli.cli.options import (
-    BatchTokens,
-    Device,
-    Engine,
-    LengthPenalty,
-    Model,
-    Quiet,
-    ScoringType,
-    search_changes,
-)
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import Write, check_output, note, open_results
+from transformer_cli.cli.streams import check_output, note, open_results
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.decoding.translator import Scored, Translator
+    from transformer_cli.jobs.translating import TranslationOptions
 
-WINDOW = 2048  # pairs scored between two reports of progress
+WINDOW = 2048  # pairs between two reports of progress
+
+Source = Annotated[Path, opt.option("--source FILE", "Source sentences, a line each (plain or .gz).")]
+Target = Annotated[Path, opt.option("--target FILE", "Their translations, aligned line by line.")]
+Results = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; whole, or not at all.")
+]
 
 
 class Format(StrEnum):
@@ -38,24 +34,18 @@ class Format(StrEnum):
 
 
 def score(
-    model: Model,
-    source: Annotated[
-        Path, typer.Option("--source", metavar="FILE", help="Source sentences, a line each (plain or .gz).")
-    ],
-    target: Annotated[Path, typer.Option("--target", metavar="FILE", help="Their translations, aligned line by line.")],
-    tokens: Annotated[bool, typer.Option("--tokens", help="Print each target token's log-probability too.")] = False,
-    format_: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="text, or json: an object for each pair.")
-    ] = Format.TEXT,
-    output_file: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; whole, or not at all.")
-    ] = None,
-    length_penalty: LengthPenalty = None,
-    batch_tokens: BatchTokens = None,
-    engine: Engine = "auto",
-    compute_type: ScoringType = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
+    model: opt.Model,
+    source: Source,
+    target: Target,
+    tokens: Annotated[bool, opt.option("--tokens", "Print each target token's log-probability too.")] = False,
+    format_: Annotated[Format, opt.option("--format FORMAT", "text, or json: an object for each pair.")] = Format.TEXT,
+    output_file: Results = None,
+    length_penalty: opt.LengthPenalty = None,
+    batch_tokens: opt.BatchTokens = None,
+    engine: opt.Engine = "auto",
+    compute_type: opt.ScoringType = None,
+    device: opt.Device = "auto",
+    quiet: opt.Quiet = False,
 ) -> None:
     """Score given translations by their log-probability.
 
@@ -74,21 +64,55 @@ def score(
     \b
     tfm score checkpoints/multi30k_de_en --source test.de --target test.en
     """
-    from transformer_cli.evaluation.evaluate import read_test_set
+    from transformer_cli.decoding.loading import FoundModel
+    from transformer_cli.jobs.translating import TranslationOptions
 
     if tokens and format_ == Format.JSON:
         raise UserError("--tokens and --format json exclude each other: JSON always has the tokens; leave one out")
     check_output(output_file, source, target)
+    options = TranslationOptions(
+        FoundModel.at(model),
+        device=device,
+        engine=engine,
+        compute_type=compute_type or "float32",
+        search=opt.search_changes(beam=None, greedy=False, length_penalty=length_penalty),
+        batch_tokens=batch_tokens,
+    )
+    row = _object if format_ == Format.JSON else _row_with_tokens if tokens else _row
+
+    def rows(translator: "Translator", first: int, sources: Sequence[str], targets: Sequence[str]) -> Iterable[str]:
+        found = translator.score(sources, targets, options.search_options)
+        return map(row, range(first + 1, first + 1 + len(found)), sources, targets, found)
+
+    write_pairs(options, source, target, output_file, "scored", rows, quiet=quiet)
+
+
+def write_pairs(
+    options: "TranslationOptions",
+    source: Path,
+    target: Path,
+    output: Path | None,
+    doing: str,
+    rows: "Callable[[Translator, int, Sequence[str], Sequence[str]], Iterable[str]]",
+    *,
+    quiet: bool,
+) -> None:
+    """Load a model, read the pairs of two files, and write what it makes of them.
+
+    rows: gives a line for each of some pairs, by the translator, how many pairs came before, sources and targets.
+    """
+    from transformer_cli.evaluation.evaluate import read_test_set
+
     test_set = read_test_set(source, [target])
     sources, (targets,) = test_set.sources, test_set.references
-    changes = search_changes(beam=None, greedy=False, length_penalty=length_penalty)
-    translator, options = load_translator(
-        model, device, batch_tokens=batch_tokens, changes=changes, engine=engine, compute_type=compute_type or "float32"
-    )
+    translator = options.load_translator()
     check_lengths(translator, source, sources, target, targets)
-    with open_results(output_file) as write, Progress("scored", total=len(sources), quiet=quiet) as progress:
-        row = _object if format_ == Format.JSON else _row_with_tokens if tokens else _row
-        score_lines(translator, sources, targets, write, options, row=row, report=progress.reached)
+    with open_results(output) as write, Progress(doing, total=len(sources), quiet=quiet) as report:
+        for start in range(0, len(sources), WINDOW):
+            end = min(start + WINDOW, len(sources))
+            for row in rows(translator, start, sources[start:end], targets[start:end]):
+                write(row)
+            report(end)
     for warning in test_set.notes:
         note(f"warning: {warning}")
 
@@ -109,26 +133,6 @@ def check_lengths(
                         f"{path}:{number}: {length:,} tokens, but this model's learned positions end at {most:,};"
                         " shorten it, or leave the pair out"
                     )
-
-
-def score_lines(
-    translator: "Translator",
-    sources: Sequence[str],
-    targets: Sequence[str],
-    write: Write,
-    options: "SearchOptions",
-    *,
-    row: Callable[[int, str, str, "Scored"], str],
-    report: Callable[[int], None] | None = None,
-) -> None:
-    """Write one line a pair, as `row` makes it. report: called with the number of pairs done."""
-    for start in range(0, len(sources), WINDOW):
-        end = min(start + WINDOW, len(sources))
-        found = translator.score(sources[start:end], targets[start:end], options)
-        for number, scored in enumerate(found, start=start):
-            write(row(number + 1, sources[number], targets[number], scored))
-        if report is not None:
-            report(end)
 
 
 def _row(number: int, source: str, target: str, scored: "Scored") -> str:

@@ -1,10 +1,8 @@
 """Where text comes from and where results go: stdin, files, stdout; a result file appears whole or not at all."""
 
 import contextlib
-import gzip
 import io
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -144,9 +142,11 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
         with _stream(path) as stream:
             yield _writer(stream, live, path)
     else:
+        from transformer_cli.storage.publishing import whole_file
+
         check_output(path)
-        with _whole_file(Path(os.path.realpath(path)), path) as stream:
-            yield _writer(stream, live, path)
+        with whole_file(path) as write:
+            yield write
 
 
 def is_file(path: Path) -> bool:
@@ -190,37 +190,6 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
     finally:
         with contextlib.suppress(OSError):
             stream.close()
-
-
-@contextlib.contextmanager
-def _whole_file(path: Path, name: Path) -> Iterator[IO[bytes]]:
-    """`name`: what the user calls it."""
-    temporary = path.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
-    file: IO[bytes] | None = None
-    packed: IO[bytes] | None = None
-    try:  # from before it is there: an interruption may come as soon as it is
-        with _named(name):
-            file = open(temporary, "xb")  # noqa: SIM115  (closed below)
-        if path.suffix == ".gz":
-            packed = cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
-        yield packed or file
-        with _named(name):
-            if packed is not None:
-                packed.close()
-            if path.exists():
-                os.chmod(temporary, path.stat().st_mode & 0o777)
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            os.replace(temporary, path)
-    except BaseException:
-        for stream in (packed, file):
-            with contextlib.suppress(OSError, ValueError):
-                if stream is not None:
-                    stream.close()
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 def flush_stdout() -> None:

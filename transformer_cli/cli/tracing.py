@@ -1,17 +1,16 @@
 """`tfm translate --trace`: a sentence's way through the model, printed stage by stage."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transformer_cli.cli.options import check_apart
-from transformer_cli.cli.settings import Settings
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.inside.trace import Choice, Position, Refinement, Stage, Step, Trace
+    from transformer_cli.jobs.translating import TranslationOptions
 
 WIDTH = 96  # columns of a table of tokens
 
@@ -27,13 +26,12 @@ def check_trace(text: Sequence[str] | None, engine: str, **others: object) -> No
         raise UserError("--trace: missing TEXT; give a sentence to follow, in quotation marks")
 
 
-def print_traces(settings: Settings, text: Sequence[str], *, quiet: bool) -> None:
+def print_traces(options: "TranslationOptions", text: Sequence[str], *, quiet: bool) -> None:
     """Follow each sentence, an empty line between two."""
-    settings.check()
-    loaded = replace(settings, engine="torch").load()
+    loaded = options.load()
     from transformer_cli.inside.trace import trace
 
-    traces = [trace(loaded.translator, one, loaded.options, protect=settings.protect) for one in text]
+    traces = [trace(loaded.translator, one, options.search_options, protect=options.protect) for one in text]
     print("\n\n".join("\n".join(trace_lines(traced)) for traced in traces))
     for warning in [] if quiet else loaded.notes:
         note(f"warning: {warning}")
@@ -94,9 +92,9 @@ def _passes(traced: "Trace", search: "Refinement") -> Iterator[Section]:
 
 
 def _pass(number: int, positions: Sequence["Position"], masked: str) -> Iterator[str]:
-    seen = [masked if one.asked else one.token.token for one in positions]
-    written = [one.token.token if one.asked else "" for one in positions]
-    chances = [f"{one.token.probability:.2f}" if one.asked else "" for one in positions]
+    seen = [masked if one.masked else one.token.token for one in positions]
+    written = [one.token.token if one.masked else "" for one in positions]
+    chances = [f"{one.token.probability:.2f}" if one.masked else "" for one in positions]
     for place, line in enumerate(_columns(seen, written, chances, width=WIDTH - 4)):
         yield f"{number if place == 0 else '':>2}  {line}"
 

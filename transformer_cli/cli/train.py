@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.options import ConfigFile, Device, Overrides, Quiet, RunOut, run_folder_path
+from transformer_cli.cli.options import ConfigFile, Device, Overrides, Quiet, RunOut, option, run_folder_path
 from transformer_cli.errors import UserError
 
 
@@ -14,24 +14,18 @@ def train(
     out: RunOut = None,
     overrides: Overrides = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in RUN; an error where there is nothing to continue.")
+        bool, option("--resume", "Continue the run in RUN; an error where there is nothing to continue.")
     ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start anew; an existing RUN is renamed aside, never deleted.")
-    ] = False,
+    fresh: Annotated[bool, option("--fresh", "Start anew; an existing RUN is renamed aside, never deleted.")] = False,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            help="Print sizes, memory, time and the first batch, and stop there. RUN is not touched.",
-        ),
+        option("--dry-run", "Print sizes, memory, time and the first batch, and stop there. RUN is not touched."),
     ] = False,
     profile: Annotated[
         Path | None,
-        typer.Option(
-            "--profile",
-            metavar="FILE",
-            help="Write a trace of updates 6 to 13 (.json or .json.gz), and tell what took longest; then train on.",
+        option(
+            "--profile FILE",
+            "Write a trace of updates 6 to 13 (.json or .json.gz), and tell what took longest; then train on.",
         ),
     ] = None,
     device: Device = "auto",

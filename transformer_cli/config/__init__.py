@@ -5,17 +5,18 @@ docs/config.md of the annotations, the comment after or above each field, and th
 way in; no torch.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError, ValidationInfo, model_validator
 
 from transformer_cli.config.decoding import DecodingConfig
 from transformer_cli.config.sections import (
     AWAITS_PRESET,
+    SOURCE_KINDS,
     DataConfig,
-    DataSource,
     HubDataset,
     ModelConfig,
     Section,
@@ -31,7 +32,6 @@ from transformer_cli.errors import UserError
 __all__ = [
     "Config",
     "DataConfig",
-    "DataSource",
     "DecodingConfig",
     "GuidedAttention",
     "HubDataset",
@@ -77,16 +77,12 @@ class Config(Section):
         tokens = f"{self.data.max_length} tokens and </s>"
         if pad_to > 1:
             tokens += f", padded to {longest} for training.pad_to = {pad_to},"
-        if longest > self.training.batch_tokens:
-            raise ValueError(
-                f"data.max_length: {tokens} do not fit into training.batch_tokens = {self.training.batch_tokens}; "
-                "lower the one or raise the other"
-            )
-        if self.model.positions == "learned" and longest > self.model.max_positions:
-            raise ValueError(
-                f"data.max_length: {tokens} exceed model.max_positions = {self.model.max_positions}; "
-                "lower the one or raise the other"
-            )
+        limits = {"training.batch_tokens": self.training.batch_tokens}
+        if self.model.positions == "learned":
+            limits["model.max_positions"] = self.model.max_positions
+        for key, limit in limits.items():
+            if longest > limit:
+                raise ValueError(f"data.max_length: {tokens} exceed {key} = {limit}; lower the one or raise the other")
         if self.vocabulary.tokenizer != "sentencepiece" and self.training.subword_sampling:
             raise ValueError("training.subword_sampling: only vocabulary.tokenizer sentencepiece can sample")
         if self.model.generator == "pointer" and self.training.subword_sampling and not self.vocabulary.byte_fallback:
@@ -115,8 +111,8 @@ class Config(Section):
 
     @property
     def alignment_attention(self) -> tuple[int, tuple[int, ...] | None]:
-        """The decoder layer and its heads (None: all) whose attention alignments are read from: the last layer, or what
-        learned them."""
+        """The decoder layer and its heads (None: all) whose attention gives alignments: those that learned them, or all
+        of the last layer."""
         guide = self.training.guided_attention
         if guide is None or guide.supervised_heads is None:
             return -1, None
@@ -178,43 +174,22 @@ def config_of_tree(tree: Tree, where: str) -> Config:
     """Validate sections as YAML gives them; raises as `parse_config` does."""
     model = tree.get("model")
     preset = model.get("preset") if isinstance(model, dict) else None
-    try:
-        return Config.model_validate(_lists_to_tuples(tree), context={AWAITS_PRESET: preset is not None})
+    try:  # as JSON, which like YAML has lists alone for tuples
+        return Config.model_validate_json(json.dumps(tree), context={AWAITS_PRESET: preset is not None})
     except ValidationError as error:
         raise UserError(f"{where}: {explain(error, _known_keys)}") from None
 
 
 def dump_config(config: Config) -> str:
-    """The resolved config as YAML that `load_config` reads back to an equal config."""
+    """Return the resolved config as YAML that `load_config` reads back to an equal config."""
     return dump_tree(config.model_dump(mode="json"))
 
 
-def _lists_to_tuples(tree: Tree) -> Tree:
-    """YAML has no tuples: in the section `training` they are written as lists."""
-    training = tree.get("training")
-    return {**tree, "training": _tuples(training)} if isinstance(training, dict) else tree
-
-
-def _tuples(values: Any) -> Any:
-    """Values as YAML gives them, with tuples for lists."""
-    if isinstance(values, dict):
-        return {key: _tuples(value) for key, value in values.items()}
-    return tuple(values) if isinstance(values, list) else values
-
-
-def _known_keys(location: Sequence[str | int]) -> Iterable[str]:
-    """The keys allowed at a place in the tree, for 'did you mean'."""
-    sections: dict[tuple[str | int, ...], type[Section]] = {
-        (): Config,
-        ("data",): DataConfig,
-        ("vocabulary",): VocabularyConfig,
-        ("model",): ModelConfig,
-        ("training",): TrainingConfig,
-        ("training", "guided_attention"): GuidedAttention,
-        ("training", "scheduled_sampling"): ScheduledSampling,
-        ("decoding",): DecodingConfig,
-    }
-    kinds: dict[str | int, type[Section]] = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
-    section = kinds.get(location[-1]) if location else None
-    section = section or sections.get(tuple(location))
-    return list(section.model_fields) if section else []
+def _known_keys(place: Sequence[str | int]) -> list[str]:
+    """Return the keys of the section at a place in the tree; a source's place ends in its kind (`data.train.file`)."""
+    section: Any = Config
+    for key in place:
+        inner = section.model_fields[key].annotation if section else None
+        options = [SOURCE_KINDS.get(str(key)), inner, *get_args(inner)]
+        section = next((option for option in options if isinstance(option, type) and issubclass(option, Section)), None)
+    return list(section.model_fields)

@@ -1,29 +1,31 @@
 """Values that suit a corpus of some size, for the keys that a config leaves out: `model.preset`.
 
-`tfm train` and `tfm build-vocab` resolve a config here before anything else; docs/results.md tells how the values were
-chosen. docs/generate.py writes the tables of docs/config.md from what stands here.
+`tfm train` and `tfm build-vocab` resolve a config here before anything else; docs/results.md says how the values were
+chosen; docs/generate.py writes the tables of docs/config.md from them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
-from transformer_cli.config import Config, config_of_tree
+from transformer_cli.config import Config, DataConfig, config_of_tree
 from transformer_cli.config.yaml_file import Tree
-from transformer_cli.data.corpora import open_corpus
 from transformer_cli.errors import UserError
 
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
-# Short cosine schedules down to zero and many small updates: little text is learned by heart by anything larger.
+# Few layers, short cosine schedules down to zero and many small updates: anything larger memorises little text.
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
+    "model.encoder_layers": 3,
+    "model.decoder_layers": 3,
+    "model.heads": 4,
+    "model.d_ff": 512,
     "model.norm": "pre",
     "training.batch_tokens": 1000,
     "training.schedule": "cosine",
+    "training.peak_learning_rate": 0.0015,
     "training.label_smoothing": 0.1,
     "training.precision": "auto",
 }
@@ -44,30 +46,20 @@ PRESETS: Mapping[str, Values] = {
     "tiny": {
         **_LITTLE_TEXT,
         "vocabulary.size": 2000,
-        "model.encoder_layers": 3,
-        "model.decoder_layers": 3,
         "model.d_model": 128,
-        "model.heads": 4,
-        "model.d_ff": 512,
         "model.dropout": 0.3,
         "training.max_steps": 1500,
         "training.warmup_steps": 300,
-        "training.peak_learning_rate": 0.0015,
         "training.validate_every": 250,
         "training.save_every": 250,
     },
     "small": {
         **_LITTLE_TEXT,
         "vocabulary.size": 4000,
-        "model.encoder_layers": 3,
-        "model.decoder_layers": 3,
         "model.d_model": 192,
-        "model.heads": 4,
-        "model.d_ff": 512,
         "model.dropout": 0.2,
         "training.max_steps": 9000,
         "training.warmup_steps": 500,
-        "training.peak_learning_rate": 0.0015,
         "training.validate_every": 900,
         "training.save_every": 450,
     },
@@ -95,14 +87,14 @@ PRESETS: Mapping[str, Values] = {
 
 
 class Rung(NamedTuple):
-    """What `auto` takes from so many pairs on."""
+    """What `auto` takes for at least so many pairs."""
 
     pairs: int
     preset: str
     changes: Values = MappingProxyType({})
 
     def values(self) -> Values:
-        """Those of the preset, with the changes."""
+        """Return those of the preset, with the changes."""
         return {**PRESETS[self.preset], **self.changes}
 
 
@@ -131,16 +123,16 @@ LADDER = (
 )
 
 
-def resolve_preset(config: Config, progress: bool = False) -> tuple[Config, list[str]]:
-    """The config with the preset's values for all that it does not set, `preset` null then; and lines to show.
+def resolve_preset(config: Config, count_pairs: Callable[[DataConfig], int]) -> tuple[Config, list[str]]:
+    """Return the config with the preset's values for all that it does not set, `preset` null then; and lines to show.
 
-    `auto` makes one pass over the pairs of `data.train`. Raises `UserError` where values that are set and values of the
-    preset do not fit together.
+    `count_pairs` gives the number of training pairs, which `auto` asks for. Raises `UserError` where values that are
+    set and values of the preset do not fit together.
     """
     if config.model.preset is None:
         return config, []
     if config.model.preset == "auto":
-        pairs = _count_pairs(config, progress)
+        pairs = count_pairs(config.data)
         rung, why = rung_for(pairs), f" for {pairs:,} pairs"
     else:
         rung, why = Rung(0, config.model.preset), ""
@@ -160,18 +152,12 @@ def resolve_preset(config: Config, progress: bool = False) -> tuple[Config, list
 
 
 def rung_for(pairs: int) -> Rung:
-    """What `auto` takes for so many pairs."""
+    """Return what `auto` takes for so many pairs."""
     return [rung for rung in LADDER if rung.pairs <= pairs][-1]
 
 
-def _count_pairs(config: Config, progress: bool) -> int:
-    corpus = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
-    hidden = None if progress else True  # None: where stderr is no terminal
-    return sum(1 for _ in tqdm(corpus.pairs(), desc="counting pairs", unit=" pairs", unit_scale=True, disable=hidden))
-
-
 def _adapted(values: Values, given: Values) -> dict[str, Any]:
-    """The preset's values as far as they mean something beside those that the config gives."""
+    """Return the preset's values as far as they mean something beside those that the config gives."""
     values = dict(values)
     if given.get("training.max_steps", 0) is None and values["training.schedule"] == "cosine":
         values["training.schedule"] = "inverse_sqrt"  # which needs no end
@@ -193,7 +179,7 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
 
 
 def _summary(config: Config) -> str:
-    """What the user will want to know of a resolved config."""
+    """Return what the user will want to know of a resolved config."""
     model, training = config.model, config.training
     parts = [
         f"vocabulary of {config.vocabulary.size:,}",

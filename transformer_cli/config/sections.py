@@ -14,13 +14,13 @@ AWAITS_PRESET = "awaits preset"  # in the context of validation: values will com
 
 
 class Section(BaseModel):
-    """What all sections share: unknown keys are refused, values never change, infinities are no numbers."""
+    """What all sections share: unknown keys are refused, values never change, numbers are finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def awaits_preset(info: ValidationInfo) -> bool:
-    """Whether values are to come from a preset: what must fit together is looked at when they are there."""
+    """Return whether values are to come from a preset: what must fit together is checked when they are there."""
     return bool(info.context and info.context.get(AWAITS_PRESET))
 
 
@@ -51,6 +51,9 @@ class HubDataset(Section):
     target_column: str | None = None  # null: the target language; as above
 
 
+SOURCE_KINDS = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
+
+
 def _source_kind(value: Any) -> str:
     keys = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Section) else {}
     return "dataset" if "dataset" in keys else "file" if "file" in keys else "text"
@@ -71,7 +74,7 @@ class DataConfig(Section):
     valid: DataSource  # what decides which checkpoint is best
     test: DataSource | None = None  # what `tfm evaluate` takes where no files are given; training never looks at it
     # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
-    # translate is cut into pieces.
+    # translate is cut into chunks.
     max_length: Annotated[int, Field(ge=1, le=100_000)] = 256
     # Processes that encode and batch beside the training one; 0: none.
     workers: Annotated[int, Field(ge=0, le=256)] = 2

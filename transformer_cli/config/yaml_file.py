@@ -28,7 +28,7 @@ Tree = dict[str, Any]
 
 
 def read_config_text(path: str | Path) -> str:
-    """The text of a config file; raises `UserError` where it cannot be read or is no config."""
+    """Return the text of a config file; raise `UserError` where it cannot be read or is not a config."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -36,7 +36,7 @@ def read_config_text(path: str | Path) -> str:
     except OSError as error:
         raise UserError(f"{path}: cannot read the config: {error.strerror}") from None
     if len(content) > MAX_CONFIG_BYTES:
-        raise UserError(f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes; that is no config")
+        raise UserError(f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes; that is not a config")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -44,7 +44,7 @@ def read_config_text(path: str | Path) -> str:
 
 
 def parse_tree(text: str, where: str, overrides: Sequence[str] = ()) -> Tree:
-    """The YAML of a config file as sections, with `--set` overrides merged in; keys and values as they stand there."""
+    """Return the sections of a config file, with `--set` overrides merged in; keys and values as they stand there."""
     tree = _parse_yaml(text, where)
     if not isinstance(tree, dict):
         what = "is empty" if tree is None else f"holds a {type(tree).__name__}, not sections"
@@ -71,12 +71,12 @@ def _merge(tree: Tree, override: str) -> None:
 
 
 def dump_tree(tree: Tree) -> str:
-    """YAML that `parse_tree` reads back to an equal tree."""
+    """Return YAML that `parse_tree` reads back to an equal tree."""
     return str(yaml.dump(tree, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True))
 
 
 def explain(error: ValidationError, known_keys: Callable[[Sequence[str | int]], Iterable[str]]) -> str:
-    """The first fault of a config: key, what is wrong, what is allowed.
+    """Return what to say of the first fault of a config: key, what is wrong, what is allowed.
 
     `known_keys` names the keys that are allowed at a place in the tree.
     """
@@ -101,25 +101,23 @@ def explain(error: ValidationError, known_keys: Callable[[Sequence[str | int]], 
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, whatever it is."""
-    text = _Brief().repr(value)
+    """Return a value as a message shows it: short, whatever it is."""
+    text = _brief.repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-class _Brief(reprlib.Repr):
-    """Never writes out all of a tree, which aliases may have made as large as they like."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = self.maxlong = SHOWN
+_brief = reprlib.Repr()  # never writes out all of a tree, which aliases may have made as large as they like
+_brief.maxstring = _brief.maxother = _brief.maxlong = SHOWN
 
 
 # --- YAML ---------------------------------------------------------------------------------------------------------
 
 
 class _CoreLoader(yaml.SafeLoader):
-    """YAML 1.2's core rules (`no` is text, `1e-4` a number), no duplicate keys, few aliases, and none of aliases."""
+    """YAML 1.2's core rules (`no` is text, `1e-4` a number) and no other tags, no duplicate keys, and few aliases."""
 
+    yaml_implicit_resolvers = {}  # those below
+    yaml_constructors = {None: yaml.SafeLoader.construct_undefined}
     aliases = 0
     values = 0
     depth = 0
@@ -157,27 +155,13 @@ class _CoreLoader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key.value, str):
-                raise yaml.MarkedYAMLError(problem="a key that is no plain word", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem="a key that is not a plain word", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
                     problem=f"key {shown(key.value)} stands here twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
-
-
-_CoreLoader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in [
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-]:
-    _CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first))
 
 
 def _construct_int(loader: Any, node: Any) -> int:
@@ -190,8 +174,20 @@ def _construct_float(loader: Any, node: Any) -> float:
     return math.nan if text == ".nan" else float(text.replace(".inf", "inf"))
 
 
-_CoreLoader.add_constructor("tag:yaml.org,2002:int", _construct_int)
-_CoreLoader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_SAFE: Any = yaml.SafeLoader
+_FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+for _kind, _construct, _pattern, _first in [
+    ("bool", _SAFE.construct_yaml_bool, r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", _SAFE.construct_yaml_null, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", _construct_int, r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", _construct_float, _FLOAT, "-+.0123456789"),
+    ("str", _SAFE.construct_yaml_str, None, ""),
+    ("seq", _SAFE.construct_yaml_seq, None, ""),
+    ("map", _SAFE.construct_yaml_map, None, ""),
+]:
+    _CoreLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _construct)
+    if _pattern is not None:
+        _CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(rf"^(?:{_pattern})$"), list(_first))
 
 
 class _CoreDumper(yaml.SafeDumper):

@@ -1,20 +1,28 @@
-"""Where sentence pairs come from: two text files here, tables and hub datasets in their own modules. No torch.
+"""Where sentence pairs come from: text files and tables here, Parquet files and hub datasets in `hub`. No torch.
 
 Called by build-vocab, train and evaluate. A corpus is read as a stream, any number of times, and never held in memory.
+Nothing is guessed: `NA`, `null` and a lone quote are text, and a row that is not whole is refused with its line.
 """
 
+import csv
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from transformer_cli.config import HubDataset, TableFile, TextFiles
-from transformer_cli.errors import UserError
-from transformer_cli.text.lines import TextLines, read_lines
+from tqdm import tqdm
+
+from transformer_cli.config import DataConfig, HubDataset, TableFile, TextFiles
+from transformer_cli.errors import UserError, one_of
+from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, read_lines
 
 COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
+
+Columns = tuple[str, str]  # names of the source's and the target's
+Rows = Iterator[tuple[str, str]]
 
 
 class Corpus(Protocol):
@@ -50,10 +58,55 @@ def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str
     if source.file.lower().endswith(".parquet"):
         from transformer_cli.data.hub import open_parquet
 
-        return open_parquet(source.file, columns)
-    from transformer_cli.data.tables import TableCorpus
-
+        file = LocalFile(source.file)
+        return open_parquet(file.path, columns, file.content_hash)
     return TableCorpus(source.file, columns)
+
+
+def count_pairs(data: DataConfig, progress: bool = False) -> int:
+    """Return the number of pairs of `data.train`, in one pass over them; `progress` shows a bar, on a terminal."""
+    pairs = open_corpus(data.train, data.source_language, data.target_language).pairs()
+    disable = None if progress else True  # None: where stderr is not a terminal
+    return sum(1 for _ in tqdm(pairs, desc="counting pairs", unit=" pairs", unit_scale=True, disable=disable))
+
+
+class LocalFile:
+    """A file that will be read more than once. Raises `UserError` where there is no such thing."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._hashed: tuple[tuple[int, ...], str] | None = None
+        if os.path.exists(self.path) and not os.path.isfile(self.path) and not os.path.isdir(self.path):
+            raise UserError(
+                f"{path}: is a pipe or device, and it is read more than once; write the text to a file first"
+            )
+        read_lines(self.path).close()
+
+    def content_hash(self) -> str:
+        """sha256 of the bytes, taken once for as long as the file stays untouched."""
+        try:
+            with open(self.path, "rb") as file:
+                status = os.fstat(file.fileno())
+                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                if self._hashed is None or self._hashed[0] != state:
+                    self._hashed = (state, hashlib.file_digest(file, "sha256").hexdigest())
+                return self._hashed[1]
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot read it: {error.strerror}") from None
+
+
+def dropped(lines: TextLines) -> list[str]:
+    """What reading a file dropped from its text, in words."""
+    notes = []
+    if lines.carriage_returns:
+        count = lines.carriage_returns
+        notes.append(f"{lines.path}: dropped the carriage return at the end of {count:,} line{'s' * (count != 1)}")
+    if lines.byte_order_mark:
+        notes.append(f"{lines.path}: dropped the byte-order mark at its beginning")
+    return notes
+
+
+# --- two text files --------------------------------------------------------------------------------------------------
 
 
 class TextCorpus:
@@ -95,37 +148,149 @@ class TextCorpus:
         return f"{self.source.path}, {self.target.path}"
 
 
-class LocalFile:
-    """A file that will be read more than once. Raises `UserError` where there is no such thing."""
+# --- tables ----------------------------------------------------------------------------------------------------------
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self._hashed: tuple[tuple[int, ...], str] | None = None
-        if os.path.exists(self.path) and not os.path.isfile(self.path) and not os.path.isdir(self.path):
-            raise UserError(
-                f"{path}: is a pipe or device, and it is read more than once; write the text to a file first"
-            )
-        read_lines(self.path).close()
+_KINDS = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+
+
+class TableCorpus:
+    """One TSV, CSV or JSONL file; a column of texts for each language."""
+
+    def __init__(self, path: str | Path, columns: Columns):
+        self.file, self.columns = LocalFile(path), columns
+        name = self.file.path.name.lower().removesuffix(".gz")
+        kinds: dict[str, Callable[[Iterator[str], str, Columns], Rows]]
+        kinds = {".tsv": _tsv_rows, ".csv": _csv_rows, ".jsonl": _jsonl_rows}
+        suffix = Path(name).suffix
+        if suffix not in kinds:
+            known = one_of([*kinds, ".parquet"])
+            raise UserError(f"{path}: unknown kind of table; its name must end in {known} (text tables also in .gz)")
+        self._rows = kinds[suffix]
+        self.notes: list[str] = []
+        next(self.pairs())  # a missing column shows at once
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Raises `UserError` for missing columns, rows that are not whole, no rows, invalid UTF-8."""
+        where = str(self.file.path)
+        lines = read_lines(self.file.path)
+        empty = True
+        for source, target in self._rows(lines, where, self.columns):
+            empty = False
+            yield newlines_to_spaces(source), newlines_to_spaces(target)
+        if empty:
+            raise UserError(f"{where}: has no rows; it needs at least one sentence pair")
+        if self._rows is _csv_rows:
+            lines.carriage_returns = 0  # RFC 4180 asks for them
+        self.notes = dropped(lines)
 
     def content_hash(self) -> str:
-        """sha256 of the bytes, taken once for as long as the file stays untouched."""
+        """Of the file's bytes and the names of the columns."""
+        return hashlib.sha256(json.dumps(["table", self.file.content_hash(), self.columns]).encode()).hexdigest()
+
+    def describe(self) -> str:
+        """The path."""
+        return str(self.file.path)
+
+
+def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
+    """Fields between tabs, no quoting; the first line names the columns."""
+    header = next(lines, "").split("\t")
+    source, target = _find_columns(header, where, columns)
+    for number, line in enumerate(lines, start=2):
+        fields = line.split("\t")
+        _check_width(fields, header, where, number)
+        yield fields[source], fields[target]
+
+
+def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
+    """RFC 4180: fields between commas; one with a comma, a quote or a line break stands in quotes, quotes doubled."""
+    csv.field_size_limit(LONGEST_LINE)  # of the whole process; its default cuts off at 131,072 characters
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+    number = 1
+    blank = 0  # the first blank line; such may only end the file
+    try:
+        header = next(reader, [])
+        source, target = _find_columns(header, where, columns)
+        while True:
+            number = reader.line_num + 1  # where the row begins
+            fields = next(reader, None)
+            if fields is None:
+                return
+            if not fields:
+                blank = blank or number
+                continue
+            if blank:
+                _check_width([], header, where, blank)
+            _check_width(fields, header, where, number)
+            yield fields[source], fields[target]
+    except csv.Error as error:
+        raise UserError(
+            f"{where}:{number}: the row that begins here is not valid CSV ({error}); "
+            "a field with a quote in it must stand in quotes, with its own quotes doubled"
+        ) from None
+
+
+def _jsonl_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
+    """One JSON object a line; a dot in a column's name reaches into nested objects."""
+    blank = 0  # the first blank line; such may only end the file
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            blank = blank or number
+            continue
+        if blank:
+            raise UserError(f"{where}:{blank}: is not valid JSON (the line is blank); each line holds one object")
         try:
-            with open(self.path, "rb") as file:
-                status = os.fstat(file.fileno())
-                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                if self._hashed is None or self._hashed[0] != state:
-                    self._hashed = (state, hashlib.file_digest(file, "sha256").hexdigest())
-                return self._hashed[1]
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot read it: {error.strerror}") from None
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+            raise UserError(f"{where}:{number}: is not valid JSON ({reason}); each line holds one object") from None
+        if not isinstance(row, dict):
+            raise UserError(f'{where}:{number}: is not a JSON object; each line looks like {{"{columns[0]}": …}}')
+        yield _text(row, columns[0], where, number), _text(row, columns[1], where, number)
 
 
-def dropped(lines: TextLines) -> list[str]:
-    """What reading a file dropped from its text, in words."""
-    notes = []
-    if lines.carriage_returns:
-        count = lines.carriage_returns
-        notes.append(f"{lines.path}: dropped the carriage return at the end of {count:,} line{'s' * (count != 1)}")
-    if lines.byte_order_mark:
-        notes.append(f"{lines.path}: dropped the byte-order mark at its beginning")
-    return notes
+def _text(row: dict[str, Any], column: str, where: str, line: int) -> str:
+    """The text in a column; raises `UserError` where there is none."""
+    value: Any = row
+    for key in [column] if column in row else column.split("."):
+        if not isinstance(value, dict) or key not in value:
+            raise UserError(
+                f"{where}:{line}: has no {column!r}, only {_names(row)}; add it, or set source_column and target_column"
+            )
+        value = value[key]
+    if not isinstance(value, str):
+        raise UserError(f"{where}:{line}: {column!r} is {_KINDS[type(value)]}, not text; fix or remove the row")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise UserError(f"{where}:{line}: {column!r} holds half of a surrogate pair, which is not a character; fix it")
+    return value
+
+
+def _find_columns(header: list[str], where: str, columns: Columns) -> tuple[int, int]:
+    """The places of both columns in the header."""
+    for column in columns:
+        if header.count(column) != 1:
+            what = "no column" if column not in header else "more than one column"
+            raise UserError(
+                f"{where}:1: {what} {column!r}; the first line names {_names(header)}; set source_column, target_column"
+            )
+    return header.index(columns[0]), header.index(columns[1])
+
+
+def _check_width(fields: list[str], header: list[str], where: str, line: int) -> None:
+    if len(fields) != len(header):
+        raise UserError(
+            f"{where}:{line}: has {len(fields)} columns where the first line has {len(header)}; fix the row"
+        )
+
+
+def _names(names: Iterable[str]) -> str:
+    """Names of columns for a message, shortened where there are many."""
+    text = ", ".join(repr(name) for name in names if name) or "none"
+    return text if len(text) <= 200 else text[:199] + "…"

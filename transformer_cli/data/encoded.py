@@ -1,10 +1,9 @@
-"""A corpus as token ids in one memory-mapped Arrow file, which `encoded_cache` makes and keeps.
+"""A corpus as token ids in one memory-mapped Arrow file: encoding it, writing the file, reading it.
 
-For training and evaluation. Only the lengths of the sentences live in memory; ids (and texts, for subword sampling) are
-read from the mapped file.
+`encoded_cache` makes such files and keeps them, for training and evaluation. Only the lengths of the sentences live in
+memory; ids (texts for subword sampling, links for guided attention) are read from the mapped file.
 """
 
-import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -17,10 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transformer_cli.text.alignments import AlignedPair, token_links
-from transformer_cli.text.build import map_in_processes
 from transformer_cli.text.codec import Codecs
 
 Pair = tuple[str, str] | AlignedPair
+Ids = npt.NDArray[np.integer[Any]]
+
+
+CHUNK_PAIRS = 4096  # encoded at a time, one record batch of the file
+_COUNTS = (b"left_out_empty", b"left_out_long")
 
 
 class LinkedCorpus(Protocol):
@@ -29,11 +32,6 @@ class LinkedCorpus(Protocol):
     def pairs(self) -> Iterator[AlignedPair]: ...
     def content_hash(self) -> str: ...
     def describe(self) -> str: ...
-
-
-_CHUNK_PAIRS = 4096
-_CHUNK_CHARACTERS = 2_000_000  # bounds the memory of a chunk whose lines are long
-_INLINE_SECONDS = 1.5  # of work done before other processes are started, which takes them about as long
 
 
 class EncodedChunk(NamedTuple):
@@ -61,12 +59,10 @@ class PairEncoder:
         filled = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
         sources, targets = self.codecs.encode_pairs([pair[0] for pair in filled], [pair[1] for pair in filled])
         lengths = np.array([(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]).reshape(-1, 2)
-        empty = (
-            lengths.min(axis=1, initial=self.max_length) == 0
-        )  # text that the codec drops, such as control characters
+        empty = lengths.min(axis=1, initial=self.max_length) == 0  # the codec drops control characters, for example
         long = ~empty & (lengths.max(axis=1, initial=0) > self.max_length)
         kept = np.flatnonzero(~empty & ~long).tolist()
-        columns = [self._ids([sources[row] for row in kept]), self._ids([targets[row] for row in kept])]
+        columns = [self._ids([side[row] for row in kept]) for side in (sources, targets)]
         if self.keep_text:
             columns += [pa.array([filled[row][side] for row in kept], pa.string()) for side in (0, 1)]
         if self.linked:
@@ -74,8 +70,8 @@ class PairEncoder:
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return EncodedChunk(rows, len(pairs) - len(filled) + int(empty.sum()), int(long.sum()))
 
-    def _links(self, pairs: list[Pair], lengths: np.ndarray[Any, np.dtype[np.int64]]) -> pa.ListArray:
-        """The links of each pair between tokens, whose numbers `lengths` (pairs, 2) tells."""
+    def _links(self, pairs: list[Pair], lengths: npt.NDArray[np.int64]) -> pa.ListArray:
+        """Return the links of each pair between its tokens; `lengths` (pairs, 2) are their numbers."""
         rows = []
         for pair, both in zip(pairs, lengths.tolist(), strict=True):
             assert isinstance(pair, AlignedPair)
@@ -90,144 +86,6 @@ class PairEncoder:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=kind)
 
 
-def encode_in_order(encoder: PairEncoder, pairs: Iterable[Pair], workers: int) -> Iterator[EncodedChunk]:
-    """Encode all pairs, chunk by chunk, in their order; `workers` processes help as soon as it takes long."""
-    chunks = _chunks(pairs)
-    began = time.monotonic()
-    for chunk in chunks:
-        yield encoder(chunk)
-        if workers and time.monotonic() - began > _INLINE_SECONDS:
-            break
-    else:
-        return
-    yield from map_in_processes(encoder, chunks, workers)
-
-
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    chunk: list[Pair] = []
-    characters = 0
-    for pair in pairs:
-        chunk.append(pair)
-        characters += len(pair[0]) + len(pair[1])
-        if len(chunk) == _CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
-_COUNTS = (b"left_out_empty", b"left_out_long")
-
-
-class _Side(NamedTuple):
-    """One side of one record batch: views into the mapped file."""
-
-    offsets: npt.NDArray[np.int32]  # (rows + 1,)
-    ids: npt.NDArray[np.integer[Any]]  # (tokens,)
-    text_offsets: npt.NDArray[np.int32]  # (rows + 1,) in bytes; empty where no text is kept
-    text: npt.NDArray[np.uint8]  # UTF-8
-
-
-class EncodedCorpus:
-    """The pairs of a corpus as token ids, numbered from 0. Picklable: another process maps the same file."""
-
-    def __init__(self, path: str | Path):
-        """Map the file; raises `pa.ArrowInvalid`, `ValueError` or `OSError` where it is not whole."""
-        self.path = Path(path)
-        self._open()
-
-    def _open(self) -> None:
-        self._map = pa.memory_map(str(self.path))
-        reader = pa.ipc.open_file(self._map)
-        self.has_texts = "source_text" in reader.schema.names
-        self._starts: list[int] = []  # the number of each record batch's first pair
-        self._chunks: list[tuple[_Side, _Side]] = []
-        self.has_links = "links" in reader.schema.names
-        self._links: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []  # offsets and places of each chunk
-        pairs = 0
-        metadata: Any = None
-        for number in range(reader.num_record_batches):
-            rows, metadata = reader.get_batch_with_custom_metadata(number)
-            if rows.num_rows:
-                self._starts.append(pairs)
-                self._chunks.append((_side(rows, "source"), _side(rows, "target")))
-                if self.has_links:
-                    self._links.append(_link_views(rows))
-            pairs += rows.num_rows
-        if metadata is None or not all(name in metadata for name in _COUNTS):
-            raise ValueError(f"{self.path} ends without its counts")
-        self.left_out_empty, self.left_out_long = (int(metadata[name]) for name in _COUNTS)
-        self._pairs = pairs
-
-    @property
-    def key(self) -> str:
-        """A hash of the corpus's text, the vocabularies and the options: of all that the ids depend on."""
-        return self.path.stem
-
-    def __getstate__(self) -> Path:
-        return self.path
-
-    def __setstate__(self, path: Path) -> None:
-        self.path = path
-        self._open()
-
-    def __len__(self) -> int:
-        return self._pairs
-
-    def ids(self, pair: int) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.integer[Any]]]:
-        """Source and target ids of a pair, without specials."""
-        chunk, row = self._find(pair)
-        source, target = chunk
-        return (
-            source.ids[source.offsets[row] : source.offsets[row + 1]],
-            target.ids[target.offsets[row] : target.offsets[row + 1]],
-        )
-
-    def texts(self, pair: int) -> tuple[str, str]:
-        """Source and target text of a pair, where the corpus was encoded with `keep_text`."""
-        assert self.has_texts, "encoded without keep_text"
-        chunk, row = self._find(pair)
-        source, target = (_text(side, row) for side in chunk)
-        return source, target
-
-    def links(self, pair: int) -> npt.NDArray[np.int32]:
-        """The links of a pair's tokens, (links, 2): place in the target, place in the source."""
-        assert self.has_links, "encoded without links"
-        number, row = self._place(pair)
-        offsets, places = self._links[number]
-        return places[offsets[row] : offsets[row + 1]].reshape(-1, 2)
-
-    @cached_property
-    def linked_pairs(self) -> int:
-        """How many pairs have any links."""
-        return sum(int(np.count_nonzero(np.diff(offsets))) for offsets, _ in self._links)
-
-    @cached_property
-    def source_lengths(self) -> npt.NDArray[np.int32]:
-        """(N,) tokens of each source, `</s>` not counted."""
-        return self._lengths(0)
-
-    @cached_property
-    def target_lengths(self) -> npt.NDArray[np.int32]:
-        """(N,) tokens of each target, `</s>` not counted."""
-        return self._lengths(1)
-
-    def _lengths(self, side: int) -> npt.NDArray[np.int32]:
-        lengths = [np.diff(chunk[side].offsets) for chunk in self._chunks]
-        return np.concatenate([np.zeros(0, dtype=np.int32), *lengths])
-
-    def _find(self, pair: int) -> tuple[tuple[_Side, _Side], int]:
-        number, row = self._place(pair)
-        return self._chunks[number], row
-
-    def _place(self, pair: int) -> tuple[int, int]:
-        """The number of the pair's chunk, and its row there."""
-        if not 0 <= pair < self._pairs:
-            raise IndexError(f"pair {pair} of {self._pairs}")
-        number = bisect_right(self._starts, pair) - 1
-        return number, pair - self._starts[number]
-
-
 def write_chunks(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
     """Write all chunks, then the counts of what was left out, on an empty last record batch."""
     empty = long = 0
@@ -240,30 +98,96 @@ def write_chunks(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Sche
         writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=counts)
 
 
-def _side(rows: pa.RecordBatch, side: str) -> _Side:
-    column = rows.column(f"{side}_ids")
-    _, offsets, _, ids = column.buffers()
-    text_offsets = text = None
-    if f"{side}_text" in rows.schema.names:
-        _, text_offsets, text = rows.column(f"{side}_text").buffers()
-    return _Side(
-        offsets=_view(offsets, np.int32)[: rows.num_rows + 1],  # buffers may be padded
-        ids=_view(ids, np.dtype(str(column.type.value_type))),
-        text_offsets=_view(text_offsets, np.int32),
-        text=_view(text, np.uint8),
+class _Column(NamedTuple):
+    """One column of one record batch, lists of numbers or text as UTF-8: views into the mapped file."""
+
+    offsets: npt.NDArray[np.int32]  # (rows + 1,)
+    values: npt.NDArray[Any]
+
+
+class EncodedCorpus:
+    """The pairs of a corpus as token ids, numbered from 0. Picklable: another process maps the same file."""
+
+    def __init__(self, path: str | Path):
+        """Map the file; raises `pa.ArrowInvalid`, `ValueError` or `OSError` where it is not whole."""
+        self.path = Path(path)
+        reader = pa.ipc.open_file(pa.memory_map(str(self.path)))
+        names = reader.schema.names
+        self.has_texts, self.has_links = "source_text" in names, "links" in names
+        self._chunks: list[dict[str, _Column]] = []  # columns by name
+        self._starts: list[int] = []  # the number of each chunk's first pair
+        self._pairs = 0
+        metadata: Any = None
+        for number in range(reader.num_record_batches):
+            rows, metadata = reader.get_batch_with_custom_metadata(number)
+            if rows.num_rows:
+                self._starts.append(self._pairs)
+                self._chunks.append({name: _view_column(rows.column(name)) for name in names})
+                self._pairs += rows.num_rows
+        if metadata is None or not all(name in metadata for name in _COUNTS):
+            raise ValueError(f"{self.path} ends without its counts")
+        self.left_out_empty, self.left_out_long = (int(metadata[name]) for name in _COUNTS)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EncodedCorpus, (self.path,)
+
+    def __len__(self) -> int:
+        return self._pairs
+
+    @property
+    def key(self) -> str:
+        """A hash of the corpus's text, the vocabularies and the options: of all that the ids depend on."""
+        return self.path.stem
+
+    def ids(self, pair: int) -> tuple[Ids, Ids]:
+        """Return the source and target ids of a pair, without specials."""
+        source, target = self._values(pair, "source_ids", "target_ids")
+        return source, target
+
+    def texts(self, pair: int) -> tuple[str, str]:
+        """Return the source and target text of a pair, where the corpus was encoded with `keep_text`."""
+        assert self.has_texts, "encoded without keep_text"
+        source, target = self._values(pair, "source_text", "target_text")
+        return source.tobytes().decode(), target.tobytes().decode()
+
+    def links(self, pair: int) -> npt.NDArray[np.int32]:
+        """Return the links of a pair's tokens, (links, 2): place in target, place in source."""
+        assert self.has_links, "encoded without links"
+        return self._values(pair, "links")[0].reshape(-1, 2)
+
+    def _values(self, pair: int, *columns: str) -> list[npt.NDArray[Any]]:
+        """Return what some columns hold of a pair."""
+        if not 0 <= pair < self._pairs:
+            raise IndexError(f"pair {pair} of {self._pairs}")
+        number = bisect_right(self._starts, pair) - 1
+        chunk, row = self._chunks[number], pair - self._starts[number]
+        return [values[offsets[row] : offsets[row + 1]] for offsets, values in map(chunk.__getitem__, columns)]
+
+    @cached_property
+    def linked_pairs(self) -> int:
+        """How many pairs have any links."""
+        return int(np.count_nonzero(self._lengths("links")))
+
+    @cached_property
+    def source_lengths(self) -> npt.NDArray[np.int32]:
+        """(N,) tokens of each source, `</s>` not counted."""
+        return self._lengths("source_ids")
+
+    @cached_property
+    def target_lengths(self) -> npt.NDArray[np.int32]:
+        """(N,) tokens of each target, `</s>` not counted."""
+        return self._lengths("target_ids")
+
+    def _lengths(self, column: str) -> npt.NDArray[np.int32]:
+        lengths = [np.diff(chunk[column].offsets) for chunk in self._chunks]
+        return np.concatenate([np.zeros(0, dtype=np.int32), *lengths])
+
+
+def _view_column(column: pa.Array) -> _Column:
+    """Return a column of the mapped file without copying it."""
+    _, offsets, *_, values = column.buffers()
+    kind = np.dtype(np.uint8 if column.type == pa.string() else str(column.type.value_type))
+    return _Column(
+        np.frombuffer(offsets, np.int32)[: len(column) + 1],  # buffers may be padded
+        np.frombuffer(values, kind) if values is not None and values.size else np.zeros(0, kind),
     )
-
-
-def _link_views(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Offsets (rows + 1,) and places of the links of one record batch: views into the mapped file."""
-    _, offsets, _, places = rows.column("links").buffers()
-    return _view(offsets, np.int32)[: rows.num_rows + 1], _view(places, np.int32)
-
-
-def _view(buffer: pa.Buffer | None, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """A buffer of the mapped file as an array, without copying it."""
-    return np.frombuffer(buffer, dtype=kind) if buffer is not None and buffer.size else np.zeros(0, dtype=kind)
-
-
-def _text(side: _Side, row: int) -> str:
-    return side.text[side.text_offsets[row] : side.text_offsets[row + 1]].tobytes().decode()

@@ -20,15 +20,16 @@ from tqdm import tqdm
 
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import (
+    CHUNK_PAIRS,
     EncodedChunk,
     EncodedCorpus,
     LinkedCorpus,
     Pair,
     PairEncoder,
-    encode_in_order,
     write_chunks,
 )
 from transformer_cli.errors import UserError
+from transformer_cli.text.build import in_chunks, map_in_order
 from transformer_cli.text.codec import Codecs
 
 FORMAT = 1  # raised whenever the same corpus would be encoded into other bytes
@@ -60,7 +61,8 @@ def encode_corpus(
     if encoded is None or encoded.has_links != linked:
         _remove_abandoned(folder)
         encoder = PairEncoder(codecs, max_length, keep_text, linked)
-        chunks = encode_in_order(encoder, _watched(corpus, content_hash, progress), workers)
+        pairs = in_chunks(_watched(corpus, content_hash, progress), CHUNK_PAIRS)
+        chunks = map_in_order(encoder, pairs, workers)
         try:
             _publish(path, chunks, encoder.schema)
         except OSError as error:

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,24 +16,27 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transformer_cli.config import HubDataset
-from transformer_cli.data.corpora import LocalFile
-from transformer_cli.data.tables import Columns, newlines_to_spaces, quoted
 from transformer_cli.errors import UserError
+from transformer_cli.text.lines import newlines_to_spaces
 
+NO_ROWS = "has no rows; it needs at least one sentence pair"
 _ROWS = 1000  # read at once
 
 
-def open_parquet(path: str, columns: Columns) -> "DatasetCorpus":
-    """A Parquet file, streamed: it is never copied into a cache, where an old copy could outlive an edit."""
-    file = LocalFile(path)
+Columns = tuple[str, str]  # names of the source's and the target's
+
+
+def open_parquet(path: Path, columns: Columns, file_hash: Callable[[], str]) -> "DatasetCorpus":
+    """Open a Parquet file, streamed: it is never copied into a cache, where an old copy could outlive an edit."""
     try:
-        rows = pq.read_metadata(file.path).num_rows
+        rows = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: is damaged or no Parquet file ({_brief(error)}); copy it again") from None
     if not rows:  # which `datasets` stumbles over
-        raise UserError(_no_rows(path))
-    dataset = _load(path, path="parquet", data_files=glob.escape(str(file.path)), split="train", streaming=True)
-    return DatasetCorpus(dataset, path, columns, file.content_hash)
+        raise UserError(f"{path}: {NO_ROWS}")
+    where = str(path)
+    dataset = _load(where, path="parquet", data_files=glob.escape(where), split="train", streaming=True)
+    return DatasetCorpus(dataset, where, columns, file_hash)
 
 
 def open_dataset(source: HubDataset, columns: Columns) -> "DatasetCorpus":
@@ -69,7 +73,7 @@ class DatasetCorpus:
             empty = False
             yield from zip(sources, targets, strict=True)
         if empty:
-            raise UserError(_no_rows(self.where))
+            raise UserError(f"{self.where}: {NO_ROWS}")
 
     def content_hash(self) -> str:
         """Of the file where there is one, else of all texts."""
@@ -104,9 +108,8 @@ class DatasetCorpus:
         column: Any = None
         for key in path:
             if key not in names:
-                raise UserError(
-                    f"{self.where}: no column {name!r}, only {quoted(names)}; set source_column and target_column"
-                )
+                known = _brief(", ".join(map(repr, names)) or "none")
+                raise UserError(f"{self.where}: no column {name!r}, only {known}; set source_column and target_column")
             column = rows.column(key) if column is None else pc.struct_field(column, key)
             names = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
         if pa.types.is_null(column.type) or column.null_count:
@@ -144,11 +147,7 @@ def _load(where: str, **arguments: Any) -> Any:
         raise UserError(f"{where}: cannot be loaded: {_brief(error)}; check name and split") from None
 
 
-def _no_rows(where: str) -> str:
-    return f"{where}: has no rows; it needs at least one sentence pair"
-
-
-def _brief(error: Exception) -> str:
-    """An error's message on one line of bearable length."""
-    text = " ".join(str(error).split()) or type(error).__name__
+def _brief(what: Exception | str) -> str:
+    """Return an error's message, or another text, on one line of at most 300 characters."""
+    text = " ".join(str(what).split()) or type(what).__name__
     return text if len(text) <= 300 else text[:299] + "…"

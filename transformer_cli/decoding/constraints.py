@@ -29,6 +29,14 @@ class Constraints:
 NO_CONSTRAINTS = Constraints()
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line to translate, with what its translation must obey. It travels whole, from reading to writing."""
+
+    text: str
+    constraints: Constraints = NO_CONSTRAINTS
+
+
 def token_constraints(
     wanted: Constraints, pieces: Sequence[Chunk], codec: Codec, beside: Callable[[Chunk], Codec] | None = None
 ) -> list[TokenConstraints]:
@@ -99,7 +107,7 @@ def _unwritable(text: str) -> UserError:
     return UserError(f"{text!r}: cannot be demanded of a translation, the model's vocabulary lacks it; leave it out")
 
 
-def broken(text: str, ids: Sequence[int], forbidden: Iterable[str], codec: Codec) -> list[tuple[int, ...]]:
+def violations(text: str, ids: Sequence[int], forbidden: Iterable[str], codec: Codec) -> list[tuple[int, ...]]:
     """The tokens with which a translation (its text and ids) writes forbidden words all the same.
 
     Subwords can write one word in many ways; forbid these as well, and search again.

@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +12,14 @@ import torch
 from torch import Tensor
 
 from transformer_cli.build import build_engine, load_model
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.decoding.engines.protocol import LoadedEngine, SearchBatch
 from transformer_cli.decoding.engines.torch_engine import (
     MAX_CELLS,
     SearchCache,
     TorchEngine,
-    choose_device,
     evaluating,
-    map_in_order,
+    search_in_threads,
 )
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.dispatch import StepModel, search
@@ -90,6 +89,7 @@ class EnsembleEngine:
 
     def __init__(self, engines: Sequence[TorchEngine]) -> None:
         self.engines = tuple(engines)
+        self._models = [engine.model for engine in self.engines]
         self.device = self.engines[0].device
         sizes = {engine.vocabulary_size for engine in self.engines}
         assert len(sizes) == 1, "vocabularies are compared before"
@@ -113,22 +113,19 @@ class EnsembleEngine:
     ) -> list[list[Hypothesis]]:
         """As `TorchEngine.search`."""
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
-        with ExitStack() as modes, torch.inference_mode():
-            for engine in self.engines:
-                modes.enter_context(evaluating(engine.model))
+        with evaluating(*self._models), torch.inference_mode():
             return search(self.step_model, sources, options, keys, constraints, MAX_CELLS)
 
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """As `TorchEngine.search_batches`."""
-        workers = torch.get_num_threads() if self.device.type == "cpu" else 1
-        with ExitStack() as modes:
-            for engine in self.engines:
-                modes.enter_context(evaluating(engine.model))
-            yield from map_in_order(
-                lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints), batches, workers
-            )
+        return search_in_threads(
+            lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
+            self._models,
+            batches,
+            self.device,
+        )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `TorchEngine.score`: the log of the mean probability of each token."""
@@ -168,7 +165,7 @@ class EnsembleEngine:
             return log_probs, attention, EnsembleCache((grown, *(one for _, one in rest)))
 
         size = self.engines[0].vocabulary_size
-        copies = self.engines[0].source_columns
+        copies = self.engines[0].copies_source
         return StepModel(start, step, attending_step, size, self.max_target_length, self.device, copies)
 
 

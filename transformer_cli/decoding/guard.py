@@ -16,7 +16,7 @@ ANYWHERE = 3  # … and the times that it may come
 BLOCKED_PHRASE = 3  # tokens that may not come twice, when a sentence is searched for again
 
 
-def fault(hypothesis: Hypothesis, source: Sequence[int], options: SearchOptions) -> int:
+def excess_tokens(hypothesis: Hypothesis, source: Sequence[int], options: SearchOptions) -> int:
     """How many tokens of a translation are too many: it repeats itself, or was cut at its length limit. 0: none.
 
     A limit that the user set (`max_length`) tells nothing.

@@ -3,16 +3,23 @@
 `Translator.load` calls it. torch is imported only where it is needed.
 """
 
-import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from transformer_cli.codecs import load_text_side
+from transformer_cli.codecs import load_codecs
+from transformer_cli.config import Config, load_config
+from transformer_cli.decoding.devices import has_gpu
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
+from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError, one_of
+from transformer_cli.storage.publishing import verify
+from transformer_cli.storage.run_folder import CONFIG, find_model
+from transformer_cli.text.vocabulary import UNK
 
 CHOICES = ("auto", "torch", "ctranslate2")
 TORCH_TYPES = ("float32", "float16", "bfloat16")
@@ -21,41 +28,97 @@ INSTALL = "pip install 'transformer-cli[fast]'"
 
 
 class _Lacks(UserError):
-    """CTranslate2 has no place for what the model is."""
+    """CTranslate2 cannot be had here, or cannot be this model."""
+
+
+TOKEN_BY_TOKEN = {  # search options that only a model that writes token by token has
+    "beam_size": "--beam (and --mbr and --best-of, which need beams)",
+    "coverage_penalty": "--coverage-penalty",
+    "diversity_groups": "--diverse-groups",
+}
+REFINING = {"iterations": "--iterations", "length_candidates": "--length-candidates"}  # only mask-predict has
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """What MODEL stands for: a checkpoint folder and its config, found, held against its hash and read once."""
+
+    name: Path  # as the user gave it
+    folder: Path
+    config: Config
+
+    @classmethod
+    def at(cls, path: str | Path) -> "FoundModel":
+        """Find it. Raises `UserError` where there is none, or its config is damaged."""
+        folder = find_model(path)
+        verify(folder, [CONFIG])
+        return cls(Path(path), folder, load_config(folder / CONFIG))
+
+    def search_options(self, changes: Mapping[str, Any]) -> SearchOptions:
+        """Return the model's own way to search, with some values changed.
+
+        Raises `UserError`, by the options of the command line, where the model has no place for one of them.
+        """
+        generation, own = self.config.model.generation, self.config.decoding
+        if generation != "mask_predict":
+            for name, option in REFINING.items():
+                if name in changes:
+                    raise UserError(
+                        f"{option}: is of models with generation: mask_predict, but {self.name} has {generation};"
+                        " leave it out"
+                    )
+        if generation == "autoregressive":
+            return SearchOptions.from_config(own, **changes)
+        for name, option in TOKEN_BY_TOKEN.items():
+            if name in changes:
+                self.check_token_by_token(option)
+        if changes.get("method") == "sample":
+            self.check_token_by_token("--sample")
+        wanted = changes.get("n_best", 1)
+        most = changes.get("length_candidates", own.length_candidates) if generation == "mask_predict" else 1
+        if wanted > most:
+            finds = f"--length-candidates {most}" if generation == "mask_predict" else f"generation {generation}"
+            raise UserError(f"--n-best {wanted}: {finds} finds no more than {most}; raise that, or lower this")
+        unused = max(wanted, own.beam_size)
+        return SearchOptions.from_config(own, **{**changes, "beam_size": unused})
+
+    def check_token_by_token(self, option: str) -> None:
+        """Raise `UserError` where the model does not write token after token, as an option needs it."""
+        if (generation := self.config.model.generation) != "autoregressive":
+            raise UserError(
+                f"{option}: {self.name} has generation: {generation} and writes all tokens at once; leave it out"
+            )
 
 
 def load_engine(
-    folder: Path,
+    model: Path | FoundModel,
     device: str = "auto",
     choice: str = "auto",
     *,
     compute_type: str | None = None,
     needs: Sequence[str] = (),
 ) -> tuple[LoadedEngine, str]:
-    """The engine for a checkpoint folder, and a sentence that says which one it is and why.
+    """Return the engine for a model, and a sentence that says which one it is and why.
 
-    choice: auto, torch or ctranslate2. compute_type: what it computes in (default: float32; torch on a GPU: bfloat16).
-    needs: what is asked for that only the torch engine has, by name (`torch_only.torch_needs` tells of search options).
+    choice: auto, torch or ctranslate2. compute_type: what it computes in (default: float32; on a GPU bfloat16, where it
+    has that).
+    needs: what is asked for that only the torch engine has, by name (`protocol.torch_needs` of search options).
     Raises `UserError` where wishes exclude each other, where there is no such device, or where files are damaged.
     """
     _check(choice, compute_type, needs)
+    found = model if isinstance(model, FoundModel) else FoundModel.at(model)
     if choice == "torch" or needs:
-        return _load_torch(folder, device, compute_type, needs[0] if needs and choice == "auto" else None)
+        return _load_torch(found, device, compute_type, needs[0] if needs and choice == "auto" else None)
     asked = choice == "ctranslate2" or compute_type not in (None, *TORCH_TYPES)
-    place = _ctranslate2_device(device, asked)  # what both can compute in is torch's on a GPU
-    reason = "the GPU" if place is None else None if find_spec("ctranslate2") else f"no ctranslate2: {INSTALL}"
-    if place is not None and reason is None:
-        try:
-            if asked or compute_type in (None, *_compute_types(place)):
-                return _load_ctranslate2(folder, device, place, compute_type or "float32", strict=asked)
-            reason = f"ctranslate2 has no {compute_type} on this {place}"
-        except (UserError, ImportError, OSError, RuntimeError, ValueError) as error:
-            if asked:
-                raise _explained(error) from error
-            reason = _told(error) if isinstance(error, _Lacks) else f"ctranslate2 failed: {_told(error)}"
-    if asked and place is not None:
+    if asked and not find_spec("ctranslate2"):
         raise UserError(f"engine ctranslate2: is not installed; install it with {INSTALL}, or choose engine torch")
-    return _load_torch(folder, device, compute_type, reason)
+    try:
+        return _load_ctranslate2(found, device, compute_type, asked=asked)
+    except (UserError, ImportError, OSError, RuntimeError, ValueError) as error:
+        if asked:
+            raise _explained(error) from error
+        reason = _reason(error) if isinstance(error, _Lacks) else f"ctranslate2 failed: {_reason(error)}"
+    return _load_torch(found, device, compute_type, reason)
 
 
 def _check(choice: str, compute_type: str | None, needs: Sequence[str]) -> None:
@@ -78,79 +141,86 @@ def _check(choice: str, compute_type: str | None, needs: Sequence[str]) -> None:
         )
 
 
-def _ctranslate2_device(device: str, asked: bool) -> str | None:
-    """The device that CTranslate2 would run on (cpu, cuda, cuda:N); None: left to torch.
+def _ctranslate2_device(device: str, asked: bool) -> str:
+    """Return the device that CTranslate2 would run on: cpu, cuda or cuda:N. Raises `UserError` where it sees none such.
 
-    Where CTranslate2 is not `asked` for, a GPU is torch's. Raises `UserError` for a device that it cannot run on.
+    `auto` is the GPU where there is one; where it is not seen, the CPU only if CTranslate2 is `asked` for.
     """
     if device == "cpu":
         return "cpu"
-    if not asked and device != "auto":
-        return None
-    if device not in ("auto", "cuda") and not re.fullmatch(r"cuda:[0-9]+", device):
-        raise UserError(f"device {device!r}: ctranslate2 runs on cpu and cuda only; choose one, or engine torch")
     count = _cuda_devices()
-    if device == "auto":
-        return "cuda" if asked and count else "cpu" if asked or not (count or _has_gpu()) else None
-    if int(device.partition(":")[2] or 0) >= count:
+    if device == "auto" and (count or asked or not has_gpu()):
+        return "cuda" if count else "cpu"
+    is_cuda = re.fullmatch(r"cuda(:[0-9]+)?", device)
+    if not asked and not (is_cuda and int(is_cuda[0][5:] or 0) < count):
+        raise _Lacks(f"ctranslate2 does not see {'the GPU' if device == 'auto' else device}")
+    if not is_cuda:
+        raise UserError(f"device {device!r}: ctranslate2 runs on cpu and cuda only; choose one, or engine torch")
+    if int(is_cuda[0][5:] or 0) >= count:
         what = "sees no such device" if not count else f"sees only {count} of them"
         raise UserError(f"device {device!r}: ctranslate2 {what} on this machine; use --device auto or cpu")
     return device
 
 
 def _cuda_devices() -> int:
-    """How many GPUs CTranslate2 sees."""
+    """Return how many GPUs CTranslate2 sees."""
     try:
         import ctranslate2
-    except ImportError:
+
+        return int(ctranslate2.get_cuda_device_count())
+    except (ImportError, RuntimeError):
         return 0
-    return int(ctranslate2.get_cuda_device_count())
 
 
 def _compute_types(place: str) -> set[str]:
-    """What CTranslate2 can compute in on its device."""
+    """Return what CTranslate2 can compute in on its device."""
     import ctranslate2
 
     return set(ctranslate2.get_supported_compute_types(place.partition(":")[0]))
 
 
-def _has_gpu() -> bool:
-    """Whether there may be a GPU for torch that CTranslate2, as it was built, does not see."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return not hidden and any(os.path.exists(f"/dev/{name}") for name in ("nvidiactl", "kfd"))
-
-
 def _load_ctranslate2(
-    folder: Path, device: str, place: str, compute_type: str, *, strict: bool
+    found: FoundModel, device: str, compute_type: str | None, *, asked: bool
 ) -> tuple[LoadedEngine, str]:
-    """place: CTranslate2's device; device: of the torch engine that takes over what CTranslate2 cannot do."""
+    """device: of the torch engine too that takes over what CTranslate2 cannot do; asked: refuse that instead."""
     from transformer_cli.decoding.engines.ctranslate2_cache import cached_model
     from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine
 
+    if not find_spec("ctranslate2"):
+        raise _Lacks(f"no ctranslate2: {INSTALL}")
+    place = _ctranslate2_device(device, asked)
     supported = _compute_types(place)
+    if compute_type is None:
+        compute_type = "bfloat16" if place != "cpu" and "bfloat16" in supported else "float32"
     if compute_type not in supported:
+        if not asked:
+            raise _Lacks(f"ctranslate2 has no {compute_type} on this {place}")
         raise UserError(f"compute type {compute_type}: not on this {place}; choose {one_of(sorted(supported))}")
-    config, codecs = load_text_side(folder)
+    folder, config = found.folder, found.config
+    codecs = load_codecs(folder, config)
     if config.model.own_variant:
         raise _Lacks(f"ctranslate2 has no {config.model.own_variant}")
     model, made = cached_model(folder)
-    other = _once(lambda: _load_torch(folder, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine)
-    engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, strict=strict)
+    other = _once(lambda: _load_torch(found, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine)
+    engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, strict=asked)
+    if place != "cpu":  # CUDA's libraries are looked for when first used, and may be missing
+        engine.search([[UNK]], SearchOptions(method="greedy", max_length=1))
+    what = compute_type if place == "cpu" else f"{compute_type}, {place}"
     kept = f"; made from {folder.name}, kept in {model}" if made else ""
-    return LoadedEngine(engine, codecs, config), f"engine: ctranslate2 ({compute_type}){kept}"
+    return LoadedEngine(engine, codecs, config), f"engine: ctranslate2 ({what}){kept}"
 
 
 def _load_torch(
-    folder: Path, device: str, compute_type: str | None, reason: str | None = None
+    found: FoundModel, device: str, compute_type: str | None, reason: str | None = None
 ) -> tuple[LoadedEngine, str]:
     """compute_type: one of `TORCH_TYPES`, or None: the device's own."""
     import torch
 
     from transformer_cli.build import build_engine, load_model
-    from transformer_cli.decoding.engines.torch_engine import choose_device, choose_type
+    from transformer_cli.decoding.devices import choose_device, choose_type
 
     target = choose_device(device)
-    loaded = load_model(folder, target)
+    loaded = load_model(found.folder, target, found.config)
     dtype = choose_type(compute_type, target)
     model = loaded.model if dtype is None else loaded.model.to(dtype)
     engine = build_engine(model, target, constant=True)
@@ -160,7 +230,7 @@ def _load_torch(
 
 
 def _once(load: Callable[[], Engine]) -> Callable[[], Engine]:
-    """`load`, called when first asked for and never again, whichever threads ask."""
+    """Return `load`, called when first asked for and never again, whichever threads ask."""
     loaded: list[Engine] = []
     lock = threading.Lock()
 
@@ -173,15 +243,15 @@ def _once(load: Callable[[], Engine]) -> Callable[[], Engine]:
     return get
 
 
-def _told(error: Exception) -> str:
-    """What an error says, without the number of an `OSError`."""
+def _reason(error: Exception) -> str:
+    """Return what an error says, without the number of an `OSError`."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split())[:200]
 
 
 def _explained(error: Exception) -> Exception:
-    """What the user is told where CTranslate2 was asked for and cannot be had."""
+    """Return the error to show where CTranslate2 was asked for and cannot be had."""
     if isinstance(error, UserError):
         return error
     if isinstance(error, OSError):
@@ -190,4 +260,4 @@ def _explained(error: Exception) -> Exception:
             f"{where}cannot write the ctranslate2 model: {error.strerror or error}; set TFM_CACHE to a folder with "
             "room, or choose engine torch"
         )
-    return UserError(f"engine ctranslate2: {_told(error)}; choose engine torch")
+    return UserError(f"engine ctranslate2: {_reason(error)}; choose engine torch")

@@ -1,17 +1,18 @@
-"""From lines to translations: read, searched, looked through for faults, searched again where need be, and joined.
+"""From lines to translations: cut into chunks, searched in batches, checked, searched again where need be, and joined.
 
 `Translator` makes a `Pipeline` for each call. No torch.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TypeVar
 
 from transformer_cli.config import Config
 from transformer_cli.decoding import guard
 from transformer_cli.decoding.chunks import Chunk, cut, join, source_words
-from transformer_cli.decoding.constraints import Constraints, broken, token_constraints
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line, token_constraints, violations
 from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, search_batches
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.decoding.translation import Candidate, Confidence, Tally, Translation
@@ -19,74 +20,239 @@ from transformer_cli.text.codec import Codec, Codecs
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import UNK
 
+WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
+MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
 
-@dataclass(frozen=True)
-class Writer:
-    """How the translations of some lines are to look."""
+T = TypeVar("T")
+
+
+def windows_of(items: Iterable[T], window: int, length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items in groups of `window`, or fewer where they are very long; `length` gives an item's characters."""
+    group: list[T] = []
+    characters = 0
+    for item in items:
+        group.append(item)
+        characters += length(item)
+        if len(group) >= window or characters >= WINDOW_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yield which sentences go together, longest first: sentences × longest (with `</s>`) is at most `batch_tokens`."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+@dataclass(eq=False)
+class Task:
+    """A chunk of a line, on its way from ids to candidates."""
+
+    chunk: Chunk
+    key: tuple[int, int]  # of what is drawn for it: how many lines, and chunks of its own line, came before
+    forbidden: tuple[str, ...]  # words, as the user wrote them
+    constraints: TokenConstraints | None  # None: no line of the window has any
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Window:
+    """Some lines with their chunks, the batches of which are still to be searched, and what the guard has flagged."""
+
+    lines: list[tuple[Line, list[Task]]]
+    pending: deque[list[Task]]
+    flagged: list[Task] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """How the lines of one call are translated."""
 
     engine: Engine
     codecs: Codecs
     config: Config
     options: SearchOptions
+    max_length: int  # of a chunk, in tokens
+    tally: Tally
+    guarded: bool = True
     alignments: bool = False
     alignment_layer: int = -1
     alignment_heads: Sequence[int] | None = None
     mbr: bool = False
     confidence: Confidence | None = None
 
-    def candidates(self, pieces: Sequence[Chunk], found: Sequence[list[Hypothesis]]) -> list[list[Candidate]]:
-        """What was found for some pieces, as text; aligned where that is asked for, or needed to copy words."""
-        every = [
-            (piece, hypothesis) for piece, hypotheses in zip(pieces, found, strict=True) for hypothesis in hypotheses
+    def translations(
+        self, windows: Iterable[Sequence[Line]], *, together: bool, first: int = 0
+    ) -> Iterator[Translation]:
+        """Yield one translation a line, in order.
+
+        together: windows may be read (and made ids) while the engine still searches those before. first: how many
+        lines came before; it grows, so that sampling draws anew for each line of a stream.
+        """
+        opened = self._open(windows, first)
+        for window in opened:
+            waiting: deque[Window] = deque()
+            batches = self._batches(chain([window], opened), waiting, together)
+            for found in search_batches(self.engine, batches, self.options):
+                self._take(waiting[0], found)
+                while waiting and not waiting[0].pending:
+                    yield from self._close(waiting.popleft())
+            for rest in waiting:
+                yield from self._close(rest)
+
+    def _open(self, windows: Iterable[Sequence[Line]], first: int) -> Iterator[Window]:
+        """Cut the lines of each window into chunks, and these into batches."""
+        source = self.codecs.source
+        for lines in windows:
+            ids = iter(source.encode_batch([line.text for line in lines if line.text.strip()]))
+            constrained = any(line.constraints != NO_CONSTRAINTS for line in lines)
+            opened: list[tuple[Line, list[Task]]] = []
+            for number, line in enumerate(lines, start=first):
+                chunks = cut(line.text, next(ids), source, self.max_length) if line.text.strip() else []
+                constraints: Sequence[TokenConstraints | None] = [None] * len(chunks)
+                if constrained:
+                    constraints = token_constraints(line.constraints, chunks, self.codecs.target, self._beside)
+                tasks = [
+                    Task(chunk, (number, part), line.constraints.forbidden, own)
+                    for part, (chunk, own) in enumerate(zip(chunks, constraints, strict=True))
+                ]
+                opened.append((line, tasks))
+            first += len(lines)
+            self.tally.add(cut_lines=sum(len(tasks) > 1 for _, tasks in opened))
+            yield Window(opened, deque(self._in_batches([task for _, tasks in opened for task in tasks])))
+
+    def _batches(self, windows: Iterable[Window], waiting: deque[Window], together: bool) -> Iterator[SearchBatch]:
+        """Yield what the engine is to search now; each window that is begun waits for its results."""
+        for window in windows:
+            batches = list(window.pending)
+            waiting.append(window)
+            yield from map(_search_batch, batches)
+            if not (together and batches):  # without any batch, only the end of the search tells
+                return
+
+    def _take(self, window: Window, found: Sequence[list[Hypothesis]]) -> None:
+        """Write what was found for the next batch of a window; what the guard flags has to wait."""
+        good = []
+        for task, hypotheses in zip(window.pending.popleft(), found, strict=True):
+            task.hypotheses = self._electable(task, hypotheses)
+            flagged = self.guarded and self._excess(task, task.hypotheses[0])
+            (window.flagged if flagged else good).append(task)
+        self._write(good)
+
+    def _close(self, window: Window) -> Iterator[Translation]:
+        """Yield the translations of a window's lines, once all batches are back."""
+        if window.flagged:
+            self._repair(window.flagged)
+        self._enforce([task for _, tasks in window.lines for task in tasks if task.forbidden])
+        for line, tasks in window.lines:
+            yield self._translation(line, tasks)
+
+    def _repair(self, flagged: Sequence[Task]) -> None:
+        """Search again for what the guard has flagged, with repetition blocked, and take what is better."""
+        repaired = 0
+        options = guard.search_again(self.options)
+        if options is not None:
+            for task, found in self._search_again(flagged, options):
+                hypotheses = self._electable(task, found)
+                if self._excess(task, hypotheses[0]) < self._excess(task, task.hypotheses[0]):
+                    task.hypotheses = hypotheses
+                    repaired += 1
+        self.tally.add(flagged=len(flagged), repaired=repaired)
+        self._write(flagged)
+
+    def _enforce(self, tasks: Sequence[Task]) -> None:
+        """Search again where forbidden words were written with other tokens than those that were foreseen."""
+        for _ in range(MOST_SPELLINGS):
+            violating = [task for task in tasks if self._forbid_spellings(task)]
+            if not violating:
+                break
+            tasks = []
+            for task, hypotheses in self._search_again(violating, self.options):
+                task.hypotheses = hypotheses
+                tasks.append(task)
+            self._write(tasks)
+
+    def _forbid_spellings(self, task: Task) -> bool:
+        """Forbid each way in which a forbidden word was written all the same; return whether there was any."""
+        assert task.constraints is not None, "words are forbidden"
+        codec = self._beside(task.chunk)
+        known = (task.constraints.prefix, *task.constraints.required, *task.constraints.forbidden)
+        more = [
+            ids
+            for candidate in task.candidates
+            for ids in violations(candidate.text, codec.lookup(candidate.tokens), task.forbidden, codec)
+            if not any(occurs(ids, text) for text in known)
         ]
-        copy = self.config.decoding.copy_unknown and not self.codecs.target.is_subword
-        wanted = [
-            place for place, (_, hypothesis) in enumerate(every) if self.alignments or (copy and UNK in hypothesis.ids)
-        ]
-        aligned: dict[int, list[int]] = {}
+        if more:
+            task.constraints = replace(task.constraints, forbidden=(*task.constraints.forbidden, *dict.fromkeys(more)))
+        return bool(more)
+
+    def _search_again(self, tasks: Sequence[Task], options: SearchOptions) -> Iterator[tuple[Task, list[Hypothesis]]]:
+        """Yield what is found for some tasks in another search."""
+        batches = self._in_batches(tasks)
+        for batch, found in zip(
+            batches, search_batches(self.engine, map(_search_batch, batches), options), strict=True
+        ):
+            yield from zip(batch, found, strict=True)
+
+    def _in_batches(self, tasks: Sequence[Task]) -> list[list[Task]]:
+        found = batches_by_length([len(task.chunk.ids) for task in tasks], self.config.decoding.batch_tokens)
+        return [[tasks[place] for place in batch] for batch in found]
+
+    def _electable(self, task: Task, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """Return the hypotheses of which minimum Bayes risk may choose any: the sound ones, if there are such."""
+        if not (self.guarded and self.mbr):
+            return hypotheses
+        return [one for one in hypotheses if not self._excess(task, one)] or hypotheses
+
+    def _excess(self, task: Task, hypothesis: Hypothesis) -> int:
+        return guard.excess_tokens(hypothesis, task.chunk.ids, self.options)
+
+    def _beside(self, chunk: Chunk) -> Codec:
+        """Return the target's codec beside a chunk: what a model that copies may write of it has no id elsewhere."""
+        if not self.codecs.copies:
+            return self.codecs.target
+        return self.codecs.target_beside(source_words(chunk, self.codecs.source))
+
+    # --- hypotheses to text ---------------------------------------------------------------------------------------
+
+    def _write(self, tasks: Sequence[Task]) -> None:
+        """Make candidates of some tasks' hypotheses; aligned where that is asked for, or needed to copy words."""
+        wanted = [(task, one) for task in tasks for one in task.hypotheses if self.alignments or self._copies(one)]
+        aligned: Iterator[list[int]] = iter(())
         if wanted:
-            sources, targets = [every[place][0].ids for place in wanted], [every[place][1].ids for place in wanted]
-            rows = self.engine.align(sources, targets, self.alignment_layer, self.alignment_heads)
-            aligned = dict(zip(wanted, rows, strict=True))
-        written = iter(
-            [
-                self._candidate(piece, hypothesis, aligned.get(place), copy)
-                for place, (piece, hypothesis) in enumerate(every)
+            sources, targets = [task.chunk.ids for task, _ in wanted], [one.ids for _, one in wanted]
+            aligned = iter(self.engine.align(sources, targets, self.alignment_layer, self.alignment_heads))
+        for task in tasks:
+            task.candidates = [
+                self._candidate(task.chunk, one, next(aligned) if self.alignments or self._copies(one) else None)
+                for one in task.hypotheses
             ]
-        )
-        groups = [list(islice(written, len(hypotheses))) for hypotheses in found]
-        if not self.mbr:
-            return groups
-        from transformer_cli.decoding.mbr import by_utility  # not at the top: numpy takes a while
+            if self.mbr:
+                from transformer_cli.decoding.mbr import by_utility  # not at the top: numpy takes a while
 
-        return [by_utility(group) for group in groups]
+                task.candidates = by_utility(task.candidates)
 
-    def line(self, pieces: Sequence[Chunk], translated: Sequence[list[Candidate]]) -> Translation:
-        """The translation of a line from those of its pieces: their best ones joined, then their second ones, …"""
-        source_tokens = [token for piece in pieces for token in self.codecs.source.tokens(piece.ids)]
-        if not pieces:
-            sure = None if self.confidence is None else 1.0
-            alignment: list[int] | None = [] if self.alignments else None
-            return Translation([], [Candidate("", 0.0, 0.0, [], alignment, True, confidence=sure)])
-        if len(pieces) == 1:
-            return Translation(source_tokens, translated[0])
-        ranks = range(max(map(len, translated)))
-        return Translation(
-            source_tokens,
-            [
-                self._joined(pieces, [candidates[min(rank, len(candidates) - 1)] for candidates in translated])
-                for rank in ranks
-            ],
-        )
+    def _copies(self, hypothesis: Hypothesis) -> bool:
+        """Return whether each `<unk>` is to become the source word that attention points at."""
+        is_word = self.config.decoding.copy_unknown and not self.codecs.target.is_subword
+        return is_word and UNK in hypothesis.ids
 
-    def _candidate(self, piece: Chunk, hypothesis: Hypothesis, alignment: list[int] | None, copy: bool) -> Candidate:
-        """Decode a hypothesis; each `<unk>` becomes the source word that attention points at."""
-        points = copy and alignment is not None and UNK in hypothesis.ids
-        words = source_words(piece, self.codecs.source) if points or self.codecs.copies else []
-        codec = self.codecs.target_beside(words)
+    def _candidate(self, chunk: Chunk, hypothesis: Hypothesis, alignment: list[int] | None) -> Candidate:
         unknowns: list[str] | None = None
-        if points and alignment is not None:
+        if self._copies(hypothesis) and alignment is not None:
+            words = source_words(chunk, self.codecs.source)
             unknowns = [words[place] for token, place in zip(hypothesis.ids, alignment, strict=True) if token == UNK]
+        codec = self._beside(chunk)
         text = one_line(codec.decode(hypothesis.ids, unknowns))
         return Candidate(
             text=text,
@@ -98,16 +264,33 @@ class Writer:
             confidence=self._confidence(text, hypothesis.log_probability),
         )
 
-    def _joined(self, pieces: Sequence[Chunk], parts: Sequence[Candidate]) -> Candidate:
-        """One translation for each piece of a line, as one of the line."""
+    def _translation(self, line: Line, tasks: Sequence[Task]) -> Translation:
+        """Join the translations of a line's chunks: their best ones, then their second ones, …"""
+        source_tokens = [token for task in tasks for token in self.codecs.source.tokens(task.chunk.ids)]
+        if not tasks:
+            sure = None if self.confidence is None else 1.0
+            candidates = [Candidate("", 0.0, 0.0, [], [] if self.alignments else None, True, confidence=sure)]
+        elif len(tasks) == 1:
+            candidates = tasks[0].candidates
+        else:
+            ranks = range(max(len(task.candidates) for task in tasks))
+            chunks = [task.chunk for task in tasks]
+            candidates = [
+                self._joined(chunks, [task.candidates[min(rank, len(task.candidates) - 1)] for task in tasks])
+                for rank in ranks
+            ]
+        return Translation(line, source_tokens, candidates)
+
+    def _joined(self, chunks: Sequence[Chunk], parts: Sequence[Candidate]) -> Candidate:
+        """Join one translation of each chunk of a line."""
         text = join([part.text for part in parts], self.config.data.target_language)
         tokens = [token for part in parts for token in part.tokens]
         log_probability = sum(part.log_probability for part in parts)
         alignment: list[int] = []
         start = 0
-        for piece, part in zip(pieces, parts, strict=True):
+        for chunk, part in zip(chunks, parts, strict=True):
             alignment += [start + place for place in part.alignment or ()]
-            start += len(piece.ids)
+            start += len(chunk.ids)
         utilities = [part.utility for part in parts if part.utility is not None]
         return Candidate(
             text=text,
@@ -124,233 +307,6 @@ class Writer:
         return None if self.confidence is None else self.confidence.expect(text, log_probability)
 
 
-WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
-
-
-class Window:
-    """Some lines, on their way from text to text."""
-
-    def __init__(
-        self,
-        texts: Sequence[str],
-        codecs: Codecs,
-        max_length: int,
-        batch_tokens: int,
-        *,
-        first: int = 0,
-        constraints: Callable[[str], Constraints] | None = None,
-    ) -> None:
-        """max_length: of a piece, in tokens. first: how many lines came before, for the keys of sampling."""
-        codec, self._codecs = codecs.source, codecs
-        lines = [text if text.strip() else "" for text in texts]
-        spoken = [place for place, line in enumerate(lines) if line]
-        ids = dict(zip(spoken, codec.encode_batch([lines[place] for place in spoken]), strict=True))
-        self.lines = [cut(line, ids.get(place, []), codec, max_length) for place, line in enumerate(lines)]
-        self.pieces = [piece for line in self.lines for piece in line]
-        self.keys = [(first + place, part) for place, line in enumerate(self.lines) for part in range(len(line))]
-        self.wanted: list[Constraints] = []  # of each piece's line
-        self.constraints: list[TokenConstraints] = []  # of each piece; none at all where no line constraints anything
-        if constraints is not None:
-            for text, line in zip(texts, self.lines, strict=True):
-                wanted = constraints(text)
-                self.wanted += [wanted] * len(line)
-                self.constraints += token_constraints(wanted, line, codecs.target, self._beside)
-        self._batch_tokens = batch_tokens
-        self.batches = self.batches_of(range(len(self.pieces)))
-        self.translated: list[list[Candidate]] = [[] for _ in self.pieces]
-        self.caught: dict[int, list[Hypothesis]] = {}  # what the guard found fault with, by piece
-        self._searched = 0  # batches
-
-    def search_batch(self, places: Sequence[int]) -> SearchBatch:
-        """Some pieces, as an engine takes them."""
-        return SearchBatch(
-            [self.pieces[place].ids for place in places],
-            [self.keys[place] for place in places],
-            [self.constraints[place] for place in places] if self.constraints else None,
-        )
-
-    def write(self, found: Mapping[int, list[Hypothesis]], writer: Writer) -> None:
-        """Keep what was found for some pieces, by their places, as text."""
-        pieces = [self.pieces[place] for place in found]
-        for place, candidates in zip(found, writer.candidates(pieces, list(found.values())), strict=True):
-            self.translated[place] = candidates
-
-    def _beside(self, piece: Chunk) -> Codec:
-        """The target's codec beside a piece: what a model that copies may write of it is no other token elsewhere."""
-        if not self._codecs.copies:
-            return self._codecs.target
-        return self._codecs.target_beside(source_words(piece, self._codecs.source))
-
-    def forbid_spellings(self) -> list[int]:
-        """The pieces where a translation holds a forbidden word, each way to write it that was found now forbidden."""
-        places = []
-        for place, wanted in enumerate(self.wanted):
-            if wanted.forbidden:
-                constraints, codec = self.constraints[place], self._beside(self.pieces[place])
-                more = [
-                    ids
-                    for candidate in self.translated[place]
-                    for ids in broken(candidate.text, codec.lookup(candidate.tokens), wanted.forbidden, codec)
-                    if not any(
-                        occurs(ids, text)
-                        for text in (constraints.prefix, *constraints.required, *constraints.forbidden)
-                    )
-                ]
-                if more:
-                    self.constraints[place] = replace(
-                        constraints, forbidden=(*constraints.forbidden, *dict.fromkeys(more))
-                    )
-                    places.append(place)
-        return places
-
-    def batches_of(self, places: Sequence[int]) -> list[list[int]]:
-        """Some of the pieces, in batches."""
-        found = batches_by_length([len(self.pieces[place].ids) for place in places], self._batch_tokens)
-        return [[places[number] for number in batch] for batch in found]
-
-    def next_batch(self) -> list[int]:
-        """The pieces of the batch whose search has just ended."""
-        self._searched += 1
-        return self.batches[self._searched - 1]
-
-    @property
-    def is_searched(self) -> bool:
-        """Whether the search of every batch has ended."""
-        return self._searched == len(self.batches)
-
-
-def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Which sentences go together, longest first: sentences × longest (with `</s>`) is at most `batch_tokens`."""
-    batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
-        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
-
-
-def read_windows(lines: Iterable[str], window: int) -> Iterator[list[str]]:
-    """Lines in groups of `window`, or fewer where they are very long."""
-    texts: list[str] = []
-    characters = 0
-    for line in lines:
-        texts.append(line)
-        characters += len(line)
-        if len(texts) >= window or characters >= WINDOW_CHARACTERS:
-            yield texts
-            texts, characters = [], 0
-    if texts:
-        yield texts
-
-
-MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """How the lines of one call are translated."""
-
-    writer: Writer
-    max_length: int  # of a piece, in tokens
-    guarded: bool
-    tally: Tally
-
-    def translations(
-        self,
-        windows: Iterator[Sequence[str]],
-        constraints: Callable[[str], Constraints] | None = None,
-        *,
-        together: bool,
-        first: int = 0,
-    ) -> Iterator[Translation]:
-        """One translation a line, in order. constraints: of a line's translation; asked for line by line.
-
-        together: windows may be read (and made ids) while the engine still searches those before. first: how many
-        lines came before; it grows, so that sampling draws anew for each line of a stream.
-        """
-        waiting: deque[Window] = deque()
-        ended = False
-
-        def batches() -> Iterator[SearchBatch]:
-            nonlocal first, ended
-            for texts in windows:
-                window = self._open(texts, constraints, first)
-                first += len(texts)
-                waiting.append(window)
-                yield from map(window.search_batch, window.batches)
-                if not (together and window.batches):  # without any batch, only the end of the search tells
-                    return
-            ended = True
-
-        while not ended:
-            for found in search_batches(self.writer.engine, batches(), self.writer.options):
-                self._take(waiting[0], found)
-                while waiting and waiting[0].is_searched:
-                    yield from self._close(waiting.popleft())
-            while waiting:
-                yield from self._close(waiting.popleft())
-
-    def _open(self, texts: Sequence[str], constraints: Callable[[str], Constraints] | None, first: int) -> Window:
-        """Make lines pieces and batches."""
-        batch_tokens = self.writer.config.decoding.batch_tokens
-        window = Window(texts, self.writer.codecs, self.max_length, batch_tokens, first=first, constraints=constraints)
-        self.tally.add(cut_lines=sum(len(pieces) > 1 for pieces in window.lines))
-        return window
-
-    def _take(self, window: Window, found: Sequence[list[Hypothesis]]) -> None:
-        """Write what was found for the next batch of a window; what the guard catches has to wait."""
-        good: dict[int, list[Hypothesis]] = {}
-        for place, hypotheses in zip(window.next_batch(), found, strict=True):
-            source = window.pieces[place].ids
-            hypotheses = self._electable(hypotheses, source)
-            caught = self.guarded and guard.fault(hypotheses[0], source, self.writer.options)
-            (window.caught if caught else good)[place] = hypotheses
-        window.write(good, self.writer)
-
-    def _electable(self, hypotheses: list[Hypothesis], source: Sequence[int]) -> list[Hypothesis]:
-        """The hypotheses of which minimum Bayes risk may choose any: those without a fault, if there are such."""
-        if not (self.guarded and self.writer.mbr):
-            return hypotheses
-        return [one for one in hypotheses if not guard.fault(one, source, self.writer.options)] or hypotheses
-
-    def _close(self, window: Window) -> Iterator[Translation]:
-        """The translations of a window's lines, once all batches are back."""
-        if window.caught:
-            self._mend(window)
-        self._obey(window)
-        rest = iter(window.translated)
-        for line in window.lines:
-            yield self.writer.line(line, [next(rest) for _ in line])
-
-    def _mend(self, window: Window) -> None:
-        """Search again for what the guard caught, with repetition blocked, and take what is better."""
-        better = {}
-        options = guard.search_again(self.writer.options)
-        if options is not None:
-            for place, hypotheses in self._search_again(window, list(window.caught), options):
-                source, before = window.pieces[place].ids, window.caught[place][0]
-                hypotheses = self._electable(hypotheses, source)
-                now = guard.fault(hypotheses[0], source, self.writer.options)
-                if now < guard.fault(before, source, self.writer.options):
-                    better[place] = hypotheses
-        self.tally.add(caught=len(window.caught), mended=len(better))
-        window.write({**window.caught, **better}, self.writer)
-
-    def _obey(self, window: Window) -> None:
-        """Search again where forbidden words were written with other tokens than those that were foreseen."""
-        for _ in range(MOST_SPELLINGS):
-            disobedient = window.forbid_spellings()
-            if not disobedient:
-                break
-            window.write(dict(self._search_again(window, disobedient, self.writer.options)), self.writer)
-
-    def _search_again(
-        self, window: Window, places: Sequence[int], options: SearchOptions
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """What is found for some pieces of a window in another search."""
-        batches = window.batches_of(places)
-        searched = search_batches(self.writer.engine, map(window.search_batch, batches), options)
-        for batch, found in zip(batches, searched, strict=True):
-            yield from zip(batch, found, strict=True)
+def _search_batch(tasks: Sequence[Task]) -> SearchBatch:
+    constraints = [task.constraints for task in tasks if task.constraints is not None]
+    return SearchBatch([task.chunk.ids for task in tasks], [task.key for task in tasks], constraints or None)

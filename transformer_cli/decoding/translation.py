@@ -4,10 +4,11 @@ import json
 import math
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transformer_cli.decoding.constraints import Line
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import manifest_names, read_json, verify
 
@@ -30,6 +31,7 @@ class Candidate:
 class Translation:
     """What became of a line: its hypotheses, best first, at least one. The best one's fields are its own."""
 
+    line: Line  # the very one that was given, or made of a text
     source_tokens: list[str]
     hypotheses: list[Candidate]
 
@@ -64,21 +66,24 @@ class Scored:
     score: float  # the sum by the length penalty, as search would give it
 
 
+_OLD_NAMES = {"caught": "flagged", "mended": "repaired"}  # in the parts of translations that were interrupted long ago
+
+
 class Tally:
     """How many lines, or translations, met with what."""
 
     NAMES = (
-        "cut_lines",  # were too long for one piece
-        "caught",  # translations that the guard had searched for again …
-        "mended",  # … and those that were better then
+        "cut_lines",  # were too long for one chunk
+        "flagged",  # translations that the guard had searched for again …
+        "repaired",  # … and those that were better then
         "protected_lines",  # held protected text …
-        "split_lines",  # … and those that had to be translated in pieces
+        "split_lines",  # … and those that had to be translated in segments
     )
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
         self._counts = dict.fromkeys(self.NAMES, 0)
         self._lock = threading.Lock()
-        self.add(**(counts or {}))
+        self.add(**{_OLD_NAMES.get(name, name): count for name, count in (counts or {}).items()})
 
     def add(self, **more: int) -> None:
         """So many more, by name."""
@@ -101,17 +106,16 @@ class Tally:
         counts, notes = self.counts, []
         if cut := counts["cut_lines"]:
             were = "1 line was" if cut == 1 else f"{cut:,} lines were"
-            notes.append(f"{were} longer than the model takes: cut into pieces, translated and joined")
-        if caught := counts["caught"]:
-            were = "1 translation" if caught == 1 else f"{caught:,} translations"
-            mended = counts["mended"]
-            notes.append(
-                f"{were} ran in circles or had no end: searched for again without repetition, {mended:,} mended"
-            )
+            notes.append(f"{were} longer than the model takes: cut into chunks, translated and joined")
+        if flagged := counts["flagged"]:
+            repeat = "1 translation repeats itself" if flagged == 1 else f"{flagged:,} translations repeat themselves"
+            ends = "ends" if flagged == 1 else "end"
+            repaired = counts["repaired"]
+            notes.append(f"{repeat} or never {ends}: searched again without repetition, {repaired:,} repaired")
         if split := counts["split_lines"]:
             notes.append(
-                f"{split:,} of {counts['protected_lines']:,} lines with protected text: its place could not be told;"
-                " the text around it was translated in pieces"
+                f"{split:,} of {counts['protected_lines']:,} lines with protected text: its place could not be found;"
+                " the text around it was translated in segments"
             )
         return notes
 
@@ -153,39 +157,6 @@ def score(text: str, log_probability: float) -> float:
     Of the measures tried (by token, by word, the least token's) it goes best with chrF, whose unit is the character.
     """
     return log_probability / max(1, len(text))
-
-
-def fit(scores: Sequence[float], chrf: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The points of the never falling function that is nearest to `chrf` in the mean square: scores, values.
-
-    Between the ends of a level stretch there is no point.
-    """
-    assert len(scores) == len(chrf) > 0
-    distinct = sorted(set(scores))
-    sums = dict.fromkeys(distinct, (0.0, 0))
-    for place, value in zip(scores, chrf, strict=True):
-        total, count = sums[place]
-        sums[place] = (total + value, count + 1)
-    levels = isotonic([total / count for total, count in sums.values()], [count for _, count in sums.values()])
-    corners = [
-        place
-        for place, level in enumerate(levels)
-        if place in (0, len(levels) - 1) or not levels[place - 1] == level == levels[place + 1]
-    ]
-    return [distinct[place] for place in corners], [levels[place] for place in corners]
-
-
-def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The never falling sequence with the least Σ w (fitted - value)², by pooling adjacent violators."""
-    pools: list[tuple[float, float, int]] = []  # mean, weight, how many values
-    for value, weight in zip(values, weights, strict=True):
-        mean, heavy, count = value, float(weight), 1
-        while pools and pools[-1][0] >= mean:
-            before, before_heavy, before_count = pools.pop()
-            mean = (before * before_heavy + mean * heavy) / (before_heavy + heavy)
-            heavy, count = before_heavy + heavy, before_count + count
-        pools.append((mean, heavy, count))
-    return [mean for mean, _, count in pools for _ in range(count)]
 
 
 def load_confidence(folder: Path) -> Confidence | None:

@@ -3,19 +3,23 @@
 Lines become ids, long lines pieces, pieces batches of like length; what comes back is put in order again. No torch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.pipeline import Pipeline, Writer, batches_by_length, read_windows
+from transformer_cli.decoding.pipeline import Pipeline, batches_by_length, windows_of
 from transformer_cli.decoding.translation import Candidate, Confidence, Scored, Tally, Translation, load_confidence
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 
-__all__ = ["Candidate", "Constraints", "Engine", "Scored", "Translation", "Translator"]
+if TYPE_CHECKING:
+    from transformer_cli.decoding.loading import FoundModel
+
+__all__ = ["Candidate", "Constraints", "Engine", "Line", "Scored", "Translation", "Translator"]
 
 WINDOW = 2000  # lines read ahead and sorted by length
 
@@ -57,7 +61,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: "str | Path | FoundModel",
         device: str = "auto",
         *,
         engine: str = "auto",
@@ -71,13 +75,11 @@ class Translator:
         compute_type: what is computed in, such as int8 (CTranslate2) or bfloat16.
         Raises `UserError` where there is no such model, device or engine, or where the model's files are damaged.
         """
-        from transformer_cli.storage.run_folder import find_model
+        from transformer_cli.decoding.loading import FoundModel, load_engine
 
-        folder = find_model(path)  # first: a mistyped MODEL need not wait for torch
-        from transformer_cli.decoding.loading import load_engine
-
-        loaded, choice = load_engine(folder, device, engine, compute_type=compute_type, needs=needs)
-        translator = cls(*loaded, guard=guard, confidence=load_confidence(folder))
+        found = path if isinstance(path, FoundModel) else FoundModel.at(path)  # first: a mistyped MODEL need not wait
+        loaded, choice = load_engine(found, device, engine, compute_type=compute_type, needs=needs)
+        translator = cls(*loaded, guard=guard, confidence=load_confidence(found.folder))
         translator.engine_choice = choice
         return translator
 
@@ -85,21 +87,6 @@ class Translator:
     def notes(self) -> list[str]:
         """What the user should know of the lines translated so far, a sentence each."""
         return self.tally.notes
-
-    @property
-    def cut_lines(self) -> int:
-        """How many lines so far were too long for one piece."""
-        return self.tally["cut_lines"]
-
-    @property
-    def caught(self) -> int:
-        """How many translations so far the guard had searched for again."""
-        return self.tally["caught"]
-
-    @property
-    def mended(self) -> int:
-        """How many of those were better then."""
-        return self.tally["mended"]
 
     @property
     def max_length(self) -> int:
@@ -119,26 +106,24 @@ class Translator:
         *,
         alignments: bool = True,
         mbr: bool = False,
+        demands: Sequence[Constraints] | None = None,
     ) -> list[Translation]:
         """The translations of some texts, in order; `options` default to the model's own. Alignments cost some time.
 
         constraints: of each text's translation. mbr: order the `n_best` found by their likeness to each other.
-        Raises `UserError` where the vocabulary cannot write what is demanded.
+        demands: the old name of `constraints`. Raises `UserError` where the vocabulary cannot write what is demanded.
         """
-        asked = None
-        if constraints is not None:
-            assert len(constraints) == len(texts), "constraints of each text"
-            rest = iter(constraints)  # lines are asked for in their order
-            asked = lambda _: next(rest)  # noqa: E731
-        pipeline = self._pipeline(options, alignments, mbr)
-        return list(pipeline.translations(iter([list(texts)]), asked, together=False))
+        constraints = demands if constraints is None else constraints
+        if constraints is None:
+            constraints = [NO_CONSTRAINTS] * len(texts)
+        lines = [Line(text, wanted) for text, wanted in zip(texts, constraints, strict=True)]
+        return list(self._pipeline(options, alignments, mbr).translations(iter([lines]), together=False))
 
     def translate_lines(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | Line],
         options: SearchOptions | None = None,
         window: int = WINDOW,
-        constraints: Callable[[str], Constraints] | None = None,
         *,
         alignments: bool = False,
         mbr: bool = False,
@@ -146,11 +131,12 @@ class Translator:
     ) -> Iterator[Translation]:
         """One translation a line, in order, reading `window` lines ahead or more (1: each line is answered at once).
 
-        constraints: of the translation of a given line. mbr: as in `translate_batch`. first: how many lines came
-        before, in another call, so that sampling draws as it would in one.
+        A line is a text, or a `Line` with what its translation must obey. mbr: as in `translate_batch`. first: how many
+        lines came before, in another call, so that sampling draws as it would in one.
         """
-        pipeline = self._pipeline(options, alignments, mbr)
-        return pipeline.translations(read_windows(lines, window), constraints, together=window > 1, first=first)
+        given = (Line(line) if isinstance(line, str) else line for line in lines)
+        windows = windows_of(given, window, lambda line: len(line.text))
+        return self._pipeline(options, alignments, mbr).translations(windows, together=window > 1, first=first)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None
@@ -184,15 +170,17 @@ class Translator:
                 )
 
     def _pipeline(self, options: SearchOptions | None, alignments: bool, mbr: bool) -> Pipeline:
-        writer = Writer(
-            self.engine,
-            self.codecs,
-            self.config,
-            options or SearchOptions.from_config(self.config.decoding),
-            alignments,
-            self.alignment_layer,
-            self.alignment_heads,
-            mbr,
-            self.confidence,
+        return Pipeline(
+            engine=self.engine,
+            codecs=self.codecs,
+            config=self.config,
+            options=options or SearchOptions.from_config(self.config.decoding),
+            max_length=self.max_length,
+            tally=self.tally,
+            guarded=self.guarded,
+            alignments=alignments,
+            alignment_layer=self.alignment_layer,
+            alignment_heads=self.alignment_heads,
+            mbr=mbr,
+            confidence=self.confidence,
         )
-        return Pipeline(writer, self.max_length, self.guarded, self.tally)

@@ -1,9 +1,10 @@
 """`tfm demo`: the whole tool once through on the sample corpus, from raw text to a judged translator and its pictures.
 
 One folder holds it all: `corpus/`, `config.yaml` to copy, the run folder `model/`, the pictures. The same folder again
-goes on where an earlier demo stopped.
+continues where an earlier demo stopped.
 """
 
+import gzip
 import json
 import re
 import sys
@@ -12,9 +13,8 @@ from importlib import resources
 from pathlib import Path
 
 from transformer_cli.config import load_config
-from transformer_cli.decoding.engines.torch_engine import choose_device
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.demo.corpus import write_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import evaluate, read_test_set
 from transformer_cli.storage.publishing import atomic_write
@@ -73,8 +73,21 @@ def prepare(folder: Path) -> Path:
     return config
 
 
+def write_corpus(folder: Path) -> None:
+    """Write the sample corpus: `train`, `valid`, `test` and `test-unseen` as `.de` and `.en`.
+
+    Raises `UserError` where the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in (resources.files("transformer_cli.demo") / "corpus").iterdir():
+            atomic_write(folder / file.name.removesuffix(".gz"), gzip.decompress(file.read_bytes()).decode())
+    except OSError as error:
+        raise UserError(f"{folder}: cannot write the sample corpus: {error.strerror}; name another folder") from None
+
+
 def config_text(folder: Path) -> str:
-    """The demo's config, for a corpus in `folder`."""
+    """Return the demo's config, for a corpus in `folder`."""
     template = (resources.files("transformer_cli.demo") / "config.yaml").read_text(encoding="utf-8")
 
     def place(match: re.Match[str]) -> str:
@@ -86,9 +99,9 @@ def config_text(folder: Path) -> str:
 
 
 def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResult:
-    """Train on the sample corpus in `folder`, or go on there; score, translate examples, draw.
+    """Train on the sample corpus in `folder`, or continue there; score, translate examples, draw.
 
-    Raises `UserError` as `train` does, and `Interrupted` after SIGINT or SIGTERM: the same call goes on.
+    Raises `UserError` as `train` does, and `Interrupted` after SIGINT or SIGTERM: the same call continues.
     """
     choose_device(device)  # before anything is written
     RunFolder(folder).check_writable()
@@ -117,12 +130,15 @@ def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResu
 
 
 def draw(folder: Path, run: Path, sentence: str) -> list[Path]:
-    """The training curve and the attention map of a sentence as pictures in `folder`; none without matplotlib."""
+    """Draw the training curve and the attention map of a sentence into `folder`; nothing without matplotlib."""
     try:
-        from transformer_cli import plots
+        from transformer_cli.plots.attention import attend, attention_figure
+        from transformer_cli.plots.style import save
+        from transformer_cli.plots.training import training_figure
     except UserError:  # it says how to install them; so does the demo
         return []
     pictures = [folder / "training.png", folder / "attention.png"]
-    plots.plot_training([run], pictures[0])
-    plots.plot_attention(run, sentence, pictures[1], mean=True)
+    save(training_figure([run]), pictures[0])
+    attention = attend(Translator.load(run, engine="torch"), sentence)
+    save(attention_figure(attention, mean=True), pictures[1])
     return pictures

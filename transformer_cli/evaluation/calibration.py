@@ -8,9 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.config import Config
-from transformer_cli.data.corpora import open_corpus
-from transformer_cli.decoding.translation import FILE, Confidence, fit, score
+from transformer_cli.decoding.translation import FILE, Confidence, score
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import EvaluationSet
 from transformer_cli.evaluation.metrics import load_scorers
@@ -23,13 +21,6 @@ if TYPE_CHECKING:
 WINDOW = 2048  # sentences translated between two reports of progress
 BINS = 10
 FEWEST = 2 * BINS  # sentences, so that no bin of the half that measures is empty
-
-
-def validation_set(config: Config) -> EvaluationSet:
-    """What `data.valid` in a model's config names. Raises `UserError` where its data is faulty."""
-    corpus = open_corpus(config.data.valid, config.data.source_language, config.data.target_language)
-    pairs = list(corpus.pairs())
-    return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
 
 
 def check_calibration_set(found: EvaluationSet) -> None:
@@ -66,6 +57,39 @@ def calibrate(
     fitted = Confidence(*points, sentences=len(scores[::2]), measured=len(scores[1::2]), error=0.0)
     predicted = [fitted.at(one) for one in scores[1::2]]
     return replace(fitted, error=calibration_error(predicted, observed[1::2]))
+
+
+def fit(scores: Sequence[float], chrf: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The points of the never falling function that is nearest to `chrf` in the mean square: scores, values.
+
+    Between the ends of a level stretch there is no point.
+    """
+    assert len(scores) == len(chrf) > 0
+    distinct = sorted(set(scores))
+    sums = dict.fromkeys(distinct, (0.0, 0))
+    for place, value in zip(scores, chrf, strict=True):
+        total, count = sums[place]
+        sums[place] = (total + value, count + 1)
+    levels = isotonic([total / count for total, count in sums.values()], [count for _, count in sums.values()])
+    corners = [
+        place
+        for place, level in enumerate(levels)
+        if place in (0, len(levels) - 1) or not levels[place - 1] == level == levels[place + 1]
+    ]
+    return [distinct[place] for place in corners], [levels[place] for place in corners]
+
+
+def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The never falling sequence with the least Σ w (fitted - value)², by pooling adjacent violators."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, how many values
+    for value, weight in zip(values, weights, strict=True):
+        mean, heavy, count = value, float(weight), 1
+        while pools and pools[-1][0] >= mean:
+            before, before_heavy, before_count = pools.pop()
+            mean = (before * before_heavy + mean * heavy) / (before_heavy + heavy)
+            heavy, count = before_heavy + heavy, before_count + count
+        pools.append((mean, heavy, count))
+    return [mean for mean, _, count in pools for _ in range(count)]
 
 
 def calibration_error(predicted: Sequence[float], observed: Sequence[float], bins: int = BINS) -> float:

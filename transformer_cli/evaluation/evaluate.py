@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import COUNTED, dropped, open_corpus
@@ -73,11 +73,23 @@ def _refuse_unequal(paths: Sequence[Path], files: Sequence[TextLines], row: Sequ
     )
 
 
-def configured_test_set(config: Config) -> EvaluationSet:
-    """What `data.test` in a model's config names; `UserError` where it names nothing, or its data is faulty."""
-    if config.data.test is None:
+def find_test_set(
+    config: Config, source: Path | None, references: Sequence[Path] | None, split: Literal["test", "valid"]
+) -> EvaluationSet:
+    """Read the files that were given, else what `data.test` or `data.valid` in a model's config names.
+
+    Raises `UserError` where there is none, or its data is faulty.
+    """
+    if (source is None) != (not references):
+        raise UserError(
+            f"--source and --reference belong together: give both, or neither for the config's data.{split}"
+        )
+    if source is not None and references:
+        return read_test_set(source, references)
+    named = config.data.test if split == "test" else config.data.valid
+    if named is None:
         raise UserError("the model's config names no data.test; give --source and --reference")
-    corpus = open_corpus(config.data.test, config.data.source_language, config.data.target_language)
+    corpus = open_corpus(named, config.data.source_language, config.data.target_language)
     pairs = list(corpus.pairs())
     return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
 

@@ -1,18 +1,31 @@
 """A CTranslate2 model folder, with the vocabulary's own files beside it, so that it is all that another program needs.
 
-Called by `tfm export --format ctranslate2`. `decoding.ctranslate2_model` writes the model, here and for the engine.
+Called by `tfm export --format ctranslate2`. `decoding.engines.ctranslate2_model` writes the model, here and for the
+engine.
 """
 
-import shutil
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from transformer_cli.build import load_model
+from transformer_cli.build import LoadedModel, load_model
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.errors import UserError
-from transformer_cli.export.verify import check_plain
-from transformer_cli.storage.publishing import publish
-from transformer_cli.storage.run_folder import CONFIG, RunFolder
-from transformer_cli.text.codec import vocabulary_files
+from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.export.verify import (
+    BATCH,
+    ExportDiffers,
+    check_plain,
+    copy_text_files,
+    encoded_sentences,
+    publish_verified,
+    verification_sentences,
+)
+
+LEAST_IDENTICAL = 0.995  # of the translations of a float32 model
+LARGEST_DIFFERENCE = 1e-3  # of a score, by forced decoding of the same translation
+LEAST_CHRF = 95.0  # between the translations of a reduced model and those of our own
 
 
 def export_ctranslate2(
@@ -22,8 +35,8 @@ def export_ctranslate2(
     quantization: str | None = None,
     verify: bool = True,
     sentences: Path | None = None,
-) -> str:
-    """Publish as `out` a checkpoint as a CTranslate2 model; a sentence says how it stood its check ("": not checked).
+) -> str | None:
+    """Publish as `out` a checkpoint as a CTranslate2 model; return how it stood its check (None: not checked).
 
     quantization: int8, int8_float32, float16, bfloat16; None: float32. `verify` translates `sentences` (else the first
     ones of `data.valid`) with both engines. Raises `UserError` before anything is written, and `ExportDiffers` with
@@ -32,23 +45,99 @@ def export_ctranslate2(
     if find_spec("ctranslate2") is None:
         raise UserError("--format ctranslate2: needs ctranslate2; install it with pip install 'transformer-cli[fast]'")
     from transformer_cli.decoding.engines.ctranslate2_model import build_spec, write_model
-    from transformer_cli.export.verify import verification_sentences, verify_ctranslate2
 
     loaded = load_model(folder)
     check_plain(loaded.config.model, "ctranslate2")
     build_spec(loaded)  # refuses what CTranslate2 cannot be
-    checked = verification_sentences(loaded.config, sentences) if verify else []
-    told = ""
+    compared = verification_sentences(loaded.config, sentences) if verify else []
 
     def write(temporary: Path) -> None:
-        nonlocal told
         write_model(temporary, loaded, quantization)
-        for name in [CONFIG, *vocabulary_files(loaded.config.vocabulary)]:
-            (temporary / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(folder / name, temporary / name)
-        if verify:
-            told = verify_ctranslate2(temporary, loaded, checked, quantization)
+        copy_text_files(loaded, folder, temporary)
 
-    RunFolder(out.parent).create()
-    publish(out, write)
-    return told
+    def compare(temporary: Path) -> str:
+        return verify_ctranslate2(temporary, loaded, compared, quantization)
+
+    return publish_verified(out, write, compare if verify else None)
+
+
+def verify_ctranslate2(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quantization: str | None) -> str:
+    """Translate with both engines, greedily and with beams; return how alike they are, in a sentence.
+
+    Raises `ExportDiffers` where a float32 model gives fewer than LEAST_IDENTICAL of the same translations or other
+    scores for them, or a reduced one translations of less than LEAST_CHRF.
+    """
+    from ctranslate2 import get_supported_compute_types
+
+    from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine
+
+    ours = TorchEngine(loaded.model)
+    wanted = quantization or "float32"
+    compute_type = wanted if wanted in get_supported_compute_types("cpu") else "float32"
+    exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, strict=True)
+    kept = [ids for _, ids in encoded_sentences(loaded, sentences, ours.max_source_length)]
+    kept.sort(key=len, reverse=True)
+    batches = [kept[start : start + BATCH] for start in range(0, len(kept), BATCH)]
+    alike = []
+    for name, options in _searches(loaded):
+        theirs: list[Hypothesis] = []
+        own: list[Hypothesis] = []
+        forced: list[list[float]] = []  # the exported model's log-probabilities of our translations
+        for batch in batches:
+            theirs += [found[0] for found in exported.search(batch, options)]
+            best = [found[0] for found in ours.search(batch, options)]
+            forced += exported.score(batch, [one.ids for one in best]) if quantization is None else []
+            own += best
+        if quantization is None:
+            alike.append(f"{name} {_compare_exactly(name, theirs, own, forced, options)}")
+        else:
+            alike.append(f"{name} {_compare_roughly(name, theirs, own, loaded)}")
+    return f"verified with {len(kept):,} sentences: {'; '.join(alike)}"
+
+
+def _searches(loaded: LoadedModel) -> list[tuple[str, SearchOptions]]:
+    """Return both ways to search, but for what only the torch engine has."""
+    decoding = loaded.config.decoding
+    room = (len(loaded.codecs.target.vocabulary) - 4) // 2  # in a vocabulary of a test
+    beam = max(1, min(decoding.beam_size if decoding.beam_size > 1 else 5, room))
+    return [
+        ("greedy", SearchOptions.from_config(decoding, method="greedy", stopping="first")),
+        (f"beam {beam}", SearchOptions.from_config(decoding, beam_size=beam, stopping="first")),
+    ]
+
+
+def _compare_exactly(
+    name: str,
+    theirs: Sequence[Hypothesis],
+    own: Sequence[Hypothesis],
+    forced: Sequence[list[float]],
+    options: SearchOptions,
+) -> str:
+    """Check a float32 model: as good as all translations are the same, and it scores ours alike."""
+    scores = (
+        sum(row if one.ended else row[:-1]) / options.penalty(len(one.ids))
+        for row, one in zip(forced, own, strict=True)
+    )
+    largest = max(abs(score - one.score) for score, one in zip(scores, own, strict=True))
+    if not largest <= LARGEST_DIFFERENCE:
+        raise ExportDiffers(
+            f"a score of the exported model ({name}) is off by {largest:.1e}, over {LARGEST_DIFFERENCE}"
+        )
+    same = sum(one.ids == other.ids for one, other in zip(theirs, own, strict=True))
+    if same < LEAST_IDENTICAL * len(own):
+        raise ExportDiffers(
+            f"{len(own) - same} of {len(own)} translations of the exported model ({name}) are other ones"
+        )
+    return f"{same / len(own):.1%} the same, scores within {largest:.0e}"
+
+
+def _compare_roughly(name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypothesis], loaded: LoadedModel) -> str:
+    """Check a model with reduced weights: the translations are much alike."""
+    found, expected = ([loaded.codecs.target.decode(one.ids) for one in side] for side in (theirs, own))
+    chrf = corpus_metric("chrf", found, [expected], loaded.config.data.target_language).score
+    if not chrf >= LEAST_CHRF:
+        raise ExportDiffers(
+            f"the translations of the exported model ({name}) are too different: chrF {chrf:.1f} between both, less "
+            f"than {LEAST_CHRF:.0f}"
+        )
+    return f"chrF {chrf:.1f} between both"

@@ -1,11 +1,12 @@
 """A model as a folder of Hugging Face `transformers`: a MarianMTModel with its tokenizer.
 
-Called by `tfm export --format huggingface`; `marian_weights` turns the weights. transformers only verifies.
+Called by `tfm export --format huggingface`; transformers itself is needed only to verify.
 """
 
 import dataclasses
 import json
 import shutil
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,23 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export.verify import (
     BATCH,
+    Answers,
     ExportDiffers,
     Reference,
     check_plain,
-    check_texts,
+    compare,
     greedy_references,
-    largest_difference,
-    our_logits,
+    publish_verified,
     silent,
     verification_sentences,
-    verified,
 )
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.storage.publishing import publish
-from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.subword import ESCAPE, SPACE
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
+NORM_EPSILON = 1e-5  # torch's default; MarianConfig has no key for it
+POSITIONS = 1024  # rows of the table of sinusoids, at least
+INSTALL = "pip install 'transformer-cli[huggingface]'"
 ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 NORMS = {
     "self_attention_residual": "self_attn_layer_norm",
@@ -46,64 +47,12 @@ NORMS = {
 }
 
 
-def marian_weights(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
-    """Tensors by Marian's names, float32; tied ones once, missing biases as zeros."""
-    ours = {name: tensor.detach().cpu().float() for name, tensor in model.state_dict().items()}
-    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-    target = ours["target_embedding.tokens.table.weight"][:, order]
-    theirs = {"final_logits_bias": ours.get("generator.projection.bias", torch.zeros(len(target)))[None]}
-    if config.tie_embeddings == "all":
-        theirs["model.shared.weight"] = target
-    else:
-        theirs["model.decoder.embed_tokens.weight"] = target
-        theirs["model.encoder.embed_tokens.weight"] = ours["source_embedding.tokens.table.weight"][:, order]
-    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for number in range(layers):
-            prefix = f"{side}.layers.{number}."
-            layer = {name.removeprefix(prefix): tensor for name, tensor in ours.items() if name.startswith(prefix)}
-            theirs |= {f"model.{prefix}{name}": tensor for name, tensor in _layer(layer, order).items()}
-    return {name: tensor.contiguous() for name, tensor in theirs.items()}
-
-
-def _layer(ours: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
-    theirs: dict[str, Tensor] = {}
-
-    def linear(name: str, weight: Tensor, bias: Tensor | None, *, reads: bool) -> None:
-        """A projection that reads the residual stream, or one that writes to it."""
-        bias = torch.zeros(len(weight)) if bias is None else bias
-        theirs[f"{name}.weight"] = weight[:, order] if reads else weight[order]
-        theirs[f"{name}.bias"] = bias if reads else bias[order]
-
-    for mine, name in ATTENTIONS.items():
-        if f"{mine}.query.weight" not in ours:
-            continue  # an encoder's layer attends to itself only
-        linear(f"{name}.q_proj", ours[f"{mine}.query.weight"], ours.get(f"{mine}.query.bias"), reads=True)
-        halves = ours[f"{mine}.key_value.weight"].chunk(2)
-        both = ours.get(f"{mine}.key_value.bias")
-        biases = (None, None) if both is None else both.chunk(2)
-        for part, weight, bias in zip("kv", halves, biases, strict=True):
-            linear(f"{name}.{part}_proj", weight, bias, reads=True)
-        linear(f"{name}.out_proj", ours[f"{mine}.output.weight"], ours.get(f"{mine}.output.bias"), reads=False)
-    linear("fc1", ours["feed_forward.inner.weight"], ours.get("feed_forward.inner.bias"), reads=True)
-    linear("fc2", ours["feed_forward.outer.weight"], ours.get("feed_forward.outer.bias"), reads=False)
-    for mine, name in NORMS.items():
-        if f"{mine}.norm.weight" in ours:
-            theirs[f"{name}.weight"] = ours[f"{mine}.norm.weight"][order]
-            theirs[f"{name}.bias"] = ours[f"{mine}.norm.bias"][order]
-    return theirs
-
-
-NORM_EPSILON = 1e-5  # torch's default; MarianConfig has no key for it
-POSITIONS = 1024  # rows of the table of sinusoids, at least
-INSTALL = "pip install 'transformer-cli[huggingface]'"
-
-
 def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None) -> str | None:
     """Publish as `out` a checkpoint as `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained` load it.
 
     `verify` loads it with transformers and translates `sentences` (else the first ones of `data.valid`) greedily: the
     same tokens go in, the same texts come out. Raises `UserError` before anything is written, where the model has a
-    part that Marian lacks, and `ExportDiffers` with nothing left. Tells how the check went.
+    part that Marian lacks, and `ExportDiffers` with nothing left. Returns how the check went.
     """
     loaded = load_model(folder)
     check_plain(loaded.config.model, "huggingface")
@@ -115,18 +64,17 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
     if verify:
         given = verification_sentences(loaded.config, sentences)
         references = greedy_references(loaded, [sentence for sentence in given if _reads_alike(sentence)])
-    told = None
+        # Marian's tokenizer strips what it decodes.
+        references = [dataclasses.replace(one, text=one.text.strip()) for one in references]
 
     def write(temporary: Path) -> None:
-        nonlocal told
         _write(loaded, folder, temporary)
-        if verify:
-            with silent():
-                told = _verify(loaded, temporary, references)
 
-    RunFolder(out.parent).create()
-    publish(out, write)
-    return told
+    def compare_folder(temporary: Path) -> str:
+        with silent():
+            return compare(loaded, _answers(temporary, references))
+
+    return publish_verified(out, write, compare_folder if verify else None)
 
 
 def check_expressible(config: Config) -> None:
@@ -153,7 +101,7 @@ def check_expressible(config: Config) -> None:
 
 
 def _reads_alike(sentence: str) -> bool:
-    """Whether Marian's tokenizer can see the sentence as ours does: it takes U+2581 for a space, `>>de<<` for a tag."""
+    """Say whether Marian's tokenizer reads the sentence as ours does: U+2581 is its space, `>>de<<` a tag."""
     return SPACE not in sentence and ESCAPE not in sentence and not sentence.startswith(">>")
 
 
@@ -179,7 +127,7 @@ def _write(loaded: LoadedModel, folder: Path, out: Path) -> None:
 
 
 def _longest(config: Config) -> int:
-    """The most tokens of a translation, without specials."""
+    """Return the most tokens of a translation, without specials."""
     return SearchOptions.from_config(config.decoding).length_limit(config.data.max_length)
 
 
@@ -247,43 +195,78 @@ def _tokenizer_config(config: Config) -> dict[str, Any]:
     }
 
 
+def marian_weights(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
+    """Return tensors by Marian's names, float32; tied ones once, missing biases as zeros."""
+    ours = {name: tensor.detach().cpu().float() for name, tensor in model.state_dict().items()}
+    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
+    target = ours["target_embedding.tokens.table.weight"][:, order]
+    theirs = {"final_logits_bias": ours.get("generator.projection.bias", torch.zeros(len(target)))[None]}
+    if config.tie_embeddings == "all":
+        theirs["model.shared.weight"] = target
+    else:
+        theirs["model.decoder.embed_tokens.weight"] = target
+        theirs["model.encoder.embed_tokens.weight"] = ours["source_embedding.tokens.table.weight"][:, order]
+    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for number in range(layers):
+            prefix = f"{side}.layers.{number}."
+            layer = {name.removeprefix(prefix): tensor for name, tensor in ours.items() if name.startswith(prefix)}
+            theirs |= {f"model.{prefix}{name}": tensor for name, tensor in _layer(layer, order).items()}
+    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+
+
+def _layer(ours: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+    theirs: dict[str, Tensor] = {}
+
+    def linear(name: str, weight: Tensor, bias: Tensor | None, *, reads: bool) -> None:
+        """A projection that reads the residual stream, or one that writes to it."""
+        bias = torch.zeros(len(weight)) if bias is None else bias
+        theirs[f"{name}.weight"] = weight[:, order] if reads else weight[order]
+        theirs[f"{name}.bias"] = bias if reads else bias[order]
+
+    for mine, name in ATTENTIONS.items():
+        if f"{mine}.query.weight" not in ours:
+            continue  # an encoder's layer attends to itself only
+        linear(f"{name}.q_proj", ours[f"{mine}.query.weight"], ours.get(f"{mine}.query.bias"), reads=True)
+        halves = ours[f"{mine}.key_value.weight"].chunk(2)
+        both = ours.get(f"{mine}.key_value.bias")
+        biases = (None, None) if both is None else both.chunk(2)
+        for part, weight, bias in zip("kv", halves, biases, strict=True):
+            linear(f"{name}.{part}_proj", weight, bias, reads=True)
+        linear(f"{name}.out_proj", ours[f"{mine}.output.weight"], ours.get(f"{mine}.output.bias"), reads=False)
+    linear("fc1", ours["feed_forward.inner.weight"], ours.get("feed_forward.inner.bias"), reads=True)
+    linear("fc2", ours["feed_forward.outer.weight"], ours.get("feed_forward.outer.bias"), reads=False)
+    for mine, name in NORMS.items():
+        if f"{mine}.norm.weight" in ours:
+            theirs[f"{name}.weight"] = ours[f"{mine}.norm.weight"][order]
+            theirs[f"{name}.bias"] = ours[f"{mine}.norm.bias"][order]
+    return theirs
+
+
 # --- verifying ----------------------------------------------------------------------------------------------------
 
 
-def _verify(loaded: LoadedModel, out: Path, references: list[Reference]) -> str:
-    """Hold the folder against our own model; raises `ExportDiffers`."""
-    import torch
+def _answers(folder: Path, references: list[Reference]) -> Iterator[Answers]:
+    """Yield what transformers makes of the references; raise `ExportDiffers` where its tokenizer makes other tokens."""
     from transformers import MarianMTModel, MarianTokenizer
     from transformers.utils import logging
 
     shown: bool = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model: Any = MarianMTModel.from_pretrained(out, local_files_only=True)
-        tokenizer = MarianTokenizer.from_pretrained(out, local_files_only=True)
+        model: Any = MarianMTModel.from_pretrained(folder, local_files_only=True)
+        tokenizer = MarianTokenizer.from_pretrained(folder, local_files_only=True)
     finally:
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-    largest = 0.0
-    texts = []
-    for part in _of_one_limit(references):
-        inputs = tokenizer([one.sentence for one in part], return_tensors="pt", padding=True)
-        batch = Batch.from_ids([(one.source, one.target) for one in part])
-        if not torch.equal(inputs["input_ids"], batch.source):
-            raise ExportDiffers(f"Marian's tokenizer makes other tokens of sentences such as {part[0].sentence!r}")
-        with torch.inference_mode():
-            logits = model(**inputs, decoder_input_ids=batch.target_input).logits
-            found = model.generate(**inputs, num_beams=1, early_stopping=False, max_length=part[0].limit + 1)
-        largest = max(largest, largest_difference(logits, our_logits(loaded.model, batch), batch.target_output != PAD))
-        texts += tokenizer.batch_decode(found, skip_special_tokens=True)
-    # Marian's tokenizer strips what it decodes.
-    ordered = [dataclasses.replace(one, text=one.text.strip()) for part in _of_one_limit(references) for one in part]
-    check_texts(ordered, texts)
-    return verified(references, largest)
-
-
-def _of_one_limit(references: list[Reference]) -> list[list[Reference]]:
-    """Batches whose translations may be of one length: transformers has one limit for a batch."""
-    limits = sorted({one.limit for one in references})
-    groups = [[one for one in references if one.limit == limit] for limit in limits]
-    return [group[first : first + BATCH] for group in groups for first in range(0, len(group), BATCH)]
+    for limit in sorted({one.limit for one in references}):  # transformers has one limit for a batch
+        group = [one for one in references if one.limit == limit]
+        for first in range(0, len(group), BATCH):
+            part = group[first : first + BATCH]
+            inputs = tokenizer([one.sentence for one in part], return_tensors="pt", padding=True)
+            batch = Batch.from_ids([(one.source, one.target) for one in part])
+            if not torch.equal(inputs["input_ids"], batch.source):
+                raise ExportDiffers(f"Marian's tokenizer makes other tokens of sentences such as {part[0].sentence!r}")
+            with torch.inference_mode():
+                logits = model(**inputs, decoder_input_ids=batch.target_input).logits
+                found = model.generate(**inputs, num_beams=1, early_stopping=False, max_length=limit + 1)
+            yield Answers(part, logits, tokenizer.batch_decode(found, skip_special_tokens=True))

@@ -1,43 +1,67 @@
 """ONNX graphs of a model: an encoder, and a step of the decoder with its cache.
 
-Called by `tfm export --format onnx`. `onnx_runner` runs them with onnxruntime, to verify what was written.
+Called by `tfm export --format onnx`. `onnx_readme.md` is the README beside the graphs; `OnnxModel` runs them with
+onnxruntime, to verify what was written.
 """
 
 import json
-import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from string import Template
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 from torch.export import Dim
 
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
-from transformer_cli.export.graphs import DecoderGraph, EncoderGraph
-from transformer_cli.export.onnx_readme import readme
-from transformer_cli.export.onnx_runner import OnnxModel
 from transformer_cli.export.verify import (
     BATCH,
+    Answers,
     Reference,
     check_plain,
-    check_texts,
+    compare,
+    copy_text_files,
     greedy_references,
-    largest_difference,
-    our_logits,
+    publish_verified,
     silent,
     verification_sentences,
-    verified,
 )
-from transformer_cli.storage.publishing import publish
-from transformer_cli.storage.run_folder import CONFIG, RunFolder
-from transformer_cli.text.codec import vocabulary_files
+from transformer_cli.model.attention import KeysValues, MultiHeadAttention
+from transformer_cli.model.embedding import Embedding
+from transformer_cli.model.layers import DecoderLayer, EncoderLayer
+from transformer_cli.model.masks import padding_mask
+from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
 
 POSITIONS = 1024  # rows of the table of sinusoids, at least
 INSTALL = "pip install 'transformer-cli[onnx]'"
+# The README's example reads text without anything of ours, where sentencepiece alone gives the ids trained with.
+SENTENCEPIECE = {
+    "packages": "numpy onnxruntime sentencepiece",
+    "setup": """import sentencepiece
+
+models = [sentencepiece.SentencePieceProcessor(model_file=f"vocab/{side}.model") for side in SIDES]
+text = input()""",
+    "encode": "models[0].encode(text)",
+    "decode": "models[1].decode(ids)",
+}
+CODECS = {
+    "packages": "transformer-cli onnxruntime",
+    "setup": """from transformer_cli.config import load_config
+from transformer_cli.text.codec import Codecs
+
+codecs = Codecs.load(".", load_config("config.yaml"))
+text = input()""",
+    "encode": "codecs.source.encode(text)",
+    "decode": "codecs.target.decode(ids)",
+}
 
 
 def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None) -> str | None:
@@ -46,7 +70,7 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
 
     `verify` runs both with onnxruntime over `sentences` (else the first ones of `data.valid`): logits within 1e-4 of
     torch's, the same greedy translations. Raises `UserError` before anything is written, and
-    `ExportDiffers` with nothing left. Tells how the check went.
+    `ExportDiffers` with nothing left. Returns how the check went.
     """
     for package in ("onnx", "onnxscript", *["onnxruntime"] * verify):
         if find_spec(package) is None:
@@ -56,28 +80,22 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
     loaded.model.float()
     references = greedy_references(loaded, verification_sentences(loaded.config, sentences)) if verify else []
     description = describe(loaded)
-    sides = ("shared", "shared") if loaded.config.vocabulary.shared else ("source", "target")
-    told = None
 
     def write(temporary: Path) -> None:
-        nonlocal told
         with silent():
             _write_graphs(loaded, description, temporary)
-        for name in [CONFIG, *vocabulary_files(loaded.config.vocabulary)]:
-            (temporary / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(folder / name, temporary / name)
+        copy_text_files(loaded, folder, temporary)
         (temporary / "config.json").write_text(json.dumps(description, indent=2) + "\n")
-        (temporary / "README.md").write_text(readme(description, sides), "utf-8")
-        if verify:
-            told = _verify(loaded, OnnxModel(temporary), references)
+        (temporary / "README.md").write_text(_readme(description, loaded.config.vocabulary.shared), "utf-8")
 
-    RunFolder(out.parent).create()
-    publish(out, write)
-    return told
+    def compare_graphs(temporary: Path) -> str:
+        return compare(loaded, _answers(OnnxModel(temporary), loaded, references))
+
+    return publish_verified(out, write, compare_graphs if verify else None)
 
 
 def describe(loaded: LoadedModel) -> dict[str, Any]:
-    """What a program that runs the graphs has to know, as config.json says it."""
+    """Return what a program that runs the graphs has to know, as config.json says it."""
     config, model = loaded.config, loaded.model
     options = SearchOptions.from_config(config.decoding)
     longest = max(config.data.max_length, options.length_limit(config.data.max_length)) + 1
@@ -102,6 +120,115 @@ def describe(loaded: LoadedModel) -> dict[str, Any]:
         "max_length_ratio": config.decoding.max_length_ratio,
         "max_length_extra": config.decoding.max_length_extra,
     }
+
+
+def _readme(description: dict[str, Any], shared: bool) -> str:
+    """Return the README.md of a folder that config.json describes so; shared: whether vocab/ has one vocabulary."""
+    plain = not description["lowercase"] and description["normalization"] == "none"
+    example = SENTENCEPIECE if description["tokenizer"] == "sentencepiece" and plain else CODECS
+    sides = ("shared", "shared") if shared else ("source", "target")
+    parts = {name: text.replace("SIDES", repr(sides)) for name, text in example.items()}
+    template = (resources.files("transformer_cli.export") / "onnx_readme.md").read_text("utf-8")
+    return Template(template).substitute(description, **parts, last_layer=description["decoder_layers"] - 1)
+
+
+# --- the graphs: the model's own layers between plain tensors, every length free --------------------------------------
+
+
+class ByHead(NamedTuple):
+    """Keys and values as the graphs take them, each (B, H, S, d), in the place of `KeysValues`."""
+
+    keys: Tensor
+    values: Tensor
+
+    def split(self) -> tuple[Tensor, Tensor]:
+        return self
+
+    def append(self, new: KeysValues) -> "ByHead":
+        return ByHead(*(torch.cat(pair, dim=2) for pair in zip(self, new.split(), strict=True)))
+
+
+def _attend(attention: MultiHeadAttention, states: Tensor, keys_values: ByHead, mask: Tensor) -> Tensor:
+    """Attend openly, as asking for the weights makes it: graph formats have no fused kernel for every length."""
+    mixed: Tensor = attention(states, cast(KeysValues, keys_values), mask, need_weights=True)[0]
+    return mixed
+
+
+class PlacedEmbedding(nn.Module):
+    """`Embedding` with a table of positions, of which it takes any part."""
+
+    positions: Tensor
+
+    def __init__(self, embedding: Embedding, rows: int) -> None:
+        super().__init__()
+        self.tokens = embedding.tokens
+        self.register_buffer("positions", embedding.positions(0, rows).detach().clone())
+
+    def forward(self, ids: Tensor, start: int) -> Tensor:
+        """Ids (B, T) at positions start, start + 1, … → (B, T, D). Past the table it fails: nothing is cut short."""
+        places = torch.arange(ids.size(1), device=ids.device) + start
+        states: Tensor = self.tokens(ids) + self.positions.index_select(0, places)
+        return states
+
+
+class EncoderGraph(nn.Module):
+    """Source ids to the keys and values of the memory that every decoder layer attends to."""
+
+    def __init__(self, model: Transformer, rows: int) -> None:
+        super().__init__()
+        self.embedding = PlacedEmbedding(model.source_embedding, rows)
+        self.layers, self.norm = model.encoder.layers, model.encoder.norm
+        decoder_layers = cast(Iterable[DecoderLayer], model.decoder.layers)
+        self.cross_attentions = nn.ModuleList(layer.cross_attention for layer in decoder_layers)
+
+    def forward(self, source: Tensor) -> tuple[Tensor, ...]:
+        """Source ids (B, S), `</s>` last, then padding → keys, values, keys, … of each layer, all (B, H, S, d)."""
+        mask = padding_mask(source)
+        states = self.embedding(source, 0)  # (B, S, D)
+        for layer in cast(Iterable[EncoderLayer], self.layers):
+            states, _ = layer(states, mask, need_weights=True)
+        memory = self.norm(states)
+        attentions = cast(Iterable[MultiHeadAttention], self.cross_attentions)
+        return tuple(part for attention in attentions for part in attention.keys_values(memory).split())
+
+
+class DecoderGraph(nn.Module):
+    """One step of the decoder: the next target ids, after those that the cache holds."""
+
+    def __init__(self, model: Transformer, rows: int) -> None:
+        super().__init__()
+        self.embedding = PlacedEmbedding(model.target_embedding, rows)
+        self.layers, self.norm = model.decoder.layers, model.decoder.norm
+        self.projection = model.generator.projection
+
+    def forward(
+        self, target: Tensor, source: Tensor, memory: Sequence[Tensor], past: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Target ids (B, T), source ids (B, S), memory as `EncoderGraph` gives it, past (B, H, P, d), P ≥ 0.
+
+        → logits (B, T, V) of the token after each, then the grown cache: keys, values, keys, … (B, H, P + T, d).
+        """
+        before = past[0].size(2)
+        memory_mask = padding_mask(source)
+        queries = torch.arange(target.size(1), device=target.device)[:, None]  # (T, 1)
+        mask = torch.arange(before + target.size(1), device=target.device)[None, :] <= queries + before  # (T, P + T)
+        states = self.embedding(target, before)  # (B, T, D)
+        grown: list[Tensor] = []
+        # Not the layer's own forward: it chooses its mask by the lengths, which are free here.
+        for number, layer in enumerate(cast(Iterable[DecoderLayer], self.layers)):
+            keys_and_values = slice(2 * number, 2 * number + 2)
+            seen = layer.self_attention_residual.enter(states)
+            decoded = ByHead(*past[keys_and_values]).append(layer.self_attention.keys_values(seen))
+            grown += decoded
+            change = _attend(layer.self_attention, seen, decoded, mask)
+            states = layer.self_attention_residual.leave(states, change)
+            seen = layer.cross_attention_residual.enter(states)
+            change = _attend(layer.cross_attention, seen, ByHead(*memory[keys_and_values]), memory_mask)
+            states = layer.cross_attention_residual.leave(states, change)
+            change = layer.feed_forward(layer.feed_forward_residual.enter(states))
+            states = layer.feed_forward_residual.leave(states, change)
+        logits: Tensor = self.projection(self.norm(states))
+        return (logits, *grown)
 
 
 def _write_graphs(loaded: LoadedModel, description: dict[str, Any], folder: Path) -> None:
@@ -129,12 +256,7 @@ def _write_graphs(loaded: LoadedModel, description: dict[str, Any], folder: Path
             decoder,
             (target, source, memory, past),
             folder / "decoder.onnx",
-            input_names=[
-                "target",
-                "source",
-                *(f"memory_{name}" for name in names),
-                *(f"past_{name}" for name in names),
-            ],
+            input_names=["target", "source", *(f"{kind}_{name}" for kind in ("memory", "past") for name in names)],
             output_names=["logits", *names],
             dynamic_shapes=(
                 {0: batch, 1: target_length},
@@ -153,17 +275,67 @@ def _write_graph(graph: torch.nn.Module, inputs: tuple[Any, ...], path: Path, **
     program.save(path)
 
 
-def _verify(loaded: LoadedModel, exported: OnnxModel, references: list[Reference]) -> str:
-    """Hold the graphs against our own model; raises `ExportDiffers`."""
-    largest = 0.0
-    texts = []
+# --- verifying --------------------------------------------------------------------------------------------------------
+
+Array = np.ndarray[Any, Any]
+
+
+def _answers(exported: "OnnxModel", loaded: LoadedModel, references: list[Reference]) -> Iterator[Answers]:
+    """Yield what the graphs make of the references."""
     for first in range(0, len(references), BATCH):
         part = references[first : first + BATCH]
         batch = Batch.from_ids([(one.source, one.target) for one in part])
         logits, _ = exported.step(batch.target_input.numpy(), exported.encode(batch.source.numpy()))
-        expected = our_logits(loaded.model, batch)
-        largest = max(largest, largest_difference(torch.from_numpy(logits), expected, batch.target_output != PAD))
         found = exported.greedy([one.source for one in part], [one.limit for one in part])
-        texts += [loaded.codecs.target.decode(ids) for ids in found]
-    check_texts(references, texts)
-    return verified(references, largest)
+        yield Answers(part, torch.from_numpy(logits), [loaded.codecs.target.decode(ids) for ids in found])
+
+
+class OnnxModel:
+    """The two graphs of an exported folder, run by onnxruntime.
+
+    A state is what the decoder's graph reads beside the tokens, by the inputs' names: the source ids, the memory's keys
+    and values, and those of what was decoded so far.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting takes no CPU
+        providers = ["CPUExecutionProvider"]
+        self._encoder = onnxruntime.InferenceSession(folder / "encoder.onnx", options, providers)
+        self._decoder = onnxruntime.InferenceSession(folder / "decoder.onnx", options, providers)
+        self._memory = [output.name for output in self._encoder.get_outputs()]
+        self._past = [entry for entry in self._decoder.get_inputs() if entry.name.startswith("past_")]
+
+    def encode(self, source: Array) -> dict[str, Array]:
+        """Read source ids (B, S), `</s>` last, then padding → the state before the first step."""
+        outputs = self._encoder.run(self._memory, {"source": source})
+        past = {
+            entry.name: np.zeros((len(source), entry.shape[1], 0, entry.shape[3]), np.float32) for entry in self._past
+        }
+        return {"source": source, **dict(zip(self._memory, outputs, strict=True)), **past}
+
+    def step(self, target: Array, state: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+        """Read the next target ids (B, T) → logits (B, T, V), and the state after them."""
+        logits, *grown = self._decoder.run(None, {"target": target, **state})
+        return logits, state | {entry.name: value for entry, value in zip(self._past, grown, strict=True)}
+
+    def greedy(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
+        """Take the likeliest token at each step, as our greedy search does; ids come and go without specials."""
+        source = np.full((len(sources), 1 + max(map(len, sources))), PAD)
+        for row, ids in zip(source, sources, strict=True):
+            row[: len(ids) + 1] = [*ids, EOS]
+        state = self.encode(source)
+        target = np.full((len(sources), 1), BOS)
+        path = np.zeros((len(sources), 0), np.int64)
+        while path.shape[1] < max(limits) and not (path == EOS).any(axis=1).all():
+            logits, state = self.step(target, state)
+            logits[:, :, [PAD, BOS]] = -np.inf
+            if path.shape[1] == 0:
+                logits[:, :, EOS] = -np.inf
+            target = logits[:, -1:].argmax(axis=-1)
+            path = np.concatenate([path, target], axis=1)
+        rows = [row[:limit] for row, limit in zip(path.tolist(), limits, strict=True)]
+        return [row[: row.index(EOS)] if EOS in row else row for row in rows]

@@ -1,9 +1,13 @@
-"""What a trace is made of: tensors that the parts of a model make while it runs, as hooks see them, and tokens."""
+"""The trace of a sentence: the tensors that the parts of a model return while it runs, and how its tokens are chosen.
 
-from collections.abc import Callable, Iterator, Sequence
+`tfm translate --trace` prints it; pictures of mask-predict attention follow the same search.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,14 +25,14 @@ from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import MASK, all_masked
-from transformer_cli.variants.mask_predict.search import Pass, RefinementTrace
+from transformer_cli.variants.mask_predict.search import RefinementTrace
 
 SHOWN = 5  # values of a tensor, next tokens of a step
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A tensor that one part of the model made."""
+    """A tensor that one part of the model returned."""
 
     name: str
     axes: str  # what its dimensions are, such as B, S, D
@@ -38,66 +42,68 @@ class Stage:
 
 @dataclass(frozen=True)
 class Choice:
-    """A token, and how probable the model held it to be in its place."""
+    """A token, and its probability in its place."""
 
     token: str
     id: int
     probability: float
 
 
-# A part of the model, what its outputs are called, and their axes. The first layer is looked into, others pass by.
-Part = tuple[str, tuple[tuple[str, str], ...]]
-ENCODER: tuple[Part, ...] = (
-    ("source_embedding.tokens.table", (("embedding", "B, S, D"),)),
-    ("source_embedding.tokens", (("times √d_model", "B, S, D"),)),
-    ("source_embedding.positions", (("positions", "S, D"),)),
-    ("source_embedding", (("both added", "B, S, D"),)),
-    ("encoder.layers.0.self_attention.query", (("layer 1: queries", "B, S, H·d_k"),)),
-    ("encoder.layers.0.self_attention.key_value", (("layer 1: keys, values", "B, S, H·(d_k+d_v)"),)),
-    ("encoder.layers.0.self_attention.key", (("layer 1: keys", "B, S, H·d_k"),)),  # of attention with a `value_dim`
-    ("encoder.layers.0.self_attention.value", (("layer 1: values", "B, S, H·d_v"),)),
-    (
-        "encoder.layers.0.self_attention",
-        (("layer 1: self-attention", "B, S, D"), ("layer 1: its weights", "B, H, S, S")),
-    ),
-    ("encoder.layers.0.feed_forward.gate", (("layer 1: feed-forward, gate", "B, S, d_ff"),)),
-    ("encoder.layers.0.feed_forward.inner", (("layer 1: feed-forward, inner", "B, S, d_ff"),)),
-    ("encoder.layers.0.feed_forward", (("layer 1: feed-forward", "B, S, D"),)),
-    ("encoder.layers.*", (("layer {}", "B, S, D"),)),
-    ("encoder", (("memory", "B, S, D"),)),
+class Output(NamedTuple):
+    """What a part of the model returns, or one of several tensors that it returns."""
+
+    path: str  # of the module; *: each layer
+    name: str
+    axes: str
+
+
+# The first layer is looked into, of the others only what comes out.
+ENCODER = (
+    Output("source_embedding.tokens.table", "embedding", "B, S, D"),
+    Output("source_embedding.tokens", "times √d_model", "B, S, D"),
+    Output("source_embedding.positions", "positions", "S, D"),
+    Output("source_embedding", "both added", "B, S, D"),
+    Output("encoder.layers.0.self_attention.query", "layer 1: queries", "B, S, H·d_k"),
+    Output("encoder.layers.0.self_attention.key_value", "layer 1: keys, values", "B, S, H·(d_k+d_v)"),
+    Output("encoder.layers.0.self_attention.key", "layer 1: keys", "B, S, H·d_k"),  # of attention with a `value_dim`
+    Output("encoder.layers.0.self_attention.value", "layer 1: values", "B, S, H·d_v"),
+    Output("encoder.layers.0.self_attention", "layer 1: self-attention", "B, S, D"),
+    Output("encoder.layers.0.self_attention", "layer 1: its weights", "B, H, S, S"),
+    Output("encoder.layers.0.feed_forward.gate", "layer 1: feed-forward, gate", "B, S, d_ff"),
+    Output("encoder.layers.0.feed_forward.inner", "layer 1: feed-forward, inner", "B, S, d_ff"),
+    Output("encoder.layers.0.feed_forward", "layer 1: feed-forward", "B, S, D"),
+    Output("encoder.layers.*", "layer {}", "B, S, D"),
+    Output("encoder", "memory", "B, S, D"),
 )
-DECODER: tuple[Part, ...] = (
-    ("target_embedding.tokens", (("embedding, times √d_model", "B, T, D"),)),
-    ("target_embedding.positions", (("positions", "T, D"),)),
-    ("target_embedding", (("both added", "B, T, D"),)),
-    (
-        "decoder.layers.0.self_attention",
-        (("layer 1: self-attention", "B, T, D"), ("layer 1: its weights", "B, H, T, T")),
-    ),
-    (
-        "decoder.layers.0.cross_attention",
-        (("layer 1: cross-attention", "B, T, D"), ("layer 1: its weights", "B, H, T, S")),
-    ),
-    ("decoder.layers.0.feed_forward", (("layer 1: feed-forward", "B, T, D"),)),
-    ("decoder.layers.*", (("layer {}", "B, T, D"),)),
-    ("decoder", (("hidden", "B, T, D"),)),
-    ("generator", (("log-probabilities", "B, T, V"),)),
+DECODER = (
+    Output("target_embedding.tokens", "embedding, times √d_model", "B, T, D"),
+    Output("target_embedding.positions", "positions", "T, D"),
+    Output("target_embedding", "both added", "B, T, D"),
+    Output("decoder.layers.0.self_attention", "layer 1: self-attention", "B, T, D"),
+    Output("decoder.layers.0.self_attention", "layer 1: its weights", "B, H, T, T"),
+    Output("decoder.layers.0.cross_attention", "layer 1: cross-attention", "B, T, D"),
+    Output("decoder.layers.0.cross_attention", "layer 1: its weights", "B, H, T, S"),
+    Output("decoder.layers.0.feed_forward", "layer 1: feed-forward", "B, T, D"),
+    Output("decoder.layers.*", "layer {}", "B, T, D"),
+    Output("decoder", "hidden", "B, T, D"),
+    Output("generator", "log-probabilities", "B, T, V"),
 )
 
 
 @contextmanager
-def recorded(model: nn.Module, parts: Sequence[Part]) -> Iterator[list[Stage]]:
-    """What these parts make inside, in the order in which they are done; parts that a variant lacks are left out."""
+def recorded(model: nn.Module, outputs: Sequence[Output]) -> Iterator[list[Stage]]:
+    """Record what these parts make inside the block, in the order of the work; parts that a variant lacks are left out.
+
+    Outputs with the same path are the tensors that the module returns, in their order.
+    """
     stages: list[Stage] = []
-    modules = dict(model.named_modules())
     hooks = []
-    for path, outputs in parts:
-        listed = path.endswith(".*")
-        matching = [name for name in modules if name.rpartition(".")[0] == path[:-2]] if listed else [path]
-        for number, name in enumerate(matching, start=1):
-            if name in modules:
-                named = [(title.format(number), axes) for title, axes in outputs]
-                hooks.append(modules[name].register_forward_hook(_record(stages, named)))
+    for path, module in model.named_modules():
+        parent, _, last = path.rpartition(".")
+        number = int(last) + 1 if last.isdigit() else 0
+        named = [(one.name.format(number), one.axes) for one in outputs if one.path in (path, f"{parent}.*")]
+        if named:
+            hooks.append(module.register_forward_hook(partial(_record, stages, named)))
     try:
         yield stages
     finally:
@@ -105,71 +111,62 @@ def recorded(model: nn.Module, parts: Sequence[Part]) -> Iterator[list[Stage]]:
             hook.remove()
 
 
-def _record(stages: list[Stage], outputs: Sequence[tuple[str, str]]) -> Callable[[nn.Module, object, Any], None]:
-    def hook(_: nn.Module, __: object, output: Any) -> None:
-        if isinstance(output, DecoderOutput):
-            output = output.hidden
-        tensors = (output,) if isinstance(output, Tensor) else output
-        for (name, axes), tensor in zip(outputs, tensors, strict=False):
-            if isinstance(tensor, Tensor):
-                fits = axes.count(",") == tensor.dim() - 1
-                first = tensor.flatten(0, -2)[0, :SHOWN].float().tolist()
-                stages.append(Stage(name, axes if fits else "", tuple(tensor.shape), tuple(first)))
-
-    return hook
+def _record(stages: list[Stage], named: Sequence[tuple[str, str]], _: nn.Module, __: object, output: Any) -> None:
+    """Add what a module returned to the stages; a forward hook."""
+    if isinstance(output, DecoderOutput):
+        output = output.hidden
+    tensors = (output,) if isinstance(output, Tensor) else output
+    for (name, axes), tensor in zip(named, tensors, strict=False):
+        if isinstance(tensor, Tensor):
+            fits = axes.count(",") == tensor.dim() - 1
+            first = tensor.flatten(0, -2)[0, :SHOWN].float().tolist()
+            stages.append(Stage(name, axes if fits else "", tuple(tensor.shape), tuple(first)))
 
 
-MASKED = "▢"  # what stands for the mask token, where a token is still to be found
+MASKED = "▢"  # what stands for the mask token
 
 
 @dataclass(frozen=True)
 class Position:
     """A position of the target after a pass."""
 
-    asked: bool  # in this pass; else the decoder saw the token that stands here
-    token: Choice  # with the probability that it had when it was asked for
+    masked: bool  # in this pass, and so predicted; else the decoder saw the token
+    token: Choice  # with the probability that it had when it was predicted
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """All passes of a search."""
+    """All passes of a search that predicts every position at once."""
 
-    lengths: list[tuple[int, float]]  # how many tokens were tried, and the probability of that; none for one_shot
+    lengths: list[tuple[int, float]]  # that were tried, in tokens, and the probability of each; none for one_shot
     positions: int  # of the translation that won; of one_shot the canvas
     passes: list[list[Position]]
-    left_out: int  # tokens that the translation lacks, because they repeat what stands before
+    left_out: int  # tokens that the translation lacks, because they repeat what is before them
 
 
 def trace_refinement(
     engine: NonAutoregressiveEngine, source: Sequence[int], target: Sequence[int], options: SearchOptions
 ) -> RefinementTrace:
-    """The search in which the translator found `target` for `source`, which has tokens, with these options."""
-    followed, again = engine.trace(source, options), search_again(options)
-    if followed.hypothesis.ids != [*target] and again is not None:  # the translator's guard has searched again
-        followed = engine.trace(source, again)
-    assert followed.hypothesis.ids == [*target], "a search that was not made"
-    return followed
+    """Return the search by which the translator found `target` for `source`, which has tokens, with these options."""
+    found, again = engine.trace(source, options), search_again(options)
+    if found.hypothesis.ids != [*target] and again is not None:  # the translator's guard has searched again
+        found = engine.trace(source, again)
+    assert found.hypothesis.ids == [*target], "a search that was not made"
+    return found
 
 
-def refinement(followed: RefinementTrace, names: Sequence[str], *, predicted: bool) -> Refinement:
-    """What a search did; `names` of the ids, `predicted`: the length was, before any token."""
-    counts, chances = followed.lengths.tokens[0].tolist(), followed.lengths.log_probability[0].exp().tolist()
-    positions = counts[followed.chosen]
-    end = positions if predicted else followed.places[-1] + 1
-    return Refinement(
-        list(dict(zip(counts, chances, strict=True)).items()) if predicted else [],
-        positions,
-        [_positions(one, positions, names) for one in followed.passes],
-        end - len(followed.places),
-    )
-
-
-def _positions(one: Pass, length: int, names: Sequence[str]) -> list[Position]:
-    columns = (one.seen, one.tokens.ids, one.tokens.log_probability.exp())
-    return [
-        Position(seen == MASK, Choice(names[index], index, probability))
-        for seen, index, probability in zip(*(values[0, :length].tolist() for values in columns), strict=True)
-    ]
+def _refinement(found: RefinementTrace, names: Sequence[str], *, predicted: bool) -> Refinement:
+    """Return all passes with names for the ids; `predicted`: the length was, before any token."""
+    counts, probabilities = found.lengths.tokens[0].tolist(), found.lengths.log_probability[0].exp().tolist()
+    length = counts[found.chosen]
+    passes = []
+    for one in found.passes:
+        columns = (one.seen, one.tokens.ids, one.tokens.log_probability.exp())  # (1, T) each
+        rows = zip(*(values[0, :length].tolist() for values in columns), strict=True)
+        passes.append([Position(seen == MASK, Choice(names[index], index, value)) for seen, index, value in rows])
+    read = length if predicted else found.places[-1] + 1
+    lengths = list(dict(zip(counts, probabilities, strict=True)).items()) if predicted else []
+    return Refinement(lengths, length, passes, read - len(found.places))
 
 
 @dataclass(frozen=True)
@@ -194,7 +191,7 @@ class Trace:
     encoder: list[Stage]
     decoder: list[Stage]  # of the first step, or pass
     options: SearchOptions
-    search: list[Step] | Refinement  # token by token, or all at once
+    search: list[Step] | Refinement  # token by token, or pass by pass
     target_tokens: list[str]  # then </s>, unless search was cut at its length limit, or the length is predicted
     target_ids: list[int]
     translation: Candidate
@@ -219,16 +216,15 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
     source_mask = padding_mask(source)
     model = engine.model
     tokens = [*codecs.source.tokenize(line), SPECIALS[EOS]]
-    vocabulary = codecs.target.vocabulary.get_itos()
-    names = _Names(vocabulary, tokens)
+    names = [*codecs.target.vocabulary.get_itos(), *tokens]  # ids past the vocabulary copy a source token
     with evaluating(model), torch.inference_mode():
         with recorded(model, ENCODER) as encoder:
             states = model.source_embedding(source)  # (B, S, D)
             memory = model.encoder(states, source_mask, need_weights=True)[0]
         search: list[Step] | Refinement
         if isinstance(engine, NonAutoregressiveEngine):
-            followed = trace_refinement(engine, source_ids, ids, options)
-            search = refinement(followed, vocabulary, predicted=engine.predicts_length)
+            found = trace_refinement(engine, source_ids, ids, options)
+            search = _refinement(found, names, predicted=engine.predicts_length)
             begun = all_masked(torch.tensor([search.positions], device=engine.device), search.positions)
         else:
             search = list(_steps(engine, source, memory, target_ids, names))
@@ -255,7 +251,7 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
 
 
 def _source_ids(translator: Translator, line: str, protect: bool) -> list[int]:
-    """The ids of a sentence that goes into the model as it is and at once; else a `UserError`."""
+    """Return the ids of a sentence that goes into the model as it is and at once; else a `UserError`."""
     spans = find_spans(line) if protect else []
     if spans:
         kept = line[spans[0].start : spans[0].end]
@@ -271,22 +267,10 @@ def _source_ids(translator: Translator, line: str, protect: bool) -> list[int]:
     return ids
 
 
-@dataclass(frozen=True)
-class _Names:
-    """What target ids are called; from the vocabulary's size on they are places of source tokens, to be copied."""
-
-    vocabulary: Sequence[str]
-    source: Sequence[str]
-
-    def __getitem__(self, index: int) -> str:
-        known = len(self.vocabulary)
-        return self.vocabulary[index] if index < known else self.source[index - known]
-
-
 def _steps(
-    engine: TorchEngine, source: Tensor, memory: Tensor, target_ids: Sequence[int], names: _Names
+    engine: TorchEngine, source: Tensor, memory: Tensor, target_ids: Sequence[int], names: Sequence[str]
 ) -> Iterator[Step]:
-    """The model's own probabilities at each step, token after token through the cache as search does."""
+    """Yield the model's own probabilities at each step, token after token through the cache as search does."""
     model, cache, source_mask = engine.model, engine.model.start_cache(memory), padding_mask(source)
     token, so_far = BOS, [SPECIALS[BOS]]
     for taken in target_ids:

@@ -1,25 +1,50 @@
 """Sequence-level knowledge distillation (Kim and Rush 2016): a training set whose targets a teacher wrote.
 
-`tfm distill` calls it. The teacher's translations come from the parts that `sharding` keeps; here is what they become:
-two text files, a recipe beside them that says what they were made of, and the choice by reference. No torch.
+`tfm distill` calls `distill`, and so can any program. The teacher's translations are parts that `shards` keeps; a
+recipe beside them, and beside the finished files, says what they were made of. No torch.
 """
 
 import glob
-import gzip
 import json
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, tee
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import Corpus
+from transformer_cli.decoding.constraints import Line
+from transformer_cli.decoding.loading import FoundModel
+from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.shards import RECIPE, Parts, Shard
-from transformer_cli.storage.publishing import TEMPORARY, atomic_write, delete, is_complete, publish, read_bytes
+from transformer_cli.jobs.processes import rank_and_size
+from transformer_cli.jobs.shards import (
+    RECIPE,
+    UNHEARD,
+    UNSEEN,
+    Note,
+    Parts,
+    Progress,
+    Shard,
+    ShardWork,
+    shards,
+    translate_shards,
+    wait_for_parts,
+)
+from transformer_cli.jobs.translating import TranslationOptions
+from transformer_cli.storage.publishing import (
+    TEMPORARY,
+    atomic_write,
+    delete,
+    is_complete,
+    publish,
+    read_bytes,
+    whole_file,
+)
 from transformer_cli.text.lines import one_line
 
 Recipe = Mapping[str, Any]  # what decides the training set, by names that a user knows
@@ -35,11 +60,21 @@ class TrainingSet:
 
     @classmethod
     def of(cls, folder: Path, config: Config, *, compressed: bool = False) -> "TrainingSet":
-        """Named after the config's languages: `train.de`, `train.en`."""
+        """Name the files after the config's languages: `train.de`, `train.en`."""
         names = [config.data.source_language, config.data.target_language]
         if names[0].lower() == names[1].lower():
             names = ["source", "target"]
         return cls(folder, *(f"train.{name}{'.gz' * compressed}" for name in names))
+
+    def check_place(self) -> None:
+        """Raise `UserError` where the folder could not be put there, before time is spent on it."""
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            raise UserError(f"{self.folder}: is not a folder; name another --out")
+        above = Path(os.path.realpath(self.folder)).parent
+        while not above.exists():
+            above = above.parent
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            raise UserError(f"{self.folder}: cannot be made in {above}: no permission; name another --out")
 
     @property
     def setting(self) -> str:
@@ -48,13 +83,92 @@ class TrainingSet:
         return "--set " + shlex.quote(f"data.train={{source: {paths[0]}, target: {paths[1]}}}")
 
     def is_finished(self, recipe: Recipe) -> bool:
-        """Whether it is there, made by this recipe. Raises `UserError` where the folder holds anything else."""
+        """Return whether it is there, made by this recipe. Raises `UserError` where the folder holds anything else."""
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return False
         if not (is_complete(self.folder) and (self.folder / RECIPE).is_file()):
             raise UserError(f"{self.folder}: holds something else than a distilled training set; name another --out")
         check_recipe(self.folder, recipe)
         return True
+
+
+def distill(
+    options: TranslationOptions,
+    corpus: Corpus,
+    training_set: TrainingSet,
+    *,
+    best_of: bool = False,
+    with_original: bool = False,
+    jobs: int = 1,
+    share: tuple[int, int] | None = None,
+    progress: Progress = UNSEEN,
+    note: Note = UNHEARD,
+) -> list[str] | None:
+    """Translate a corpus by a teacher and publish the training set, as far as that is not done.
+
+    best_of: of the n-best translations that `options` ask for, take the one most like the target. with_original: all
+    pairs of the corpus follow. share: do no more than translate these parts. Returns what the user should know of it;
+    None: the training set is not there yet, other shares or processes are missing. Raises as `translate_shards` does.
+    """
+    recipe = recipe_of(options, corpus, training_set, best_of=best_of, with_original=with_original)
+    parts, (rank, size) = Parts(training_set.folder), rank_and_size()
+    if training_set.is_finished(recipe):
+        if rank:
+            return None
+        if parts.folder.is_dir():
+            parts.remove()  # a kill came before that
+        note(f"{training_set.folder}: is finished; nothing is left to do")
+        return []
+    total = sum(1 for _ in corpus.pairs())  # a fault in it shows before the long part
+    begin(parts, recipe)
+    first, second = tee(corpus.pairs())
+    text = shards((Line(source) for source, _ in first), (target for _, target in second) if best_of else None)
+    work = ShardWork(options, parts, json.dumps(recipe), closest if best_of else best)
+    names = translate_shards(
+        work, text, jobs=jobs, share=share or (rank, size), total=total, progress=progress, note=note
+    )
+    if share is not None:
+        missing = sum(not parts.has(name) for name in names)
+        rest = f"{missing:,} of {len(names):,} parts are still missing" if missing else "none is missing"
+        note(f"this share is done, in {parts.folder}: {rest}; without --shard the same command joins them")
+    if rank or share is not None:
+        return None
+    wait_for_parts(parts, names, note)
+    if corpus.content_hash() != recipe["data.train"]:
+        raise UserError(f"{corpus.describe()}: changed while it was translated; give the same command again")
+    notes = write_training_set(training_set, recipe, corpus, parts.rows(names), with_original=with_original)
+    notes = [*corpus.notes, *Tally(parts.total(names)).notes, *notes]
+    parts.remove()
+    return notes
+
+
+def check_languages(teacher: FoundModel, student: Config) -> None:
+    """Raise `UserError` where the teacher translates between other languages than the student shall."""
+    theirs, ours = [(data.source_language, data.target_language) for data in (teacher.config.data, student.data)]
+    if theirs != ours:
+        raise UserError(
+            f"{teacher.name}: translates {theirs[0]} into {theirs[1]}, but the config {ours[0]} into {ours[1]};"
+            " choose another teacher, or set data.source_language and data.target_language"
+        )
+
+
+def recipe_of(
+    options: TranslationOptions, corpus: Corpus, training_set: TrainingSet, *, best_of: bool, with_original: bool
+) -> dict[str, Any]:
+    """Return all that decides the training set, by the names that a refusal gives."""
+    fields = options.fingerprint()
+    return {
+        "tfm": fields["tfm"],
+        "teacher": fields["model"],
+        "glossary": fields["glossary"],
+        "data.train": corpus.content_hash(),
+        "device": fields["device"],
+        "files": [training_set.source, training_set.target],
+        "best_of": best_of,
+        "with_original": with_original,
+        **{name: fields[name] for name in ("engine", "compute_type", "batch_tokens", "mbr", "guard", "protect")},
+        **fields["search"],
+    }
 
 
 def begin(parts: Parts, recipe: Recipe) -> None:
@@ -86,20 +200,22 @@ def check_recipe(folder: Path, recipe: Recipe) -> None:
         )
 
 
-def closest(shard: Shard, rows: list[str]) -> list[str]:
-    """Of the n-best rows of each line (`number\\ttranslation`) the translation with the highest sentence chrF.
+def best(shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:
+    """Yield the best translation of each line."""
+    return (translation.text for translation in translations)
+
+
+def closest(shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:
+    """Yield, of the n-best translations of each line, the one with the highest sentence chrF, tabs made spaces.
 
     Sequence-level interpolation (Kim and Rush 2016, section 3.3); of equals the one that the teacher ranks first.
     """
     from transformer_cli.decoding.mbr import chrf_table  # not at the top: numpy takes a while
 
-    n_best = len(rows) // max(1, len(shard.lines))
-    chosen = []
-    for place, reference in enumerate(shard.references):
-        found = [row.partition("\t")[2] for row in rows[place * n_best : (place + 1) * n_best]]
+    for reference, translation in zip(shard.references, translations, strict=True):
+        found = [candidate.text.replace("\t", " ") for candidate in translation.hypotheses]
         likeness = chrf_table([*found, reference])[:-1, -1]  # (n-best,)
-        chosen.append(found[int(likeness.argmax())])
-    return chosen
+        yield found[int(likeness.argmax())]
 
 
 def write_training_set(
@@ -114,11 +230,11 @@ def write_training_set(
         delete(left)  # what a killed process had half written
 
     def write(folder: Path) -> None:
-        with _open(folder / training_set.source) as sources, _open(folder / training_set.target) as targets:
+        with whole_file(folder / training_set.source) as sources, whole_file(folder / training_set.target) as targets:
             for source, target in _pairs(corpus, translations, with_original=with_original):
                 counts.update(pairs=1, empty=not (source.strip() and target.strip()))
-                for file, text in ((sources, source), (targets, target)):
-                    file.write(one_line(text).encode("utf-8", errors="replace") + b"\n")
+                sources(one_line(source))
+                targets(one_line(target))
         (folder / RECIPE).write_text(json.dumps(recipe, indent=2), encoding="utf-8")
 
     publish(training_set.folder, write)
@@ -131,13 +247,6 @@ def write_training_set(
 def _pairs(corpus: Corpus, translations: Iterable[str], *, with_original: bool) -> Iterator[tuple[str, str]]:
     distilled = ((source, target) for (source, _), target in zip(corpus.pairs(), translations, strict=True))
     return chain(distilled, corpus.pairs() if with_original else ())
-
-
-def _open(path: Path) -> IO[bytes]:
-    """A file to write; .gz: compressed, with nothing in it that tells when."""
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.GzipFile(path, "wb", mtime=0))
-    return open(path, "wb")
 
 
 def _difference(name: str, before: object, now: object) -> str:

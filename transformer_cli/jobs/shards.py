@@ -4,25 +4,40 @@
 translation, so that an interrupted command finds what it did before, and never takes what another one did.
 """
 
-import contextlib
+import functools
 import hashlib
 import json
+import os
 import re
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
-from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
+from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
-from transformer_cli.storage.publishing import TEMPORARY, atomic_write, delete
+from transformer_cli.jobs.processes import device_of, rank_and_size, run_jobs
+from transformer_cli.jobs.translating import TranslationOptions
+from transformer_cli.storage.publishing import TEMPORARY, atomic_write, delete, whole_file
 
 SHARD_LINES = 2000
 SHARD_CHARACTERS = 4_000_000  # so that very long lines stay within memory
-Line = tuple[str, Constraints | None]  # with what its translation must obey; None: nothing of any line's
 NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{32}")  # of a part
 RECIPE = "recipe.json"  # beside the parts where somebody keeps it: what they were made of, and how
+POLL_SECONDS = 0.2
+NOTE_SECONDS = 30.0
+
+# What a long translation reports to: entered while it runs, and called with the lines that are done, those of them that
+# an earlier command did, and about how many there are in all, if that is known.
+Progress = AbstractContextManager[Callable[[int, int, int | None], None]]
+Note = Callable[[str], None]  # called with a sentence for the user
+UNSEEN: Progress = nullcontext(lambda *_: None)
+UNHEARD: Note = lambda _: None  # noqa: E731
 
 
 @dataclass(frozen=True)
@@ -35,14 +50,15 @@ class Shard:
     references: list[str] = field(default_factory=list)  # their known translations, where what is kept depends on them
 
     def name(self, recipe: str) -> str:
-        """The name of its part, where `recipe` says all that decides what becomes of a line."""
-        content = json.dumps([recipe, self.number, self.first, *self.lines, *self.references], default=asdict)
+        """Return the name of its part, where `recipe` says all that decides what becomes of a line."""
+        lines = [(line.text, None if line.constraints == NO_CONSTRAINTS else line.constraints) for line in self.lines]
+        content = json.dumps([recipe, self.number, self.first, *lines, *self.references], default=asdict)
         digest = hashlib.sha256(content.encode())
         return f"{self.number:06}-{digest.hexdigest()[:32]}"
 
 
 def shards(lines: Iterable[Line], references: Iterator[str] | None = None) -> Iterator[Shard]:
-    """The text in shards, none of which needs what comes after it; each with its lines' references if there are any."""
+    """Yield the text in shards, each as soon as it is read, with its lines' references where they are given."""
     number = first = characters = 0
     gathered: list[Line] = []
 
@@ -51,7 +67,7 @@ def shards(lines: Iterable[Line], references: Iterator[str] | None = None) -> It
 
     for line in lines:
         gathered.append(line)
-        characters += len(line[0])
+        characters += len(line.text)
         if len(gathered) >= SHARD_LINES or characters >= SHARD_CHARACTERS:
             yield shard()
             number, first, characters, gathered = number + 1, first + len(gathered), 0, []
@@ -63,6 +79,7 @@ class Parts:
     """The translated shards of one output, in a folder beside it; each is there whole or not at all."""
 
     def __init__(self, output: Path) -> None:
+        output = Path(os.path.realpath(output))
         self.folder = output.with_name(output.name + ".parts")
 
     def open(self) -> None:
@@ -76,6 +93,7 @@ class Parts:
             ) from None
 
     def has(self, name: str) -> bool:
+        """Return whether this part is done."""
         return (self.folder / name).is_file()
 
     def keep(self, name: str, rows: Iterable[str], counts: Counter[str]) -> None:
@@ -83,24 +101,23 @@ class Parts:
         content = "\n".join([json.dumps(counts), *rows, ""])
         atomic_write(self.folder / name, content.encode("utf-8", errors="replace"))
 
-    def counts(self, name: str) -> Counter[str]:
-        """What was counted as the part was made."""
-        with open(self.folder / name, encoding="utf-8", newline="\n") as file:
-            return Counter(json.loads(file.readline()))
-
     def total(self, names: Iterable[str]) -> Counter[str]:
-        """What was counted as all these parts were made."""
-        return sum(map(self.counts, names), Counter())
+        """Return what was counted as these parts were made."""
+        total: Counter[str] = Counter()
+        for name in names:
+            with open(self.folder / name, encoding="utf-8", newline="\n") as file:
+                total.update(json.loads(file.readline()))
+        return total
 
-    def rows(self, name: str) -> Iterator[str]:
-        """The part's lines."""
-        with open(self.folder / name, encoding="utf-8", newline="\n") as file:
-            file.readline()
-            for line in file:
-                yield line.removesuffix("\n")
+    def rows(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the lines of these parts, one part after the other."""
+        for name in names:
+            with open(self.folder / name, encoding="utf-8", newline="\n") as file:
+                for line in islice(file, 1, None):
+                    yield line.removesuffix("\n")
 
     def remove(self) -> None:
-        """Delete all parts, others than those that were joined too; nothing that is no part."""
+        """Delete all parts, others than those that were joined too; nothing that is not a part."""
         for path in self.folder.iterdir():
             if NAME.fullmatch(path.name) or path.name.startswith(TEMPORARY):
                 delete(path)
@@ -108,7 +125,130 @@ class Parts:
 
     def close(self) -> None:
         """Delete the folder if no part is in it, and nothing else but their recipe."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if not any(NAME.fullmatch(path.name) for path in self.folder.iterdir()):
                 delete(self.folder / RECIPE)
             self.folder.rmdir()
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """What each process does with a shard: translate it, and keep what becomes of it as a part."""
+
+    options: TranslationOptions
+    parts: Parts
+    recipe: str  # all that decides what is kept of a line
+    rows: Callable[[Shard, Iterable[Translation]], Iterable[str]]  # what is kept of a shard
+
+    def __call__(self, number: int) -> Callable[[Shard], tuple[int, str]]:
+        """Load the model, in the process of this number, and return what translates a shard there.
+
+        That gives the number of its lines, and in the first process a sentence about the engine.
+        """
+        loaded = self.options.load(device_of(self.options.device, number))
+
+        def translate(shard: Shard) -> tuple[int, str]:
+            before = loaded.counts
+            rows = [*self.rows(shard, loaded.translate(shard.lines, first=shard.first))]
+            self.parts.keep(shard.name(self.recipe), rows, loaded.counts - before)
+            return len(shard.lines), "" if number else loaded.translator.engine_choice
+
+        return translate
+
+
+def translate_shards(
+    work: ShardWork,
+    text: Iterable[Shard],
+    *,
+    jobs: int = 1,
+    share: tuple[int, int] = (0, 1),
+    total: int | None = None,
+    progress: Progress = UNSEEN,
+    note: Note = UNHEARD,
+) -> list[str]:
+    """Translate the shards of a text, by several processes, but for those that are there; return the names of all.
+
+    share: (i, n), of every n shards the i-th, counted from 0. total: of the text's lines. Raises `UserError`,
+    `OSError`; `ChildProcessError` where a process dies.
+    """
+    names: list[str] = []
+    done = kept = 0
+    expected = None if total is None else total // share[1]
+    engine = ""
+
+    def missing() -> Iterator[Shard]:
+        nonlocal done, kept
+        for shard in text:
+            names.append(shard.name(work.recipe))
+            if shard.number % share[1] == share[0]:
+                if not work.parts.has(names[-1]):
+                    yield shard
+                else:
+                    done, kept = done + len(shard.lines), kept + len(shard.lines)
+                    report(done, kept, expected)
+
+    try:
+        with progress as report:
+            for lines, chosen in run_jobs(work, missing(), jobs):
+                if chosen and not engine:
+                    note(engine := chosen)
+                done += lines
+                report(done, kept, expected)
+    except BaseException:
+        work.parts.close()  # with nothing done, no trace is left
+        raise
+    return names
+
+
+def wait_for_parts(parts: Parts, names: list[str], note: Note) -> None:
+    """Wait for the shares of torchrun's other processes; where one of them fails, torchrun ends this one too."""
+    noted = time.monotonic()
+    while waiting := sum(not parts.has(name) for name in names):
+        time.sleep(POLL_SECONDS)
+        if time.monotonic() - noted >= NOTE_SECONDS:
+            noted = time.monotonic()
+            note(f"waiting for {waiting:,} of {len(names):,} parts, which other processes translate")
+
+
+class Layout(Protocol):
+    """What a line of output looks like; its repr says all that decides it."""
+
+    def rows(self, number: int, translation: Translation) -> list[str]:
+        """Return the output lines of input line `number`, from 1."""
+
+
+def translate_file(
+    options: TranslationOptions,
+    lines: Iterable[Line],
+    output: Path,
+    layout: Layout,
+    *,
+    jobs: int = 1,
+    progress: Progress = UNSEEN,
+    note: Note = UNHEARD,
+) -> list[str]:
+    """Translate all lines into a file that appears when it is whole; return what the user should know of them.
+
+    Parts are kept beside it until then, and the same call goes on where it was interrupted. Under torchrun each process
+    takes its share, and the first one joins them; the folder of the output must be one that all of them see. Raises as
+    `translate_shards` does.
+    """
+    parts, share = Parts(output), rank_and_size()
+    recipe = json.dumps([options.fingerprint(), repr(layout)], default=str)
+    parts.open()
+    work = ShardWork(options, parts, recipe, functools.partial(_rows, layout))
+    names = translate_shards(work, shards(lines), jobs=jobs, share=share, progress=progress, note=note)
+    if share[0]:
+        return []
+    wait_for_parts(parts, names, note)
+    with whole_file(output) as write:
+        for row in parts.rows(names):
+            write(row)
+    notes = Tally(parts.total(names)).notes
+    parts.remove()
+    return notes
+
+
+def _rows(layout: Layout, shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:
+    for number, translation in enumerate(translations, start=shard.first + 1):
+        yield from layout.rows(number, translation)

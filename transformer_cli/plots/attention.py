@@ -1,15 +1,16 @@
-"""What a model attends to as it translates a sentence: the weights of every layer and head, and their picture."""
+"""What a model attends to as it translates a sentence: the weights of every layer and head, and their pictures.
+
+`tfm plot attention` and the demo call it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from torch import Tensor
 
 from transformer_cli.data.batch import Batch
@@ -17,19 +18,24 @@ from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.inside.trace import MASKED
-from transformer_cli.plots.at_once import ask
-from transformer_cli.plots.grid import Panel, draw_grid
-from transformer_cli.plots.style import check_picture, save, style
+from transformer_cli.inside.trace import MASKED, trace_refinement
+from transformer_cli.plots.grid import GAP, LINE, TITLE, Colours, Layout, Panel, draw_grid, write
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
-from transformer_cli.variants.mask_predict.model import MASK
+from transformer_cli.variants.mask_predict.model import MASK, all_masked
 
 KINDS = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
     "cross": "Cross-attention",
 }
+MAP = (1.0, 1.8)  # inches of a small map's longer side, as it takes for POSITION of each
+POSITION = 0.035
+LEAST = 0.5  # inches of its shorter side: room for the name of a head
+CELL = (0.42, 0.315)  # inches of a head in the picture of entropies
+MOST = 16  # heads across and layers down: more are too small to see, or too large a picture
+
 Weights = npt.NDArray[np.float32]
+Entropies = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,29 +43,29 @@ class Attention:
     """All attention weights of a sentence and its translation: L layers, H heads, S source and T target positions.
 
     Row t of the decoder's and of the cross-attention weights is from predicting `target_output[t]`; the decoder then
-    sees `target_input[: t + 1]`, or, where all tokens are written at once, all T' positions, masked as they were in the
-    last pass that asked for the token. Every row sums to one.
+    sees `target_input[: t + 1]`, or, where it is not causal, all T' positions, masked as in the last pass that
+    predicted the token. Every row sums to one.
     """
 
     sentence: str
     translation: str
     source: list[str]  # (S,) tokens, then </s>
-    target_input: list[str]  # (T,) <s>, then tokens; at once (T',) what stands at each position in the end, or masks
+    target_input: list[str]  # (T,) <s>, then tokens; not causal (T',) the final token at each position, or masks
     target_output: list[str]  # (T,) tokens, then </s>, unless the length is predicted
     encoder: Weights  # (L, H, S, S)
     decoder: Weights  # (L, H, T, T), or (L, H, T, T')
     cross: Weights  # (L, H, T, S)
-    at_once: bool = False
+    causal: bool = True
 
     def of(self, kind: str) -> Weights:
-        """The weights of `encoder`, `decoder` or `cross`."""
+        """Return the weights of `encoder`, `decoder` or `cross`."""
         return {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}[kind]
 
 
 def attend(translator: Translator, sentence: str, target: str | None = None) -> Attention:
     """Translate a sentence, then run the model over it and its best translation (or `target`) with open attention.
 
-    Raises `UserError` for a sentence without tokens or longer than the model takes in one piece.
+    Raises `UserError` for a sentence without tokens or longer than the model takes at once.
     """
     engine, codecs = translator.engine, translator.codecs
     assert isinstance(engine, TorchEngine | NonAutoregressiveEngine), "attention is seen in torch"
@@ -80,10 +86,10 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     with torch.inference_mode():
         memory, encoder = model.encoder(model.source_embedding(batch.source), batch.source_mask, need_weights=True)
         if isinstance(engine, NonAutoregressiveEngine):
-            asking = ask(engine, source_ids, target_ids, options)
-            decoder, cross = engine.attention(source_ids, asking.seen, asking.passes, asking.places)
-            known = codecs.target.tokens(asking.stands)
-            seen = [MASKED if index == MASK else token for index, token in zip(asking.stands, known, strict=True)]
+            queries = masked_queries(engine, source_ids, target_ids, options)
+            decoder, cross = engine.attention(source_ids, queries.inputs, queries.passes, queries.positions)
+            names = codecs.target.tokens(queries.labels)
+            seen = [MASKED if index == MASK else name for index, name in zip(queries.labels, names, strict=True)]
         else:
             output = model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
             decoder, cross = [*output.self_attention], [*output.cross_attention]
@@ -97,7 +103,7 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
         encoder=_stack(encoder),
         decoder=_stack(decoder),
         cross=_stack(cross),
-        at_once=isinstance(engine, NonAutoregressiveEngine),
+        causal=not isinstance(engine, NonAutoregressiveEngine),
     )
 
 
@@ -109,9 +115,65 @@ def _check_length(what: str, ids: Sequence[int], most: int | None) -> None:
 
 
 def _stack(layers: Sequence[Tensor]) -> Weights:
-    """A layer's weights (1, H, T, S) each → (L, H, T, S)."""
+    """Return a layer's weights (1, H, T, S) each as (L, H, T, S)."""
     stacked: Weights = torch.cat(list(layers)).float().cpu().numpy()
     return stacked
+
+
+class MaskedQueries(NamedTuple):
+    """Where the T tokens of a translation are masked, and so predicted, in P passes of mask-predict's decoder."""
+
+    inputs: Tensor  # (P, T') ids that the decoder sees, masked in places
+    passes: list[int]  # T: the pass that predicts the token
+    positions: list[int]  # T: its position there
+    labels: list[int]  # T' ids: what the positions are called
+
+
+def masked_queries(
+    engine: NonAutoregressiveEngine, source: Sequence[int], target: Sequence[int], options: SearchOptions | None
+) -> MaskedQueries:
+    """Return how `target` is predicted from `source`, each with tokens.
+
+    With options, those of the search that found it, each token is predicted in the last pass that masked it. A given
+    translation (None) is predicted token by token with all others seen; by one_shot with `</s>` in the one pass, over
+    masks alone.
+    """
+    if options is not None:
+        refinement = trace_refinement(engine, source, target, options)
+        length = int(refinement.lengths.tokens[0, refinement.chosen])
+        inputs = torch.cat([one.seen[:, :length] for one in refinement.passes])
+        last = [int((inputs[:, position] == MASK).nonzero().max()) for position in refinement.places]
+        final: list[int] = refinement.passes[-1].tokens.ids[0, :length].tolist()
+        return MaskedQueries(inputs, last, refinement.places, final if engine.predicts_length else [MASK] * length)
+    count = len(target)
+    if engine.predicts_length:
+        inputs = torch.tensor([[*target]] * count).masked_fill(torch.eye(count, dtype=torch.bool), MASK)
+        return MaskedQueries(inputs, [*range(count)], [*range(count)], [*target])
+    canvas = max(engine.canvas(len(source)), count + 1)
+    inputs = all_masked(torch.tensor([canvas]), canvas)
+    return MaskedQueries(inputs, [0] * (count + 1), [*range(count + 1)], [MASK] * canvas)
+
+
+def choose(numbers: Sequence[int] | None, count: int, what: str) -> list[int]:
+    """Return the given numbers, None: all from 1 to `count`. Raises `UserError` for one that there is not."""
+    for number in numbers or ():
+        if not 1 <= number <= count:
+            there = f"{what}s 1 to {count}" if count > 1 else f"one {what}, 1"
+            raise UserError(f"{what} {number}: there is none; this model has {there}")
+    return list(numbers or range(1, count + 1))
+
+
+def _choose_few(weights: Weights, layers: Sequence[int] | None, heads: Sequence[int] | None) -> list[list[int]]:
+    """Return the layers and heads to show, from 1, where one picture can show them."""
+    chosen = [choose(layers, weights.shape[0], "layer"), choose(heads, weights.shape[1], "head")]
+    if max(map(len, chosen)) > MOST:
+        sizes = f"{len(chosen[0])} layers with {len(chosen[1])} heads"
+        raise UserError(f"{sizes} are too many for one picture; choose up to {MOST} with --layers and --heads")
+    return chosen
+
+
+def _texts(attention: Attention, kind: str) -> list[str]:
+    return [attention.sentence] if kind == "encoder" else [attention.sentence, attention.translation]
 
 
 def attention_figure(
@@ -122,7 +184,7 @@ def attention_figure(
     *,
     mean: bool = False,
 ) -> Figure:
-    """A heat map for each layer (downwards) and head (across); both are counted from 1, None is all.
+    """Draw a heat map for each layer (downwards) and head (across); both are counted from 1, None is all.
 
     `mean`: one map a layer, the mean of these heads. Raises `UserError` for a layer or head that there is not, and
     where the picture would be too large to read.
@@ -135,70 +197,134 @@ def attention_figure(
         "decoder": (attention.target_output, attention.target_input),
         "cross": (attention.target_output, attention.source),
     }[kind]
-    panels = []
-    for layer in layers:
-        chosen = [(f"layer {layer}, head {head}", weights[layer - 1, head - 1]) for head in heads]
-        if mean:
-            which = f"{len(heads)} heads" if len(heads) < weights.shape[1] else "all heads"
-            chosen = [(f"layer {layer}, mean of {which}", np.mean([values for _, values in chosen], axis=0))]
-        panels.append([Panel(title, values, rows, columns) for title, values in chosen])
-    if mean and len(panels) > 1:
-        panels = _in_rows([panel for row in panels for panel in row], across=3)
-    top = max(float(panel.values.max()) for row in panels for panel in row)
-
-    def draw(axes: Axes, panel: Panel) -> AxesImage:
-        return axes.imshow(panel.values, cmap="Blues", vmin=0.0, vmax=top, aspect="auto", interpolation="nearest")
-
-    x_label = "target position" if attention.at_once else "target token so far"
-    with style():
-        return draw_grid(
-            panels,
-            title=KINDS[kind],
-            lines=[attention.sentence] if kind == "encoder" else [attention.sentence, attention.translation],
-            x_label=x_label if kind == "decoder" else "source token",
-            y_label="source token" if kind == "encoder" else "target token predicted",
-            draw=draw,
-            legend=colour_bar,
-            fewer="choose with --layers and --heads, or shorten the sentence",
-        )
+    if mean:
+        which = f"{len(heads)} heads" if len(heads) < weights.shape[1] else "all heads"
+        of_heads = weights[:, [head - 1 for head in heads]].mean(axis=1)  # (L, T, S)
+        maps = [Panel(f"layer {layer}, mean of {which}", of_heads[layer - 1], rows, columns) for layer in layers]
+        across = 3 if len(maps) > 1 else 1
+        panels = [maps[start : start + across] for start in range(0, len(maps), across)]
+    else:
+        panels = [
+            [Panel(f"layer {layer}, head {head}", weights[layer - 1, head - 1], rows, columns) for head in heads]
+            for layer in layers
+        ]
+    highest = max(float(panel.values.max()) for row in panels for panel in row)
+    x_label = "source token" if kind != "decoder" else "target token so far" if attention.causal else "target position"
+    return draw_grid(
+        panels,
+        title=KINDS[kind],
+        lines=_texts(attention, kind),
+        x_label=x_label,
+        y_labels=["source token" if kind == "encoder" else "target token predicted"] * len(panels),
+        colours=Colours("attention weight", "Blues", 0.0, highest),
+        fewer="choose with --layers and --heads, or shorten the sentence",
+    )
 
 
-def _in_rows(panels: Sequence[Panel], across: int) -> list[list[Panel]]:
-    return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
-
-
-def colour_bar(
-    figure: Figure, image: AxesImage, place: tuple[float, float, float, float], what: str = "attention weight"
-) -> None:
-    """What the colours mean, in the place (left, bottom, width, height as fractions)."""
-    bar = figure.colorbar(image, cax=figure.add_axes(place))
-    bar.set_label(what, fontsize=8)
-    bar.ax.tick_params(labelsize=7, length=2)
-    bar.outline.set_linewidth(0.5)
-
-
-def choose(numbers: Sequence[int] | None, count: int, what: str) -> list[int]:
-    """The given numbers, None: all from 1 to `count`. Raises `UserError` for one that there is not."""
-    for number in numbers or ():
-        if not 1 <= number <= count:
-            there = f"{what}s 1 to {count}" if count > 1 else f"one {what}, 1"
-            raise UserError(f"{what} {number}: there is none; this model has {there}")
-    return list(numbers or range(1, count + 1))
-
-
-def plot_attention(
-    model: str | Path,
-    sentence: str,
-    out: str | Path,
-    *,
-    target: str | None = None,
+def heads_figure(
+    attention: Attention,
     kind: str = "cross",
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
-    mean: bool = False,
-    device: str = "auto",
-) -> list[str]:
-    """Write the picture of a model's attention; return what the user should know of it. Raises `UserError`."""
-    check_picture(out)
-    attention = attend(Translator.load(model, device, engine="torch"), sentence, target)
-    return save(attention_figure(attention, kind, layers, heads, mean=mean), out)
+) -> Figure:
+    """Draw a small map without tokens for each layer (downwards) and head (across), counted from 1; None is all.
+
+    Raises `UserError` for a layer or head that there is not, and where there are more than a picture can show.
+    """
+    weights = attention.of(kind)
+    layers, heads = _choose_few(weights, layers, heads)
+    rows, columns = weights.shape[2:]
+    longest = max(rows, columns)
+    size = min(max(MAP[0], POSITION * longest), MAP[1])
+    cell = max(size / longest, LEAST / columns), max(size / longest, LEAST / rows)
+    figure = draw_grid(
+        [
+            [
+                Panel(
+                    f"layer {layer}, head {head}",
+                    weights[layer - 1, head - 1],
+                    title=f"head {head}" if number == 0 else "",
+                )
+                for head in heads
+            ]
+            for number, layer in enumerate(layers)
+        ],
+        title=f"{KINDS[kind]}: head by head",
+        lines=_texts(attention, kind),
+        x_label="",
+        y_labels=[f"layer {layer}" for layer in layers],
+        colours=Colours("attention weight", "Blues", 0.0, 1.0),
+        layout=Layout(cell, gap=(0.08, 0.08)),
+    )
+    seen = "source" if kind == "encoder" else "target"
+    read = "target" if kind == "decoder" else "source"
+    text = f"{rows} {seen} positions (down) attend to {columns} {read} positions (across)"
+    write(figure, figure.get_figheight() - 0.14, text, fontsize=8, color="#444444")
+    return figure
+
+
+def entropy(weights: npt.NDArray[np.floating]) -> Entropies:
+    """Return −Σ p ln p of each row of attention weights (…, S) → (…), in nats.
+
+    That is ln S where all positions get the same weight, and 0 where one gets all.
+    """
+    positive = np.where(weights > 0, weights, 1.0).astype(np.float64)  # 0 ln 0 is 0
+    summed: Entropies = -(positive * np.log(positive) * (weights > 0)).sum(axis=-1)
+    return np.maximum(summed, 0.0)
+
+
+def mean_entropy(attentions: Sequence[Attention], kind: str) -> Entropies:
+    """Return the mean over all positions of some sentences, for each layer and head: (L, H), in nats."""
+    rows = [entropy(attention.of(kind)) for attention in attentions]  # (L, H, T) each
+    mean: Entropies = np.concatenate(rows, axis=-1).mean(axis=-1)
+    return mean
+
+
+def entropy_figure(
+    attentions: Sequence[Attention],
+    kinds: Sequence[str] = tuple(KINDS),
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> Figure:
+    """Draw layers by heads for each kind of attention: the mean entropy over all positions of the sentences."""
+    assert attentions, "entropy of some sentences"
+    panels = []
+    for kind in kinds:
+        chosen = _choose_few(attentions[0].of(kind), layers, heads)
+        values = mean_entropy(attentions, kind)[np.ix_(*([number - 1 for number in side] for side in chosen))]
+        panels.append(Panel(KINDS[kind], values, *(list(map(str, side)) for side in chosen)))
+    highest = max(float(panel.values.max()) for panel in panels)
+    most_layers, most_heads = (max(panel.values.shape[axis] for panel in panels) for axis in (0, 1))
+    even = ", ".join(f"{kind} {_even_entropy(attentions, kind):.2f}" for kind in kinds)
+    count = len(attentions)
+    figure = draw_grid(
+        [panels],
+        title="Entropy of each head's attention",
+        lines=[
+            attentions[0].sentence if count == 1 else f"mean over {count} sentences",
+            f"0: all weight on one position; the same weight on all: {even}",
+        ],
+        x_label="head",
+        y_labels=["layer"],
+        colours=Colours("entropy (nats)", "viridis", 0.0, max(highest, 0.1)),
+        layout=Layout(
+            (max(CELL[0], 1.6 / most_heads), max(CELL[1], 0.9 / most_layers)),
+            gap=(2 * GAP, TITLE + GAP),
+            left=0.15,
+            below=LINE,
+        ),
+    )
+    for axes, panel in zip(figure.axes, panels, strict=False):
+        for (row, column), value in np.ndenumerate(panel.values):
+            colour = "black" if value > 0.6 * highest else "white"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+    return figure
+
+
+def _even_entropy(attentions: Sequence[Attention], kind: str) -> float:
+    """Return the mean entropy of attention that is the same to every position that may be attended to."""
+    counts = []
+    for attention in attentions:
+        rows, columns = attention.of(kind).shape[2:]
+        counts.append(np.arange(1, rows + 1) if kind == "decoder" and attention.causal else np.full(rows, columns))
+    return float(np.mean(np.log(np.concatenate(counts))))

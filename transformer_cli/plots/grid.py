@@ -1,57 +1,61 @@
-"""A grid of matrices with a token at every row and every column: what attention and masks are drawn as.
+"""A grid of maps under a title, with a bar of colours: what attention, masks and entropies are drawn as.
 
-Cells have a fixed size, so that labels stay readable; the figure grows with them.
+All sizes are in inches: labels stay readable, and the figure grows with what it shows.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
 from transformer_cli.errors import UserError
-from transformer_cli.plots.style import DPI, shorten, text_width, visible, visible_line
+from transformer_cli.plots.style import DPI, shorten, style, text_width, visible, visible_line
 
 POINTS = 8.0  # of a label
-LINE = 0.16  # inches that a line of labels takes, and the least height of a cell
-LONGEST_LABEL = 1.5  # inches
-GAP = 0.25  # inches between two panels
-LEAST_STEP = 1.7  # inches from one panel down to the next: room for the name of the axis
+LINE = 0.16  # that a line of labels takes, and the least height of a cell
+TITLE = LINE + 0.06
+LONGEST_LABEL = 1.5
+GAP = 0.25  # between two panels
 MARGIN = 0.15
+AXIS = 0.25  # for the name of an axis
+BAR = 1.0  # height of the bar of colours
 MAX_PIXELS = 40_000_000
 LEAST_DPI = 100  # below, labels cannot be read
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One matrix of a grid."""
+    """One map of a grid."""
 
-    title: str
+    name: str
     values: npt.NDArray[Any]  # (rows, columns)
-    rows: Sequence[str]  # labels
-    columns: Sequence[str]
+    rows: Sequence[str] = ()  # labels; none: the map has no ticks
+    columns: Sequence[str] = ()
+    title: str | None = None  # above it; None: its name
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Of one figure, in inches; the same for all panels."""
+class Layout(NamedTuple):
+    """Of one figure; the same for all panels."""
 
-    cell: float
-    upright: bool  # column labels read from left to right
-    left: float  # room for row labels
-    below: float  # room for column labels
-    rows: int  # cells of the largest panel
-    columns: int
+    cell: tuple[float, float]  # across, down
+    gap: tuple[float, float]  # between two panels
+    left: float = 0.0  # room for row labels
+    below: float = 0.0  # room for column labels
+    upright: bool = True  # column labels read from left to right
 
-    @property
-    def step(self) -> tuple[float, float]:
-        """From one panel to the next, across and down."""
-        down = LINE + self.rows * self.cell + self.below + GAP
-        return self.left + self.columns * self.cell + GAP, max(down, LEAST_STEP)
+
+class Colours(NamedTuple):
+    """What the colours of a grid mean."""
+
+    what: str
+    map: str | Colormap
+    low: float
+    high: float
 
 
 def draw_grid(
@@ -60,77 +64,86 @@ def draw_grid(
     title: str,
     lines: Sequence[str],
     x_label: str,
-    y_label: str,
-    draw: Callable[[Axes, Panel], AxesImage],
-    legend: Callable[[Figure, AxesImage, tuple[float, float, float, float]], None],
-    fewer: str,
+    y_labels: Sequence[str],
+    colours: Colours,
+    layout: Layout | None = None,
+    fewer: str = "",
 ) -> Figure:
-    """Rows of panels under a title and some lines of text.
+    """Draw rows of panels under a title and some lines of text; the last axes of the figure are the bar of colours.
 
-    `draw` puts a panel's values into its axes; `legend` explains the colours in the place (left, bottom, width, height
-    as fractions) that is kept for it. `fewer` says how to get a smaller picture, where this one would be too large to
-    read: a `UserError`.
+    x_label: of the lowest panels, y_labels: of each row. layout: None measures the labels. Raises `UserError` where the
+    picture would be too large to read; `fewer` says how to get a smaller one.
     """
-    shown = [[_visible(panel) for panel in row] for row in panels]
-    sizes = _measure([panel for row in shown for panel in row])
-    across, down = sizes.step
-    head = 0.45 + 0.2 * len(lines)
-    axis = 0.25  # inches for the name of an axis
-    right = MARGIN + axis + across * max(map(len, shown))  # of the panels
-    width = max(right + 0.6, 4.0)
-    height = head + down * len(shown) + axis
-    figure = Figure(figsize=(width, height), dpi=_dpi(width, height, fewer))
+    with style():
+        shown = [[_visible(panel) for panel in row] for row in panels]
+        every = [panel for row in shown for panel in row]
+        sizes = layout or _measure(every)
+        rows, columns = (max(panel.values.shape[axis] for panel in every) for axis in (0, 1))
+        longest_name = max(text_width(label, 9) for label in y_labels)
+        across = sizes.left + columns * sizes.cell[0] + sizes.gap[0]
+        down = max(rows * sizes.cell[1] + sizes.below, longest_name) + sizes.gap[1]
+        top = 0.45 + 0.2 * len(lines) + TITLE
+        right = MARGIN + AXIS + across * max(map(len, shown)) - sizes.gap[0] + 0.2
+        width = max(right + 0.65, 5.0)
+        height = top + max(down * len(shown) - sizes.gap[1], BAR) + AXIS + 0.2
+        figure = Figure(figsize=(width, height), dpi=_dpi(width, height, fewer))
 
-    room = width - 2 * MARGIN
-    _write(figure, MARGIN, 0.22, shorten(title, 11 * 1.12, room), fontsize=11, fontweight="bold")
-    for number, line in enumerate(lines):
-        _write(figure, MARGIN, 0.46 + 0.2 * number, shorten(visible_line(line), 9, room), fontsize=9, color="#444444")
-    for r, row in enumerate(shown):
-        for c, panel in enumerate(row):
-            left = MARGIN + axis + c * across + sizes.left
-            top = head + r * down + LINE + 0.06
-            h, w = (size * sizes.cell for size in panel.values.shape)
-            axes = figure.add_axes((left / width, 1 - (top + h) / height, w / width, h / height))
-            image = draw(axes, panel)
-            _label(axes, panel, sizes.upright)
-            if c == 0:
-                fits = text_width(y_label, 9) <= h
-                axes.set_ylabel(y_label, labelpad=4, loc="center" if fits else "top")
-            if r == len(shown) - 1:
-                axes.set_xlabel(x_label, labelpad=4)
-    place = (right - 0.05) / width, 1 - (head + LINE + 0.06 + 1.2) / height, 0.12 / width, 1.2 / height
-    legend(figure, image, place)
+        room = 0.95 * (width - 2 * MARGIN)  # drawn pixel by pixel, letters are a little wider than measured
+        write(figure, 0.22, shorten(title, 11 * 1.12, room), fontsize=11, fontweight="bold")
+        for number, line in enumerate(lines):
+            write(figure, 0.46 + 0.2 * number, shorten(visible_line(line), 9, room), color="#444444")
+        for r, (row, y_label) in enumerate(zip(shown, y_labels, strict=True)):
+            for c, panel in enumerate(row):
+                h, w = panel.values.shape[0] * sizes.cell[1], panel.values.shape[1] * sizes.cell[0]
+                axes = _axes(figure, MARGIN + AXIS + c * across + sizes.left, top + r * down, w, h, panel.name)
+                image = axes.imshow(
+                    panel.values,
+                    cmap=colours.map,
+                    vmin=colours.low,
+                    vmax=colours.high,
+                    aspect="auto",
+                    interpolation="nearest",
+                )
+                _label(axes, panel, sizes.upright)
+                if c == 0:
+                    axes.set_ylabel(y_label, labelpad=4, loc="center" if text_width(y_label, 9) <= h else "top")
+                if r == len(shown) - 1:
+                    axes.set_xlabel(x_label, labelpad=4)
+        bar = figure.colorbar(image, cax=_axes(figure, right, top, 0.12, BAR, "colours"))
+        bar.set_label(colours.what, fontsize=8)
+        bar.ax.tick_params(labelsize=7, length=2)
+        bar.outline.set_linewidth(0.5)
     return figure
 
 
+def write(figure: Figure, top: float, text: str, **look: Any) -> None:
+    """Write a line of text so far below the upper edge."""
+    width, height = figure.get_size_inches()
+    figure.text(MARGIN / width, 1 - top / height, text, ha="left", va="center", **look)
+
+
 def _visible(panel: Panel) -> Panel:
-    rows, columns = ([shorten(visible(label), POINTS, LONGEST_LABEL) for label in side] for side in _sides(panel))
-    return Panel(panel.title, panel.values, rows, columns)
+    assert not panel.rows or panel.values.shape == (len(panel.rows), len(panel.columns)), "a label for every cell"
+    rows, columns = ([shorten(visible(one), POINTS, LONGEST_LABEL) for one in side] for side in _sides(panel))
+    return replace(panel, rows=rows, columns=columns)
 
 
 def _sides(panel: Panel) -> tuple[Sequence[str], Sequence[str]]:
-    assert panel.values.shape == (len(panel.rows), len(panel.columns)), "a label for every row and every column"
     return panel.rows, panel.columns
 
 
-def _measure(panels: Sequence[Panel]) -> _Sizes:
-    rows, columns = max(len(panel.rows) for panel in panels), max(len(panel.columns) for panel in panels)
-    widths = {label: text_width(label, POINTS) for panel in panels for side in _sides(panel) for label in side}
-    widest_row = max(widths[label] for panel in panels for label in panel.rows)
-    widest_column = max(widths[label] for panel in panels for label in panel.columns)
+def _measure(panels: Sequence[Panel]) -> Layout:
+    rows, columns = (max(panel.values.shape[axis] for panel in panels) for axis in (0, 1))
+    widest_row, widest_column = (
+        max(text_width(label, POINTS) for panel in panels for label in _sides(panel)[side]) for side in (0, 1)
+    )
     # A few tokens get larger cells; column labels stand upright where such cells are wide enough.
     cell = min(max(LINE, 2.0 / max(rows, columns)), 0.45)
     upright = widest_column + 0.06 <= max(cell, min(0.36, 6.0 / columns))
     cell = max(cell, widest_column + 0.06) if upright else cell
-    title = max(text_width(panel.title, 9) for panel in panels)
-    return _Sizes(
-        cell=max(cell, title / columns),
-        upright=upright,
-        left=widest_row + 0.1,
-        below=LINE if upright else widest_column + 0.1,
-        rows=rows,
-        columns=columns,
-    )
+    cell = max(cell, max(text_width(panel.name, 9) for panel in panels) / columns)
+    below = LINE if upright else widest_column + 0.1
+    return Layout((cell, cell), (GAP, TITLE + GAP), left=widest_row + 0.1, below=below, upright=upright)
 
 
 def _dpi(width: float, height: float, fewer: str) -> float:
@@ -141,19 +154,22 @@ def _dpi(width: float, height: float, fewer: str) -> float:
     return dpi
 
 
+def _axes(figure: Figure, left: float, top: float, width: float, height: float, name: str) -> Axes:
+    """Axes at a place counted from the upper left corner."""
+    w, h = figure.get_size_inches()
+    return figure.add_axes((left / w, 1 - (top + height) / h, width / w, height / h), label=name)
+
+
 def _label(axes: Axes, panel: Panel, upright: bool) -> None:
-    rows, columns = panel.values.shape
-    axes.set_title(panel.title, pad=3)
-    axes.set_xticks(range(columns), panel.columns, rotation=0 if upright else 90, fontsize=POINTS)
-    axes.set_yticks(range(rows), panel.rows, fontsize=POINTS)
+    title = panel.name if panel.title is None else panel.title
+    axes.set_title(title, pad=3, loc="left" if panel.rows else "center")
+    axes.set_xticks(range(len(panel.columns)), panel.columns, rotation=0 if upright else 90, fontsize=POINTS)
+    axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=POINTS)
     axes.grid(False)
-    axes.vlines(np.arange(0.5, columns - 1), -0.5, rows - 0.5, color="white", linewidth=0.5)
-    axes.hlines(np.arange(0.5, rows - 1), -0.5, columns - 0.5, color="white", linewidth=0.5)
+    if panel.rows:
+        rows, columns = panel.values.shape
+        axes.vlines(np.arange(0.5, columns - 1), -0.5, rows - 0.5, color="white", linewidth=0.5)
+        axes.hlines(np.arange(0.5, rows - 1), -0.5, columns - 0.5, color="white", linewidth=0.5)
     axes.tick_params(length=0, pad=2)
     for spine in axes.spines.values():
         spine.set(visible=True, color="#888888", linewidth=0.6)
-
-
-def _write(figure: Figure, left: float, top: float, text: str, **look: Any) -> None:
-    width, height = figure.get_size_inches()
-    figure.text(left / width, 1 - top / height, text, ha="left", va="center", **look)

@@ -1,4 +1,5 @@
-"""How all pictures look: one set of matplotlib's settings, whatever the user's own are, and a palette."""
+"""How all pictures look: matplotlib's settings, whatever the user's own are, a palette, fonts for every script, and
+`save`, which writes PNG and SVG files."""
 
 import contextlib
 import functools
@@ -10,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
+import matplotlib.style
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontEntry, FontProperties, findSystemFonts, fontManager
-from matplotlib.ft2font import FaceFlags, FT2Font
+from matplotlib.font_manager import FontEntry, FontProperties, findfont, findSystemFonts, fontManager, get_font
+from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import atomic_write
@@ -31,50 +32,53 @@ _JOINERS = "\u200c\u200d"  # part of how Persian and Indic words are written
 
 
 class Fonts(NamedTuple):
-    """Families that together show a text, and the characters that none of them has."""
+    """Families that together show a text, for matplotlib to fall back on in their order, and what none of them has."""
 
     families: tuple[str, ...]
-    missing: tuple[str, ...]
+    missing: tuple[str, ...]  # characters
 
 
 def fonts_for(text: str) -> Fonts:
-    """The fonts to draw a text with. Looks at the system's fonts only where DejaVu Sans does not suffice."""
-    base = _open(fontManager.ttflist, BASE)
-    needed = {character for character in text if unicodedata.category(character) not in _INVISIBLE}
-    return _search(frozenset(character for character in needed if not base.get_char_index(ord(character))))
+    """Return the fonts to draw a text with. Looks at the system's fonts only where DejaVu Sans does not suffice."""
+    shown = {character for character in text if unicodedata.category(character) not in _INVISIBLE}
+    return _search(frozenset(_missing_in(get_font(findfont(FontProperties(family=[BASE]))), shown)))
+
+
+def _missing_in(font: FT2Font, characters: Iterable[str]) -> set[str]:
+    return {character for character in characters if not font.get_char_index(ord(character))}
 
 
 @functools.cache
 def _search(wanted: frozenset[str]) -> Fonts:
-    families = [BASE]
-    missing = set(wanted)
+    families, missing = [BASE], set(wanted)
     if missing:
-        _know_new_fonts()
+        _add_new_fonts()
     for entry in _by_preference(fontManager.ttflist, missing) if missing else []:
-        font = _open([entry], entry.name)
-        if found := {character for character in missing if font.get_char_index(ord(character))}:
-            missing -= found
+        try:
+            still_missing = _missing_in(FT2Font(entry.fname, face_index=entry.index), missing)
+        except (OSError, RuntimeError):
+            continue  # removed since matplotlib looked
+        if len(still_missing) < len(missing):
             families.append(entry.name)
+            missing = still_missing
         if not missing:
             break
     return Fonts(tuple(families), tuple(sorted(missing)))
 
 
-def _know_new_fonts() -> None:
+def _add_new_fonts() -> None:
     """Let matplotlib know the fonts that were installed since it last looked."""
     known = {entry.fname for entry in fontManager.ttflist}
     for path in findSystemFonts():
         if path not in known:
-            try:
+            with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError):  # a font that it cannot read
                 fontManager.addfont(path)
-            except (OSError, RuntimeError, ValueError, KeyError):
-                continue  # not a font that matplotlib can read
 
 
 def _by_preference(entries: Iterable[FontEntry], characters: Iterable[str]) -> list[FontEntry]:
-    """Upright fonts of regular weight that can be drawn; Noto Sans first, in the script that the text is in.
+    """Return an upright font of regular weight of each family; Noto Sans first, in the script that the text is in.
 
-    Chinese and Japanese share characters that they draw differently: kana tell the one, hangul Korean.
+    Chinese and Japanese share characters that they draw differently: kana show Japanese, hangul Korean.
     """
     scripts = {unicodedata.name(character, "").split(" ")[0] for character in characters}
     variant = "JP" if scripts & {"HIRAGANA", "KATAKANA"} else "KR" if "HANGUL" in scripts else "SC"
@@ -90,23 +94,11 @@ def _by_preference(entries: Iterable[FontEntry], characters: Iterable[str]) -> l
         regular = entry.style == "normal" and entry.weight in (400, "normal", "regular")
         if regular and not entry.name.startswith(("Last Resort", ".LastResort")):
             plain.setdefault(entry.name, entry)
-    return [entry for entry in sorted(plain.values(), key=rank) if _can_be_drawn(entry)]
-
-
-def _can_be_drawn(entry: FontEntry) -> bool:
-    try:
-        return FaceFlags.SCALABLE in FT2Font(entry.fname, face_index=entry.index).face_flags
-    except (OSError, RuntimeError):
-        return False
-
-
-def _open(entries: Iterable[FontEntry], name: str) -> FT2Font:
-    entry = next(entry for entry in entries if entry.name == name and entry.style == "normal")
-    return FT2Font(entry.fname, face_index=entry.index)
+    return sorted(plain.values(), key=rank)
 
 
 def missing_note(missing: Iterable[str]) -> str:
-    """What to install so that these characters are shown, in one line."""
+    """Return what to install so that these characters are shown, in one line."""
     characters = list(missing)
     names = {unicodedata.name(character, "").split(" ")[0] for character in characters}
     east_asian = names & {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "FULLWIDTH", "BOPOMOFO"}
@@ -121,7 +113,7 @@ def missing_note(missing: Iterable[str]) -> str:
 
 @contextlib.contextmanager
 def quiet_boxes() -> Iterator[None]:
-    """Inside, matplotlib does not warn of each character that no font has: `missing_note` says it once."""
+    """Keep matplotlib from warning of each character that no font has: `missing_note` says it once."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
@@ -129,14 +121,14 @@ def quiet_boxes() -> Iterator[None]:
 
 @functools.lru_cache(10_000)  # a grid measures the same labels again and again
 def text_width(text: str, points: float) -> float:
-    """How wide a text is, in inches."""
+    """Return the width of a text in inches."""
     font = FontProperties(family=list(fonts_for(text).families), size=points)
     with quiet_boxes():
         return text_to_path.get_text_width_height_descent(text, font, False)[0] / 72
 
 
 def shorten(text: str, points: float, inches: float) -> str:
-    """The text, with … for what does not fit into so many inches."""
+    """Return the text, with … for what does not fit into so many inches."""
     if text_width(text, points) <= inches:
         return text
     fits = 0
@@ -147,7 +139,7 @@ def shorten(text: str, points: float, inches: float) -> str:
 
 
 def visible(token: str) -> str:
-    """A token as it can stand beside a picture: nothing in it that is not seen, or that turns the text around it.
+    """Return a token as a label: nothing in it that is not seen, or that turns the text around it.
 
     The joiner of word tokens becomes a square that DejaVu Sans has.
     """
@@ -161,7 +153,7 @@ def visible(token: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """A text as one visible line, with its spaces."""
+    """Return a text as one visible line, with its spaces."""
     return " ".join(visible(word) for word in text.split())
 
 
@@ -194,44 +186,35 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-@contextlib.contextmanager
-def style() -> Iterator[None]:
-    """Inside, matplotlib's settings are its defaults with ours; after it, as before."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
-        yield
+def style() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which matplotlib's settings are its defaults with ours; after it, they are as before."""
+    return matplotlib.style.context(_SETTINGS, after_reset=True)
 
 
 def line_look(number: int) -> dict[str, Any]:
-    """Colour and dashes of the line `number`, from 0."""
+    """Return colour and dashes of the line `number`, from 0."""
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number // len(PALETTE) % len(DASHES)]}
 
 
 def add_title(figure: Figure, text: str) -> None:
-    """What the whole picture shows, above it."""
+    """Write above a picture what it shows."""
     figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
 
 
 def count_axis(axes: Axes, name: str) -> None:
-    """The x axis counts something: whole numbers, with commas."""
+    """Name an x axis that counts something: whole numbers, with commas."""
     axes.set_xlabel(name)
     axes.xaxis.set_major_locator(whole_numbers())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def whole_numbers() -> MaxNLocator:
-    """Ticks at whole and round numbers only."""
+    """Return ticks at whole and round numbers only."""
     return MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
 
 
-def plain_numbers(axes: Axes) -> None:
-    """The y axis shows 0.0005 and not 5 with a factor somewhere else."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path; the whole path where others end alike. Shortened from the left where it is long."""
+    """Return the last part of each path, or the whole path where others end alike; long ones lose their beginning."""
     names = [path.absolute().name for path in paths]
     chosen = [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
     short = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in chosen]
@@ -239,7 +222,7 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 
 
 def isolated(name: str) -> str:
-    """A name that turns no text around it, though it be written from right to left."""
+    """Return a name that turns no text around it, though it be written from right to left."""
     turns = any(unicodedata.bidirectional(character) in ("R", "AL") for character in name)
     return f"\u2068{name}\u2069" if turns else name
 
@@ -261,7 +244,10 @@ def save(figure: Figure, path: str | Path) -> list[str]:
     Raises `UserError` for a name that is neither PNG's nor SVG's, and `OSError` where it cannot be written.
     """
     check_picture(path)
-    notes = _set_fonts(figure)
+    texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+    fonts = fonts_for("".join(sorted({character for text in texts for character in text.get_text()})))
+    for text in texts:
+        text.set_fontfamily(list(fonts.families))
     content = io.BytesIO()
     with style(), quiet_boxes():
         kind = Path(path).suffix.lower().removeprefix(".")
@@ -272,13 +258,4 @@ def save(figure: Figure, path: str | Path) -> list[str]:
     except OSError as error:
         error.filename = str(path)  # not the temporary one's name
         raise
-    return notes
-
-
-def _set_fonts(figure: Figure) -> list[str]:
-    """Give every text the fonts that all of them together need."""
-    texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
-    fonts = fonts_for("".join(sorted({character for text in texts for character in text.get_text()})))
-    for text in texts:
-        text.set_fontfamily(list(fonts.families))
     return [missing_note(fonts.missing)] if fonts.missing else []

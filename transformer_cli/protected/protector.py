@@ -5,11 +5,11 @@ aligned to it is replaced. What comes out is verified; a line that fails is tran
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from transformer_cli.decoding.chunks import WITHOUT_SPACES
-from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints
+from transformer_cli.decoding.constraints import Line
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.pipeline import WINDOW_CHARACTERS, batches_by_length
 from transformer_cli.decoding.translation import Candidate, Tally, Translation
@@ -28,24 +28,22 @@ from transformer_cli.protected.segments import merged, segment_constraints, segm
 from transformer_cli.protected.spans import Glossary, Masked, Span, find_spans, is_kept, leave_out, occurrences
 from transformer_cli.text.lines import one_line
 
-Demanded = Callable[[str], Constraints]
-
 
 @dataclass(frozen=True)
 class _Line:
     """A line to translate that holds protected text."""
 
+    given: Line
     text: str
     spans: list[Span]
     masked: Masked  # what the model reads of it; nothing where there is nothing to translate
     is_first_try: bool  # whether it reads terms and symbols too
-    constraints: Constraints  # of its translation
     number: int  # how many lines came before
 
 
 def translate_protected(
     translator: Translator,
-    lines: Iterable[str],
+    lines: Iterable[str | Line],
     options: SearchOptions | None = None,
     *,
     glossary: Glossary | None = None,
@@ -87,10 +85,9 @@ class Protector:
 
     def translate_lines(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | Line],
         options: SearchOptions | None = None,
         window: int = WINDOW,
-        constraints: Demanded | None = None,
         *,
         alignments: bool = False,
         mbr: bool = False,
@@ -99,23 +96,19 @@ class Protector:
         """One translation a line, in order; see `Translator.translate_lines`. Each protected text is one token."""
         options = options or SearchOptions.from_config(self.translator.config.decoding)
         read: deque[tuple[_Line | None, int]] = deque()  # lines, and their characters, that the translator is ahead by
-        asked: deque[Constraints] = deque()
 
-        def masked() -> Iterator[str]:
-            for number, text in enumerate(lines, start=first):
-                demanded = NO_CONSTRAINTS if constraints is None else constraints(text)
-                line = self._open(text, demanded, number, is_first_try=True)
-                read.append((line, len(text)))
-                if constraints is not None:
-                    asked.append(demanded)
-                yield text if line is None else line.masked.text
+        def masked() -> Iterator[Line]:
+            for number, one in enumerate(lines, start=first):
+                given = Line(one) if isinstance(one, str) else one
+                line = self._open(given, number, is_first_try=True)
+                read.append((line, len(given.text)))
+                yield given if line is None else replace(given, text=line.masked.text)
 
-        wanted = None if constraints is None else lambda _: asked.popleft()
         some: list[Translation] = []
         held: list[_Line | None] = []
         characters = 0
         for translation in self.translator.translate_lines(
-            masked(), options, window, wanted, alignments=alignments, mbr=mbr, first=first
+            masked(), options, window, alignments=alignments, mbr=mbr, first=first
         ):
             line, length = read.popleft()
             some.append(translation)
@@ -128,9 +121,9 @@ class Protector:
         self._restore(held, some, options, alignments, mbr)
         yield from some
 
-    def _open(self, text: str, constraints: Constraints, number: int, *, is_first_try: bool) -> _Line | None:
+    def _open(self, given: Line, number: int, *, is_first_try: bool) -> _Line | None:
         """A line without its protected text; None where it has none. At the first try what the model knows stays."""
-        line = one_line(text)
+        line = one_line(given.text)
         spans = find_spans(line, self.glossary)
         if not spans:
             return None
@@ -139,7 +132,7 @@ class Protector:
             masked = Masked("", [])
         elif is_first_try:
             masked = leave_out(line, [span for span in spans if not self._is_known(span)])
-        return _Line(line, spans, masked, is_first_try, constraints, number)
+        return _Line(given, line, spans, masked, is_first_try, number)
 
     def _is_known(self, span: Span) -> bool:
         """Whether the model may know what to make of it: a glossary's term, or one of its vocabulary's symbols."""
@@ -161,11 +154,10 @@ class Protector:
             place: line
             for place in failed
             if any(map(self._is_known, held[place].spans))
-            and (line := self._open(held[place].text, held[place].constraints, held[place].number, is_first_try=False))
-            is not None
+            and (line := self._open(held[place].given, held[place].number, is_first_try=False)) is not None
         }
         if without:
-            parts = [[(line.masked.text, line.constraints)] for line in without.values()]
+            parts = [[Line(line.masked.text, line.given.constraints)] for line in without.values()]
             again = self._again(list(without.values()), parts, options, alignments, mbr)
             for place, (translation,) in zip(without, again, strict=True):
                 found[place] = translation
@@ -198,7 +190,7 @@ class Protector:
             ]
             if kept:
                 source_tokens = with_placeholders(translation.source_tokens, line.masked.gaps, before)
-                found[place] = Translation(source_tokens, kept)
+                found[place] = Translation(line.given, source_tokens, kept)
             else:
                 failed.append(place)
         return failed
@@ -284,12 +276,12 @@ class Protector:
         split = [segment_line(line.text, line.spans) for line in lines]
         one_each = replace(options, n_best=1)
         parts = [
-            list(zip(one.spoken, segment_constraints(line.constraints, one), strict=True))
+            list(map(Line, one.spoken, segment_constraints(line.given.constraints, one)))
             for line, one in zip(lines, split, strict=True)
         ]
         again = self._again(lines, parts, one_each, alignments, mbr=False)
         return [
-            merged(one, translated, line.spans, line.constraints, options, self.translator.confidence, alignments)
+            merged(line.given, one, translated, line.spans, options, self.translator.confidence, alignments)
             or self._untranslated(line, alignments, confidence=0.0)  # whatever it was: what is protected matters more
             for line, one, translated in zip(lines, split, again, strict=True)
         ]
@@ -297,13 +289,13 @@ class Protector:
     def _untranslated(self, line: _Line, alignments: bool, confidence: float) -> Translation:
         """A line in which nothing is translated but terms by the glossary; `confidence` where the model has one."""
         return untranslated(
-            line.text, line.spans, None if self.translator.confidence is None else confidence, alignments
+            line.given, line.text, line.spans, None if self.translator.confidence is None else confidence, alignments
         )
 
     def _again(
         self,
         lines: Sequence[_Line],
-        parts: Sequence[Sequence[tuple[str, Constraints]]],
+        parts: Sequence[Sequence[Line]],
         options: SearchOptions,
         alignments: bool,
         mbr: bool,
@@ -315,12 +307,9 @@ class Protector:
         groups = [[place] for place in range(len(lines))] if options.method == "sample" else [[*range(len(lines))]]
         found: list[list[Translation]] = []
         for group in groups:
-            asked = [part for place in group for part in parts[place]]
-            constraints = iter([demanded for _, demanded in asked])
             translated = self.translator.translate_lines(
-                [text for text, _ in asked],
+                [part for place in group for part in parts[place]],
                 options,
-                constraints=lambda _, wanted=constraints: next(wanted),  # type: ignore[misc]
                 alignments=alignments,
                 mbr=mbr,
                 first=lines[group[0]].number if group else 0,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from transformer_cli.decoding.constraints import Constraints
+from transformer_cli.decoding.constraints import Constraints, Line
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translation import Candidate, Confidence, Translation
 from transformer_cli.protected.spans import Span, cut_out, find_spans, is_kept, uncapitalised
@@ -88,16 +88,16 @@ def segment_constraints(constraints: Constraints, line: SegmentedLine) -> list[C
 
 
 def merged(
+    given: Line,
     line: SegmentedLine,
     parts: Sequence[Translation],
     spans: Sequence[Span],
-    constraints: Constraints,
     options: SearchOptions,
     confidence: Confidence | None,
     alignments: bool,
 ) -> Translation | None:
     """A line from the translations of its spoken stretches; None where a protected text of `spans` is lost in it."""
-    demanded = [wanted for wanted in (constraints.prefix, *constraints.required) if wanted.strip()]
+    demanded = [wanted for wanted in (given.constraints.prefix, *given.constraints.required) if wanted.strip()]
     text = join_segments(line, [part.text for part in parts], demanded)
     if not is_kept(text, spans):
         return None
@@ -126,12 +126,14 @@ def merged(
         ended=all(part.hypotheses[0].ended for part in parts),
         confidence=None if confidence is None else confidence.expect(own, log_probability),
     )
-    return Translation(source_tokens, [best])
+    return Translation(given, source_tokens, [best])
 
 
-def untranslated(text: str, spans: Sequence[Span], confidence: float | None, alignments: bool) -> Translation:
+def untranslated(
+    line: Line, text: str, spans: Sequence[Span], confidence: float | None, alignments: bool
+) -> Translation:
     """A line as it is, but for a glossary's terms, which become what they are to become."""
     stretches, fixed = cut_out(text, spans)
     whole = stretches[0] + "".join(own + rest for own, rest in zip(fixed, stretches[1:], strict=True))
     links = list(range(len(fixed))) if alignments else None
-    return Translation(list(fixed), [Candidate(whole, 0.0, 0.0, list(fixed), links, True, confidence=confidence)])
+    return Translation(line, list(fixed), [Candidate(whole, 0.0, 0.0, list(fixed), links, True, confidence=confidence)])

@@ -63,7 +63,7 @@ def save_model(folder: Path, model: nn.Module, config: Config, codecs: Codecs) -
 
 
 def save_weights(folder: Path, weights: Mapping[str, Tensor], config: Config, codecs: Codecs) -> None:
-    """`save_model`, of a model's `stored_weights` or a copy of them."""
+    """Write the same as `save_model`, from a model's `stored_weights` or a copy of them."""
     (folder / CONFIG).write_text(dump_config(config), encoding="utf-8")
     codecs.save(folder)
     _write_tensors(folder / WEIGHTS, weights)
@@ -76,7 +76,7 @@ def save_training_state(folder: Path, state: TrainingState) -> None:
 
 
 def stored_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The model's tensors by name; of tied ones only the first name."""
+    """Return the model's tensors by name; of tied ones only the first name."""
     tensors: dict[str, Tensor] = {}
     seen = set()
     for name, tensor in model.state_dict().items():
@@ -140,7 +140,7 @@ def fill(model: nn.Module, path: Path) -> None:
     with torch.no_grad(), safe_open(path, framework="pt") as content:
         for name in layout:
             if not content.get_tensor(name).isfinite().all():
-                raise UserError(f"{path}: tensor {name} holds what is no number; copy it again, or take another model")
+                raise UserError(f"{path}: tensor {name} is not finite; copy it again, or take another model")
         for name in layout:
             tensors[name].copy_(content.get_tensor(name))
 
@@ -167,10 +167,10 @@ def _check_layout(path: Path, layout: Layout, tensors: Mapping[str, Tensor]) -> 
 
 
 def load_training_state(folder: Path) -> TrainingState:
-    """What `save_training_state` wrote; `UserError` where it is not there or damaged."""
+    """Return what `save_training_state` wrote; `UserError` where it is not there or damaged."""
     names = manifest_names(folder)
     if STATE_TENSORS not in names or not (folder / STATE_TENSORS).exists():
-        raise UserError(f"{folder}: holds a model, but no training state to resume from; begin anew with --fresh")
+        raise UserError(f"{folder}: holds a model, but no training state to resume from; start again with --fresh")
     verify(folder, [STATE_TENSORS, STATE_VALUES])
     layout = read_layout(folder / STATE_TENSORS)
     try:
@@ -185,7 +185,7 @@ def load_training_state(folder: Path) -> TrainingState:
 
 
 def read_layout(path: Path) -> Layout:
-    """Type and shape of each tensor, from the header alone; `UserError` where the file is no safetensors file."""
+    """Return type and shape of each tensor, from the header alone; `UserError` for anything but a safetensors file."""
     layout = {}
     try:
         with open(path, "rb") as file:
@@ -200,5 +200,5 @@ def read_layout(path: Path) -> Layout:
                 layout[name] = (DTYPES[part.get_dtype()], torch.Size(part.get_shape()))
     except (OSError, ValueError, TypeError, OverflowError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:80]
-        raise UserError(f"{path}: is no safetensors file that can be read ({reason}); copy it again") from None
+        raise UserError(f"{path}: cannot be read as a safetensors file ({reason}); copy it again") from None
     return layout

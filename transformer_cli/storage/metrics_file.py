@@ -22,7 +22,7 @@ class MetricsFile:
         self.path = path
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """Add one event, one line; what is no number there (NaN, infinity) becomes null."""
+        """Add one event, one line; what is not finite there becomes null."""
         finite = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in event.items()
@@ -41,8 +41,8 @@ class MetricsFile:
     def cut(self, step: int, skipped: int = 0, validated: bool = True) -> None:
         """Drop the events past the checkpoint of `step`, and what a kill left half-written.
 
-        `skipped`: so many updates were tried in vain after the step before it was saved; their events, which are the
-        first of the step after, stay. `validated` False: it was not validated when it was saved; if it was later, that
+        `skipped`: so many updates were skipped after the step before it was saved; their events, which are the first of
+        the step after, stay. `validated` False: it was not validated when it was saved; if it was later, that
         comes again, and the event goes.
         """
         if not os.path.lexists(self.path):
@@ -54,16 +54,16 @@ class MetricsFile:
             if event is None:
                 continue
             number = event.get("step", 0)
-            in_vain = number == step + 1 and "skipped" in event and skipped > 0
-            skipped -= in_vain
-            if in_vain or number < step or (number == step and (validated or "valid_loss" not in event)):
+            was_skipped = number == step + 1 and "skipped" in event and skipped > 0
+            skipped -= was_skipped
+            if was_skipped or number < step or (number == step and (validated or "valid_loss" not in event)):
                 kept.append(line)
         if len(kept) < len(lines):
             atomic_write(self.path, b"".join(kept))
 
 
 def _parse_event(line: bytes) -> dict[str, Any] | None:
-    """None for what is no event, or half of one."""
+    """Return None for what is not an event, or half of one."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

@@ -6,6 +6,7 @@
 import contextlib
 import errno
 import functools
+import gzip
 import hashlib
 import json
 import os
@@ -26,7 +27,7 @@ _times: Counter[str] = Counter()
 
 
 def reach(name: str) -> None:
-    """The process is at this spot: kill it by SIGKILL where the environment says so."""
+    """Kill the process by SIGKILL where the environment names this spot (TFM_FAILPOINT): for tests of kills."""
     wanted = os.environ.get("TFM_FAILPOINT")
     if wanted is None:
         return
@@ -67,6 +68,44 @@ def atomic_write(path: str | Path, content: str | bytes) -> None:
             delete(temporary)
             raise
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """Give a function that writes one line (without its line end) to a file, compressed where it is called .gz.
+
+    The file gets its name, in the place of an older one, only when the block ends well: until then it is a hidden
+    sibling, removed on any failure. A link is followed. Raises `OSError` that names the path.
+    """
+    real = Path(os.path.realpath(path))
+    temporary = real.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
+    with contextlib.ExitStack() as streams:
+        try:  # from before it is there: an interruption may come as soon as it is
+            with naming(path):
+                file = streams.enter_context(open(temporary, "xb"))
+            packed = None
+            if real.suffix == ".gz":  # with nothing in it that says when
+                packed = streams.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+
+            def write(line: str) -> None:
+                with naming(path):
+                    (packed or file).write(line.encode("utf-8", errors="replace") + b"\n")
+
+            yield write
+            with naming(path):
+                if packed is not None:
+                    packed.close()
+                if real.exists():
+                    os.chmod(temporary, real.stat().st_mode & 0o777)
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+                os.replace(temporary, real)
+        except BaseException:
+            with contextlib.suppress(OSError, ValueError):
+                streams.close()
+            delete(temporary)
+            raise
 
 
 def publish(folder: Path, write: Callable[[Path], None]) -> Path:
@@ -168,47 +207,43 @@ def delete(path: Path) -> None:
 
 
 def locate(folder: Path) -> Path:
-    """The folder itself, or what it was before, where a kill came between the two renames of `publish`."""
+    """Return the folder itself, or what it was before, where a kill came between the two renames of `publish`."""
     replaced = folder.with_name(REPLACED + folder.name)
     return replaced if os.path.lexists(replaced) and not os.path.lexists(folder) else folder
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder was published whole (its manifest is written last)."""
+    """Return whether the folder was published whole (its manifest is written last)."""
     return os.path.isfile(folder / MANIFEST)
 
 
+def manifest_hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file of a published folder, as its manifest has them; `UserError` where it has none."""
+    return read_json(folder / MANIFEST, _Manifest).sha256
+
+
 def manifest_names(folder: Path) -> list[str]:
-    """The files that a checkpoint folder had when it was published, as its manifest names them."""
+    """Return the files that a published folder had, as its manifest names them."""
     return sorted(manifest_hashes(folder))
 
 
-def manifest_hashes(folder: Path) -> dict[str, str]:
-    """The sha256 of each file of a published folder, as its manifest has them; `UserError` where it has none."""
-    return dict(_read_manifest(folder).sha256)
-
-
 def verify(folder: Path, names: Iterable[str]) -> None:
-    """Hold each file against its hash in the manifest, before anything reads it; `UserError` where they differ."""
-    manifest = _read_manifest(folder)
+    """Check each file against its hash in the manifest, before anything reads it; `UserError` where they differ."""
+    hashes = manifest_hashes(folder)
     for name in names:
-        if name not in manifest.sha256:
+        if name not in hashes:
             raise UserError(f"{folder / MANIFEST}: does not name {name}; copy the folder again")
         try:
             with open(folder / name, "rb") as content:
                 found = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:
             raise UserError(f"{folder / name}: cannot be read: {error.strerror}; copy it again") from None
-        if found != manifest.sha256[name]:
+        if found != hashes[name]:
             raise UserError(f"{folder / name}: does not match its manifest: the file is damaged; copy it again")
 
 
-def _read_manifest(folder: Path) -> _Manifest:
-    return read_json(folder / MANIFEST, _Manifest)
-
-
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
-    """The whole of a small file; `UserError` where it cannot be read or is larger than `limit`."""
+    """Return the whole of a small file; `UserError` where it cannot be read or is larger than `limit`."""
     try:
         with open(path, "rb") as file:
             content = file.read(limit + 1)
@@ -225,7 +260,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def read_json(path: Path, kind: type[Parsed]) -> Parsed:
-    """A JSON file as an object of this dataclass, every type checked; `UserError` where it is anything else."""
+    """Return a JSON file as an object of this dataclass, every type checked; `UserError` where it is anything else."""
     try:
         parsed: Parsed = _adapter(cast(Hashable, kind)).validate_json(read_bytes(path), strict=True)
         return parsed

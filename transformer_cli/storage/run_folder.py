@@ -34,76 +34,10 @@ from transformer_cli.storage.publishing import (
     verify,
 )
 
-LOCK = ".lock"
-
-
-@contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` of a run folder, and remove it at the end.
-
-    Raises `UserError` where another process holds it, or the folder cannot be written to.
-    """
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                file = stack.enter_context(open(path, "a", encoding="utf-8"))
-            except OSError as error:
-                raise not_writable(path.parent, error) from None
-            _take(file, path.parent)
-            if _is_open(file, path):
-                break  # else: its holder removed it after we had opened it
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                if _is_open(file, path):  # else: the folder was renamed, and this is another's
-                    path.unlink()
-
-
-def not_writable(folder: Path, error: OSError) -> Exception:
-    """The user's fault, but for a full or failing disk."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return error
-    return UserError(f"{folder}: cannot write here: {error.strerror}; choose another folder with --out")
-
-
-def _take(file: IO[str], folder: Path) -> None:
-    import fcntl  # training only: where a system has none, models can still be used
-
-    try:
-        # Not flock: data workers would inherit it, and hold it for seconds after a killed trainer.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise UserError(
-                f"{folder}: another tfm is training here; wait for it, or choose another folder with --out"
-            ) from None
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise  # else: a file system without locks; to train without one beats not to train
-
-
-def _is_open(file: IO[str], path: Path) -> bool:
-    """Whether the path still leads to the file that is open."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-__all__ = [
-    "CheckpointIndex",
-    "RunFolder",
-    "atomic_write",
-    "average_name",
-    "find_model",
-    "publish",
-    "step_name",
-    "verify",
-]
-
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 INDEX = "checkpoints.json"
+LOCK = ".lock"
 STEP = re.compile(r"step-[0-9]{8,}")
 LEFT_BEHIND = re.compile(rf"{re.escape(TEMPORARY)}.+-[0-9a-f]{{8}}")  # as `publishing` names what it writes
 AVERAGE = re.compile(r"average-[0-9]{8,}")
@@ -128,18 +62,72 @@ class CheckpointIndex:
     finished: str | None = None
 
     def names(self) -> set[str]:
-        """The folders that must be there and complete."""
+        """Return the folders that must be there and complete."""
         return {step_name(step) for step in self.steps} | ({self.average} if self.average else set())
 
 
 def step_name(step: int) -> str:
-    """`step-00012000`"""
+    """Return `step-00012000`, the folder's name."""
     return f"step-{step:08d}"
 
 
 def average_name(step: int) -> str:
-    """`average-00012000`: the mean of checkpoints up to this step."""
+    """Return `average-00012000`: the mean of checkpoints up to this step."""
     return f"average-{step:08d}"
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` of a run folder, and remove it at the end; the lock goes with the process anyhow.
+
+    Raises `UserError` where another process holds it, or the folder cannot be written to.
+    """
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                file = stack.enter_context(open(path, "a", encoding="utf-8"))
+            except OSError as error:
+                raise not_writable(path.parent, error) from None
+            _take(file, path.parent)
+            if _is_open(file, path):
+                break  # else: its holder removed it after we had opened it
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if _is_open(file, path):  # else: the folder was renamed, and this is another's
+                    path.unlink()
+
+
+def _take(file: IO[str], folder: Path) -> None:
+    import fcntl  # training only: where a system has none, models can still be used
+
+    try:
+        # Not flock, which `filelock` takes too: data workers would inherit it, and hold it for seconds after a killed
+        # trainer.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise UserError(
+                f"{folder}: another tfm is training here; wait for it, or choose another folder with --out"
+            ) from None
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise  # else: a file system without locks; to train without one beats not to train
+
+
+def _is_open(file: IO[str], path: Path) -> bool:
+    """Return whether the path still leads to the file that is open."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def not_writable(folder: Path, error: OSError) -> Exception:
+    """Return the user's fault, but for a full or failing disk."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return error
+    return UserError(f"{folder}: cannot write here: {error.strerror}; choose another folder with --out")
 
 
 class RunFolder:
@@ -154,7 +142,7 @@ class RunFolder:
         self.index_path = self.path / INDEX
 
     def exists(self) -> bool:
-        """Whether a run (or `build-vocab`) has begun here."""
+        """Return whether a run (or `build-vocab`) has begun here."""
         return os.path.isfile(self.config_path) or os.path.isfile(self.index_path) or bool(self._complete_steps())
 
     def check_own(self) -> None:
@@ -183,7 +171,9 @@ class RunFolder:
         while not os.path.lexists(nearest) and nearest != nearest.parent:
             nearest = nearest.parent
         if not os.path.isdir(nearest):
-            raise UserError(f"{self.path}: cannot be a run folder, {nearest} is no folder; choose another with --out")
+            raise UserError(
+                f"{self.path}: cannot be a run folder, {nearest} is not a folder; choose another with --out"
+            )
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise UserError(f"{self.path}: cannot write here, {nearest} is not writable; choose another with --out")
 
@@ -195,19 +185,14 @@ class RunFolder:
         except OSError as error:
             raise not_writable(self.path, error) from None
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the folder for one training process; the lock goes with the process, however that ends.
-
-        Raises `UserError` where another process holds it.
-        """
-        with hold(self.path / LOCK):
-            yield
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the folder for one training process; `UserError` where another one holds it."""
+        return hold(self.path / LOCK)
 
     # --- the index ------------------------------------------------------------------------------------------------
 
     def index(self) -> CheckpointIndex:
-        """What `checkpoints.json` says, every folder it names being there and complete.
+        """Return what `checkpoints.json` says, every folder it names being there and complete.
 
         Where the file is not there (a kill came between the first checkpoint and it), the complete steps found
         count. Raises `UserError` for a file that is garbage, contradicts itself or names what is missing.
@@ -222,7 +207,7 @@ class RunFolder:
         return index
 
     def check_last(self, index: CheckpointIndex) -> None:
-        """Raise `UserError` where a file of the last checkpoint is damaged; it tells how to go on from another."""
+        """Raise `UserError` where a file of the last checkpoint is damaged; it says how to continue from another."""
         if index.last is not None:
             folder = self.step_folder(index.last)
             try:
@@ -231,7 +216,7 @@ class RunFolder:
                 raise UserError(f"{error}, or {self._way_back()}") from None
 
     def _way_back(self) -> str:
-        """How to go on from the newest whole checkpoint: never by itself, for updates may be lost."""
+        """Return how to continue from the newest whole checkpoint: never by itself, for updates may be lost."""
         damaged = [INDEX]  # without it, the complete steps found count
         for step in reversed(self._complete_steps()):
             folder = self.step_folder(step)
@@ -240,8 +225,8 @@ class RunFolder:
             except UserError:
                 damaged.append(folder.name)
             else:
-                return f"go on from step {step:,}, which is whole: move {' and '.join(damaged)} out of the folder"
-        return "begin anew with --fresh"
+                return f"continue from step {step:,}, which is whole: move {' and '.join(damaged)} out of the folder"
+        return "start again with --fresh"
 
     def write_index(self, index: CheckpointIndex) -> None:
         """Replace `checkpoints.json` atomically; every folder named must be published before."""
@@ -271,7 +256,7 @@ class RunFolder:
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def step_folder(self, step: int) -> Path:
-        """Where the checkpoint of a step lies."""
+        """Return where the checkpoint of a step lies."""
         return locate(self.path / step_name(step))
 
     def publish(self, name: str, write: Callable[[Path], None]) -> Path:
@@ -312,11 +297,11 @@ class RunFolder:
     def set_aside(self) -> Path:
         """Rename the folder to NAME.1, NAME.2, … (the first that is free) and return that. Call it without the lock.
 
-        Raises `UserError` where it is no run folder, is in use, or may not be renamed.
+        Raises `UserError` where it is not a run folder, is in use, or may not be renamed.
         """
         path = self.path.absolute()
         if not self.exists():
-            raise UserError(f"{self.path}: is no run folder, so it is not renamed; choose another folder with --out")
+            raise UserError(f"{self.path}: is not a run folder, so it is not renamed; choose another folder with --out")
         if Path.cwd().is_relative_to(self.path.resolve()):
             raise UserError(f"{self.path}: cannot rename the folder you are in; run tfm from outside it")
         with self.lock():
@@ -334,7 +319,7 @@ class RunFolder:
 
 
 def find_model(path: str | Path) -> Path:
-    """The checkpoint folder that MODEL stands for: itself, or a run's average, else its best step, else its last.
+    """Return the checkpoint folder that MODEL means: itself, or a run's average, else its best step, else its last.
 
     Raises `UserError` where there is none.
     """
@@ -350,14 +335,14 @@ def find_model(path: str | Path) -> Path:
         return run.path
     if files:
         missing = MANIFEST if WEIGHTS in files else WEIGHTS
-        raise UserError(f"{path}: is no complete checkpoint, it has no {missing}; copy the whole folder again")
+        raise UserError(f"{path}: is not a complete checkpoint, it has no {missing}; copy the whole folder again")
     index = run._read_index()
     steps = [*index.best, *([] if index.last is None else [index.last])]
     names = [*filter(None, [index.average]), *map(step_name, steps)]
     if not names and run.exists():
         raise UserError(f"{path}: has no checkpoint yet; train it with tfm train")
     if not names:
-        raise UserError(f"{path}: is no run folder and no checkpoint; give a folder that tfm train made")
+        raise UserError(f"{path}: is neither a run folder nor a checkpoint; give a folder that tfm train made")
     folder = locate(run.path / names[0])
     if not is_complete(folder):
         raise UserError(

@@ -113,6 +113,11 @@ def one_line(text: str) -> str:
     return text.translate(_SPACES)
 
 
+def newlines_to_spaces(text: str) -> str:
+    """The text as a line of a text file could hold it: what ends a line there becomes a space."""
+    return text.replace("\r\n", " ").replace("\n", " ") if "\n" in text else text
+
+
 class LineTooLong(ValueError):
     """A line has more than `LONGEST_LINE` bytes."""
 

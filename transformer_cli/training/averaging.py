@@ -1,6 +1,6 @@
 """Averages of weights: a moving one beside training, and the mean of several checkpoints at its end.
 
-`session` keeps the first and asks for the second. `tfm average` needs neither: see `checkpoint_average.average`.
+`session` uses both, `tfm average` the mean alone.
 """
 
 import os
@@ -16,6 +16,7 @@ from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.codecs import load_text_side
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.errors import UserError
+from transformer_cli.model.torch_private import lerp_all
 from transformer_cli.storage.checkpoint import load_weights, read_layout, save_model, stored_weights
 from transformer_cli.storage.publishing import publish, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, find_model
@@ -29,18 +30,31 @@ def average(folders: Sequence[str | Path], out: Path) -> None:
     """
     if os.path.lexists(out):
         raise UserError(f"{out}: exists already; name a new folder with --out")
-    mean = _mean_model([find_model(folder) for folder in folders])
+    mean = mean_model([find_model(folder) for folder in folders])
     RunFolder(out.parent).create()
     publish(out, lambda folder: save_model(folder, mean.model, mean.config, mean.codecs))
 
 
-def write_average(folders: Sequence[Path], folder: Path) -> None:
-    """`average`, into a folder that is being published: for training's own average at the end."""
-    mean = _mean_model(folders)
-    save_model(folder, mean.model, mean.config, mean.codecs)
+def average_checkpoints(run: RunFolder, name: str, steps: list[int], model: nn.Module, ranks: Ranks) -> None:
+    """Publish under `name` the mean of these steps' models, and give it to the model of every rank."""
+    if ranks.is_main:
+        mean = mean_model([run.step_folder(step) for step in steps])
+        load_weights(run.publish(name, lambda new: save_model(new, mean.model, mean.config, mean.codecs)), model)
+    ranks.copy_weights(model)
 
 
-def _mean_model(folders: Sequence[Path]) -> LoadedModel:
+def steps_to_average(training: TrainingConfig, index: CheckpointIndex) -> list[int]:
+    """Return the steps that `average_last` or `average_best` means; none where there are less than two."""
+    steps: list[int] = []
+    if training.average_last is not None:
+        steps = index.steps[-training.average_last :]
+    elif training.average_best is not None:
+        steps = sorted(index.best[: training.average_best])
+    return steps if len(steps) > 1 else []
+
+
+def mean_model(folders: Sequence[Path]) -> LoadedModel:
+    """Return the model of the first folder with the mean weights of all, summed in float64; one is held in memory."""
     if not folders:
         raise UserError("no checkpoint to average; name at least one")
     first = load_model(folders[0])
@@ -72,13 +86,13 @@ def _languages(config: Config) -> tuple[str, str]:
     return config.data.source_language, config.data.target_language
 
 
-LEARNED = "weights."  # before a parameter's name in the training state: what training goes on with
+LEARNED = "weights."  # before a parameter's name in the training state: what training continues with
 
 
 class MovingAverage:
     """An exponential moving average of the weights that learn (Polyak and Juditsky 1992), on their device.
 
-    Update t moves it by a share of 1 - min(`decay`, (1 + t) / (10 + t)) towards the weights: the ramp of TensorFlow's
+    Update t moves it by 1 - min(`decay`, (1 + t) / (10 + t)) of the way to the weights: the ramp of TensorFlow's
     `ExponentialMovingAverage`, without which a short run would average its own beginning. `decay` None: there is no
     average, and nothing here does anything.
     """
@@ -95,7 +109,7 @@ class MovingAverage:
         """Take in the weights after this update; a pure function of them, the average and `step`."""
         if self._weights:
             decay = min(self.decay, (1 + step) / (10 + step))
-            torch._foreach_lerp_(self._averages, self._weights, 1.0 - decay)
+            lerp_all(self._averages, self._weights, 1.0 - decay)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -111,12 +125,12 @@ class MovingAverage:
             parameter.data, self._averages[number] = self._averages[number], parameter.data
 
     def learned(self) -> dict[str, Tensor]:
-        """The weights that training goes on with, for the training state: the checkpoint's model has the averages."""
+        """Return the weights that training continues with: the checkpoint's model has the averages."""
         return {LEARNED + name: weight.detach() for name, weight in zip(self._names, self._weights, strict=True)}
 
     @torch.no_grad()
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """The model holds the averages of a checkpoint: keep them, and give it back what `learned` took.
+        """Keep the averages of a checkpoint that the model holds, and give it back what `learned` took.
 
         Raises `UserError` where that is not among the tensors.
         """
@@ -124,26 +138,8 @@ class MovingAverage:
             learned = tensors.get(LEARNED + name)
             if learned is None or learned.shape != parameter.shape:
                 raise UserError(
-                    f"the training state lacks the weights beside their moving average ({name}); begin anew with "
+                    f"the training state lacks the weights beside their moving average ({name}); start again with "
                     "--fresh"
                 )
             average.copy_(parameter)
             parameter.copy_(learned)
-
-
-def steps_to_average(training: TrainingConfig, index: CheckpointIndex) -> list[int]:
-    """The checkpoints that `average_last` or `average_best` means, by step; none where there are less than two."""
-    steps: list[int] = []
-    if training.average_last is not None:
-        steps = index.steps[-training.average_last :]
-    elif training.average_best is not None:
-        steps = sorted(index.best[: training.average_best])
-    return steps if len(steps) > 1 else []
-
-
-def average_checkpoints(run: RunFolder, name: str, steps: list[int], model: nn.Module, ranks: Ranks) -> None:
-    """Publish under `name` the mean of these steps' models, and give it to the model of every rank."""
-    if ranks.is_main:
-        folders = [run.step_folder(step) for step in steps]
-        load_weights(run.publish(name, lambda folder: write_average(folders, folder)), model)
-    ranks.copy_weights(model)

@@ -1,24 +1,27 @@
-"""The processes that train one model together, and what they tell each other; `torchrun` starts them.
+"""The processes that train one model together, what they send each other, and the signals that stop them.
 
-Every rank makes the same calls in the same order. A process on its own is a group of one, to which nothing is sent.
+`torchrun` starts them, and every rank makes the same calls in the same order. A process on its own is a group of one,
+which sends nothing.
 """
 
 import errno
 import hashlib
-import importlib
 import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from types import FrameType
 from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 
-from transformer_cli.decoding.engines.torch_engine import choose_device
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
-from transformer_cli.training.stopping import Interrupted
+from transformer_cli.model.torch_private import import_compiler
 
 # How long a rank waits for the others: as long as the first may need to encode the corpus. torchrun sees a dead one.
 PATIENCE = timedelta(hours=12)
@@ -26,12 +29,53 @@ PATIENCE = timedelta(hours=12)
 Value = TypeVar("Value")
 
 
+class Interrupted(Exception):
+    """A signal ended training; the state is saved."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.signal_number = signal_number
+
+
+class Stop:
+    """SIGINT or SIGTERM, noted while training: read after each update and between the parts of a validation."""
+
+    signal_number: int | None = None
+
+    @contextmanager
+    def catch_signals(self) -> Iterator[None]:
+        """Note SIGINT and SIGTERM inside; the same signal a second time acts at once.
+
+        Not so under torchrun: it passes on what a scheduler may have sent to every process already, and kills in the
+        end.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        forwarded = "TORCHELASTIC_RUN_ID" in os.environ
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self.signal_number = number
+            if not forwarded:
+                signal.signal(number, before[number])
+
+        before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            signal.signal(number, note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
 @dataclass(frozen=True)
 class Ranks:
-    """A process's place among those that train together."""
+    """A process's place among those that train together, and the signal that it may have got."""
 
     rank: int = 0  # 0 writes, prints and saves
     count: int = 1
+    stop: Stop = field(default_factory=Stop, compare=False)
 
     @property
     def is_main(self) -> bool:
@@ -39,34 +83,30 @@ class Ranks:
         return self.rank == 0
 
     def gather(self, value: Value) -> list[Value]:
-        """The value of every rank, by rank; small and picklable.
+        """Return the value of every rank, by rank; small and picklable.
 
         This and all that sends something raise `ConnectionError` where another rank is gone.
         """
         if self.count == 1:
             return [value]
         values: list[Value | None] = [None] * self.count
-        with _missing_none():
+        with _reporting_lost_ranks():
             distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]  # every place is filled now
 
-    def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
-        return any(self.gather(flag))
-
     def agree(self, value: Value) -> bool:
-        """Whether all ranks have the same."""
+        """Return whether all ranks have the same."""
         first, *others = self.gather(value)
         return all(other == first for other in others)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """Rank 0 does it before the others begin, who find what it wrote; nothing may be sent meanwhile.
+        """Let rank 0 do it before the others begin, who find what it wrote; nothing may be sent meanwhile.
 
         Where it failed, the others raise `ConnectionError`.
         """
         if not self.is_main and not all(self.gather(True)):
-            raise ConnectionAbortedError(errno.ECONNABORTED, "the first process ended with an error, which it tells")
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the main process ended with an error, which it reports")
         try:
             yield
         except BaseException:
@@ -87,7 +127,7 @@ class Ranks:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.to(gradients[0]).view(1)])
         flat[:-1] *= factor
-        with _missing_none():
+        with _reporting_lost_ranks():
             distributed.all_reduce(flat)
         *parts, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), 1])
         for parameter, part in zip(parameters, parts, strict=True):
@@ -97,12 +137,12 @@ class Ranks:
     def copy_weights(self, model: nn.Module) -> None:
         """Give every rank the weights of rank 0."""
         if self.count > 1:
-            with _missing_none():
+            with _reporting_lost_ranks():
                 for tensor in model.state_dict().values():
                     distributed.broadcast(tensor, src=0)
 
     def seed(self, seed: int) -> int:
-        """A seed for what is to be random on each rank for itself: rank 0's is `seed`, as if it were alone.
+        """Return a seed for what is to be random on each rank for itself: rank 0's is `seed`, as if it were alone.
 
         torch's generator for the CPU heeds 32 bits of it.
         """
@@ -115,22 +155,22 @@ SINGLE_PROCESS = Ranks()
 
 
 @contextmanager
-def _missing_none() -> Iterator[None]:
-    """Around what all ranks do together: what torch raises where one is gone becomes a `ConnectionError`."""
+def _reporting_lost_ranks() -> Iterator[None]:
+    """Turn what torch raises where a rank is gone into a `ConnectionError`, around what all do together."""
     try:
         yield
     except RuntimeError as error:
         reason = " ".join(str(error).rpartition("] ")[2].split()).partition(". ")[0][:100]
         raise ConnectionResetError(
             errno.ECONNRESET,
-            "another process of this training ended or cannot be reached, so this one ends too; what that one said, or "
-            f"torchrun's report, tells why ({reason})",
+            "another process of this training ended or cannot be reached, so this one ends too; its own message, or "
+            f"torchrun's report, says why ({reason})",
         ) from error
 
 
 @contextmanager
 def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
-    """This process's place and device, as torchrun's environment says; one on its own where there is no torchrun.
+    """Give this process's place and device, as torchrun's environment says; one on its own without torchrun.
 
     Raises `UserError` where the device is not there for every process, and `ConnectionError` where one does not come.
     """
@@ -149,15 +189,15 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
         chosen = choose_device(f"cuda:{local}")
         torch.cuda.set_device(chosen)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
-    # The first optimiser imports it. After the group is there, that would keep the group's threads alive past its end,
+    # The first optimizer imports it. After the group is there, that would keep the group's threads alive past its end,
     # and now and then one of them aborts a process that is about to leave.
-    importlib.import_module("torch._dynamo")
-    with _missing_none():
+    import_compiler()
+    with _reporting_lost_ranks():
         distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
     try:
         yield Ranks(rank, count), chosen
     except Interrupted:
         distributed.destroy_process_group()
         raise
-    # Not after an error: the others would miss this process, and the job end, before it has told what was wrong.
+    # Not after an error: the others would miss this process, and the job end, before it has said what was wrong.
     distributed.destroy_process_group()

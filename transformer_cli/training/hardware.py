@@ -1,27 +1,28 @@
-"""The arithmetic of training: fp32, bf16 or fp16 by autocast, or what the device is fastest in."""
+"""How training uses the machine: its precision, what pays on its processor, compiled layers."""
 
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
+from transformer_cli.model.torch_private import cpu_capabilities
 from transformer_cli.model.transformer import Transformer
 
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def choose_precision(name: str, device: torch.device) -> str:
-    """`auto` becomes bf16 where the device multiplies bf16 itself, else fp32; other names stay."""
+    """Return `auto` as bf16 where the device multiplies bf16 itself, else as fp32; other names stay."""
     if name != "auto":
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if device.type == "cpu":
-        has: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch cannot tell
+        has = cpu_capabilities()
         return "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
     return "fp32"
 
@@ -35,11 +36,11 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.name == "fp16")
 
     def autocast(self) -> torch.autocast:
-        """The context of a forward pass."""
+        """Return the context of a forward pass."""
         return torch.autocast(self.device.type, dtype=self.type, enabled=self.type is not None)
 
     def shrinks_scale(self) -> bool:
-        """Whether fp16 has a loss scale that it can still lower; one of 1 or less is not what overflows."""
+        """Return whether fp16 has a loss scale that it can still lower; one of 1 or less is not what overflows."""
         return self.scaler.is_enabled() and self.scaler.get_scale() > 1.0
 
 
@@ -47,20 +48,21 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 LARGE = 2**30  # bytes
 # oneDNN's default of 1,024 costs 0.4 GiB more, and no time is won: nearly every batch is a new shape.
 KERNELS = 64
+CPUINFO = Path("/proc/cpuinfo")
 FULL_WIDTH = 26  # AMD's family from which on a core multiplies 512 bits at once
 
 
 def tune_process(device: torch.device) -> None:
     """Do all that pays on this device."""
     keep_large_buffers()
-    keep_few_kernels()
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))  # oneDNN reads it at its first kernel
     if device.type == "cpu":
         use_fast_products()
 
 
 @contextmanager
 def tuned_process(device: torch.device) -> Iterator[None]:
-    """`tune_process`, and afterwards float32 products as they were: on a GPU the same word would mean TF32."""
+    """Tune the process; afterwards float32 products are as before: on a GPU the same setting would mean TF32."""
     before = torch.get_float32_matmul_precision()
     tune_process(device)
     try:
@@ -70,7 +72,7 @@ def tuned_process(device: torch.device) -> Iterator[None]:
 
 
 def keep_large_buffers() -> bool:
-    """Tell glibc's malloc to serve up to 1 GiB from its heap and not to shrink that; False where there is no glibc.
+    """Let glibc's malloc serve up to 1 GiB from its heap and not shrink that; return False where there is no glibc.
 
     Else it hands each large buffer back to the kernel and gets it again zeroed, page by page.
     """
@@ -80,11 +82,6 @@ def keep_large_buffers() -> bool:
         return False
     settings = ((M_MMAP_THRESHOLD, LARGE), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 * 2**20))
     return all(mallopt(name, value) for name, value in settings)
-
-
-def keep_few_kernels() -> None:
-    """Let oneDNN keep few kernels, unless the environment says how many. It reads this at its first kernel."""
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
 
 
 def use_fast_products() -> bool:
@@ -106,9 +103,9 @@ def use_fast_products() -> bool:
 
 
 def _processor() -> tuple[str, int]:
-    """Vendor and family as Linux tells them; ("", 0) elsewhere."""
+    """Return vendor and family as Linux names them; ("", 0) elsewhere."""
     try:
-        about = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        about = CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "", 0
     vendor = re.search(r"^vendor_id\s*: (\S+)", about, re.MULTILINE)
@@ -117,7 +114,7 @@ def _processor() -> tuple[str, int]:
 
 
 def _products_are_exact(size: int = 256) -> bool:
-    """Whether a float32 product is within rounding of the float64 one; bfloat16 would be off by 1e-3."""
+    """Return whether a float32 product is within rounding of the float64 one; bfloat16 would be off by 1e-3."""
     left = torch.linspace(-1.0, 1.0, size * size, dtype=torch.float64).sin().view(size, size)
     exact = left @ left.t()
     error = (left.float() @ left.float().t()).double() - exact
@@ -132,8 +129,3 @@ def compile_layers(model: Transformer, backend: str = "inductor") -> None:
     """
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.compile(dynamic=True, backend=backend)
-
-
-def uncompiled(compiled: bool) -> AbstractContextManager[object]:
-    """Inside, compiled layers run as they are written: a search, with its cache growing, would only compile more."""
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()

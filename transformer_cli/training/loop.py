@@ -13,11 +13,11 @@ from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
+from transformer_cli.model.torch_private import step_where
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.schedules import learning_rate
-from transformer_cli.training.stopping import Stop
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class Update:
     """What one update did. Losses are per target token, in nats."""
 
     step: int  # updates applied so far
-    next_position: Position  # where the plan goes on
+    next_position: Position  # where the plan continues
     loss: float  # label-smoothed; with R-Drop the mean of both passes, without their divergence
     target_tokens: int
     learning_rate: float
     gradient_norm: float  # before clipping
     applied: bool = True  # False: loss or gradient was not finite, and nothing was changed
-    overflow: bool = False  # not applied because fp16's loss scale was too large, which it now is no more
-    halvings: int = 0  # how often a batch had to be halved for want of memory
+    overflow: bool = False  # not applied because fp16's loss scale was too large; it is lower now
+    halvings: int = 0  # how often a batch had to be halved because memory ran out
     signal: int | None = None  # a signal to stop, on this or another rank
 
 
 def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Adam (§5.3) or AdamW, which decays matrices only: norms and biases have no size to lose."""
+    """Return Adam (§5.3) or AdamW, which decays matrices only: norms and biases have no size to lose."""
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
@@ -51,7 +51,7 @@ def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> 
 
 
 class BatchTooLarge(Exception):
-    """A batch for which the memory did not suffice."""
+    """A batch for which there was not enough memory."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -66,7 +66,6 @@ def train_steps(
     updates: Iterable[UpdateBatches],
     step: int = 0,
     ranks: Ranks = SINGLE_PROCESS,
-    stop: Stop | None = None,
     skipped: int = 0,
 ) -> Generator[Update, None, None]:
     """Train without end, an `Update` at a time; whoever consumes it stops. `skipped`: updates in a row up to now.
@@ -80,13 +79,13 @@ def train_steps(
     """
     d_model = objective.model.source_embedding.tokens.table.embedding_dim
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    for share in updates:
+    for update_batches in updates:
         objective.train()
         objective.updates = step
         rate = learning_rate(config, d_model, step + 1)
         for settings in optimizer.param_groups:
             settings["lr"] = rate
-        loss, tokens, halvings, signal = compute_gradients(objective, precision, share.batches, ranks, stop)
+        loss, tokens, halvings, signal = compute_gradients(objective, precision, update_batches.batches, ranks)
         precision.scaler.unscale_(optimizer)
         norm = clip_grad_norm_(parameters, config.clip_norm or math.inf)
         apply_gradients(optimizer, precision, finite=(loss + norm).isfinite())
@@ -99,7 +98,7 @@ def train_steps(
             raise _diverged(step, skipped)
         yield Update(
             step=step,
-            next_position=share.next_position,
+            next_position=update_batches.next_position,
             loss=loss_sum / tokens,
             target_tokens=tokens,
             learning_rate=rate,
@@ -121,17 +120,13 @@ class Gradients(NamedTuple):
 
 
 def compute_gradients(
-    objective: TranslationObjective,
-    precision: Precision,
-    batches: list[Batch],
-    ranks: Ranks = SINGLE_PROCESS,
-    stop: Stop | None = None,
+    objective: TranslationObjective, precision: Precision, batches: list[Batch], ranks: Ranks = SINGLE_PROCESS
 ) -> Gradients:
     """Put the gradient of Σ loss ÷ Σ target tokens over all ranks' batches into the weights' `.grad`.
 
-    Where the memory of a rank does not suffice for one of its batches, all ranks begin again, that batch in halves.
-    The ranks tell each other of this, and how many tokens they have, when a GPU has yet to compute what they launched;
-    until then each takes the others to have as many as itself.
+    Where a rank runs out of memory for one of its batches, all ranks start again, that batch in halves. The ranks share
+    this, and how many tokens they have, when a GPU has yet to compute what they launched; until then each takes the
+    others to have as many as itself.
     """
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     own_tokens = sum(batch.target_tokens for batch in batches)
@@ -142,8 +137,8 @@ def compute_gradients(
             loss = accumulate_gradients(objective, precision, batches, presumed)
         except BatchTooLarge as error:
             too_large = error.number
-        told = ranks.gather((too_large is None, own_tokens, stop.signal_number if stop else None))
-        everywhere_fits, all_tokens, signals = zip(*told, strict=True)
+        gathered = ranks.gather((too_large is None, own_tokens, ranks.stop.signal_number))
+        everywhere_fits, all_tokens, signals = zip(*gathered, strict=True)
         if all(everywhere_fits):
             tokens = sum(all_tokens)
             loss = ranks.sum_gradients(parameters, loss, presumed / tokens)
@@ -157,9 +152,9 @@ def compute_gradients(
 def accumulate_gradients(
     objective: TranslationObjective, precision: Precision, batches: list[Batch], tokens: int
 ) -> Tensor:
-    """Add the gradient of Σ loss ÷ tokens over the batches to the weights' `.grad`; returns Σ loss, ().
+    """Add the gradient of Σ loss ÷ tokens over the batches to the weights' `.grad`; return Σ loss, ().
 
-    One rank's part, without a word to the others. Raises `BatchTooLarge` where the memory does not suffice.
+    One rank's part, which sends the others nothing. Raises `BatchTooLarge` where the memory does not suffice.
     """
     total = torch.zeros((), device=precision.device)
     for number, batch in enumerate(batches):
@@ -176,17 +171,33 @@ def accumulate_gradients(
     return total
 
 
-def apply_gradients(optimizer: torch.optim.Optimizer, precision: Precision, finite: Tensor) -> None:
-    """One step of the optimiser, or none where `finite`, (), is false; the loss scale follows.
+def probe_memory(objective: TranslationObjective, precision: Precision, batch: Batch, batch_tokens: int) -> None:
+    """Go forward and backward over the costliest batch, without an update; random and gradient state stay as before.
 
-    Fused optimisers read these two attributes (they are how `torch.amp.GradScaler` talks to them), so the decision
-    falls on the device and nobody waits for it. On other devices than CPU and CUDA it is read first.
+    Raises `UserError` where there is not enough memory. `batch_tokens`: the config's, for its message.
     """
-    if optimizer.defaults["fused"]:
-        optimizer.grad_scale, optimizer.found_inf = None, (~finite).float()  # type: ignore[attr-defined]
-        optimizer.step()
-    elif bool(finite):
-        optimizer.step()
+    devices = [precision.device] if precision.device.type == "cuda" else []
+    objective.train()
+    try:
+        learned = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+        moments = [torch.empty_like(parameter) for parameter in learned for _ in range(2)]  # Adam's
+        with torch.random.fork_rng(devices=devices):
+            accumulate_gradients(objective, precision, [batch], batch.target_tokens)
+        del moments
+    except (BatchTooLarge, torch.OutOfMemoryError):
+        rows, source, target = *batch.source.shape, batch.target_output.size(1)
+        raise UserError(
+            f"not enough memory on {precision.device} for the costliest batch ({rows} sentences, {source} source and "
+            f"{target} target tokens each); lower training.batch_tokens = {batch_tokens} and raise "
+            "training.accumulation in its place"
+        ) from None
+    finally:
+        objective.zero_grad(set_to_none=True)
+
+
+def apply_gradients(optimizer: torch.optim.Optimizer, precision: Precision, finite: Tensor) -> None:
+    """Take one step of the optimizer, or none where `finite`, (), is false; the loss scale follows."""
+    step_where(optimizer, finite)
     precision.scaler.update()
 
 
@@ -195,7 +206,7 @@ def _halve(batches: list[Batch], number: int, device: torch.device) -> list[Batc
     if len(batch.source) == 1:
         raise UserError(
             f"not enough memory on {device} for a single sentence of {batch.source.size(1)} source and "
-            f"{batch.target_output.size(1)} target tokens; lower data.max_length, and begin anew with --fresh"
+            f"{batch.target_output.size(1)} target tokens; lower data.max_length, and start again with --fresh"
         )
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -203,7 +214,7 @@ def _halve(batches: list[Batch], number: int, device: torch.device) -> list[Batc
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """torch's CPU allocator has no exception of its own, only words."""
+    """Return whether memory ran out: torch's CPU allocator has no exception of its own, only words."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return any(words in str(error) for words in ("t allocate memory", "not enough memory", "out of memory"))

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: the progress bar or log lines, metrics.jsonl, TensorBoard.
+"""What a run shows and records while it trains: a progress bar or log lines, metrics.jsonl, TensorBoard, a profile.
 
 Everything for people goes to stderr; `session` says what happened, this module how it is shown.
 """
@@ -36,7 +36,7 @@ class Recorder:
         quiet: bool,
         is_main: bool = True,
     ) -> None:
-        """`is_main` False: one of several processes, of which another tells and stores."""
+        """`is_main` False: one of several processes, of which another shows and stores."""
         self.run, self.log_every, self.quiet, self._is_main = run, config.log_every, quiet or not is_main, is_main
         self._shows_bar = not self.quiet and sys.stderr.isatty()
         self._bar: tqdm[Any] | None = None
@@ -47,12 +47,12 @@ class Recorder:
         self._window_began = time.monotonic()
 
     def say(self, line: str = "") -> None:
-        """A line for the user, above the bar."""
+        """Write a line for the user, above the bar."""
         if not self.quiet:
             tqdm.write(line, file=sys.stderr)
 
     def start(self) -> None:
-        """Training begins: show the bar and open the board from here on; steps to come replace old ones of theirs."""
+        """Show the bar and open the board, where training starts; steps to come replace old ones of theirs."""
         if self._tensorboard:
             self._board = load_tensorboard()(str(self.run.tensorboard_path), purge_step=self._first_step + 1)
         if self._shows_bar:
@@ -62,9 +62,9 @@ class Recorder:
         self._window_began = time.monotonic()
 
     def update(self, update: Update) -> None:
-        """One update was made, or skipped."""
+        """Show and store an update that was made, or skipped."""
         if update.halvings:
-            self.say(f"step {update.step:,}  memory did not suffice: went on with batches in halves")
+            self.say(f"step {update.step:,}  out of memory: continued with batches in halves")
         if update.overflow:
             return
         if not update.applied:
@@ -100,11 +100,11 @@ class Recorder:
         self._loss, self._tokens, self._window_began = 0.0, 0, time.monotonic()
 
     def leave_out(self, seconds: float) -> None:
-        """So much time went into something else than updates; speeds do not count it."""
+        """Leave so much time, which went into something else than updates, out of the speeds."""
         self._window_began += seconds
 
     def validation(self, step: int, validation: Validation, is_best: bool, seconds: float) -> None:
-        """A validation ended."""
+        """Show and store a validation that ended."""
         self.leave_out(seconds)
         self._store(
             {
@@ -143,7 +143,7 @@ class Recorder:
 
 
 def load_tensorboard() -> Any:
-    """TensorBoard's `SummaryWriter`; raises `UserError` where it is not installed, so that a run can check first."""
+    """Return TensorBoard's `SummaryWriter`; raise `UserError` where it is not installed. A run checks first."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -164,7 +164,7 @@ def check_trace(path: Path) -> None:
     if not path.name.endswith((".json", ".json.gz")):
         raise UserError(f"--profile {path}: a trace is JSON; let the name end in .json or .json.gz")
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UserError(f"--profile {path}: cannot be written, {path.parent} is no folder or {path.name} is one")
+        raise UserError(f"--profile {path}: cannot be written, {path.parent} is not a folder or {path.name} is one")
 
 
 class Profiling:
@@ -175,19 +175,19 @@ class Profiling:
         self._waited = 0.0  # seconds, over all updates so far
 
     def watch(self, updates: Iterable[UpdateBatches]) -> Iterator[UpdateBatches]:
-        """The same updates; how long each was waited for is measured."""
+        """Yield the same updates; how long each was waited for is measured."""
         source = iter(updates)
         while True:
             began = time.perf_counter()
             with record_function(WAITING):
-                share = next(source, None)
+                update_batches = next(source, None)
             self._waited += time.perf_counter() - began
-            if share is None:
+            if update_batches is None:
                 return
-            yield share
+            yield update_batches
 
     def record(self, steps: Generator[Update, None, None]) -> Generator[Update, None, None]:
-        """The same steps, without end; after the first, in which everything warms up, some are profiled and told of."""
+        """Yield the same steps, without end; after the first, which warm up, some are profiled and reported."""
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.device.type == "cuda" else [])]
         with closing(steps):
             try:
@@ -213,14 +213,14 @@ class Profiling:
             where = f"trace in {self.path}, for chrome://tracing or ui.perfetto.dev"
         except OSError as error:
             where = f"the trace cannot be written: {error.strerror or error}"
-        share = f"{waited / seconds:.1%} of it waiting for data"
-        self.say(f"profile      {PROFILED} updates in {seconds:.2f} s, {share}; {where}")
+        waiting = f"{waited / seconds:.1%} of it waiting for data"
+        self.say(f"profile      {PROFILED} updates in {seconds:.2f} s, {waiting}; {where}")
         for line in describe_operations(profiler.key_averages(), self.device):
             self.say(f"             {line}")
 
 
 def describe_operations(events: EventList, device: torch.device) -> Iterator[str]:
-    """A table of the costliest operations by their own time: kernels on a GPU, what torch calls on a CPU."""
+    """Yield a table of the costliest operations by their own time: kernels on a GPU, what torch calls on a CPU."""
 
     def microseconds(event: Any) -> float:
         return float(event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total)

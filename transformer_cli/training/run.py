@@ -1,93 +1,38 @@
 """A training run from config to finished model: `tfm train` calls `train`, and so can any program.
 
-It settles whether a run begins or goes on, and holds the folder meanwhile; `session` does the training.
+Here is the whole way up to the first update, and who makes what: where the run stands, the data, what learns. The dry
+run goes the same way.
 """
 
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from transformer_cli.build import build_model, build_objective, set_target_ids
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
+from transformer_cli.data.corpora import count_pairs
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
-from transformer_cli.storage.checkpoint import load_training_state
+from transformer_cli.storage.checkpoint import load_training_state, load_weights
+from transformer_cli.storage.publishing import atomic_write
 from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
-from transformer_cli.training.continuation import check_continuation, check_corpora, finished_because
-from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks, join_ranks
-from transformer_cli.training.fine_tuning import check_start
-from transformer_cli.training.hardware import tuned_process
-from transformer_cli.training.recorder import check_trace, load_tensorboard
-from transformer_cli.training.session import Session
-from transformer_cli.training.state import Progress, TrainingResult, read_progress, result_of
-from transformer_cli.training.stopping import Interrupted, stop_on_signals
-from transformer_cli.training.training_data import load_or_build_codecs, prepare_training_data
-from transformer_cli.variants.embeddings import check_vector_files
-
-
-@dataclass(frozen=True)
-class RunState:
-    """Where a run stands."""
-
-    run: RunFolder
-    config: Config  # its preset resolved
-    resuming: bool  # what is in the folder is gone on with; else nothing of it is read
-    index: CheckpointIndex
-    progress: Progress
-    finished: str | None  # why nothing is left to do
-    notes: list[str]  # what the config changes, for the user to see
-
-
-def check_beforehand(run: RunFolder, config: Config) -> None:
-    """Raise `UserError` for what can be told at once, before time is spent on the data."""
-    run.check_writable()
-    run.check_own()
-    check_start(config, run)
-    load_scorers(("bleu", "chrf"), config.data.target_language)
-    if config.training.tensorboard:
-        load_tensorboard()
-
-
-def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool, resume: bool | None) -> RunState:
-    """Where the run stands; `asked` is the config before its preset was resolved.
-
-    `resume` True: there must be something to go on with. Raises `UserError` also where the config may not go on with
-    what is there.
-    """
-    index, progress, notes = CheckpointIndex(), Progress(), []
-    if resuming:
-        index = run.index()
-        if run.config_path.exists():
-            trained = index.last is not None
-            notes = check_continuation(run, load_config(run.config_path), config, has_checkpoint=trained, asked=asked)
-        if index.last is not None:
-            run.check_last(index)
-            progress = read_progress(load_training_state(run.step_folder(index.last)))
-    if resume and index.last is None:
-        raise UserError(f"{run.path}: nothing to resume here; leave --resume out to begin")
-    finished = finished_because(config, progress) if index.finished else None
-    return RunState(run, config, resuming, index, progress, finished, notes)
-
-
-def make_session(
-    beginning: RunState, device: torch.device, quiet: bool, ranks: Ranks = SINGLE_PROCESS, trace: Path | None = None
-) -> tuple[Session, list[str]]:
-    """What trains from there on, and lines to show beside its own.
-
-    Raises `UserError` for whatever is wrong with the data.
-    """
-    run, config, index = beginning.run, beginning.config, beginning.index
-    if index.last is None:
-        check_vector_files(config)
-    codecs = load_or_build_codecs(config, run if beginning.resuming else None, index.last, progress=not quiet)
-    material = prepare_training_data(config, *codecs, progress=not quiet, ranks=ranks.count)
-    changed = check_corpora(run, beginning.progress, material.train.key, material.valid.key)
-    session = Session(run, config, material, index, device, quiet, ranks, trace)
-    return session, [*beginning.notes, *changed]
-
+from transformer_cli.text.codec import Codecs
+from transformer_cli.training.averaging import MovingAverage
+from transformer_cli.training.continuation import check_continuation, check_start, freeze_parts, load_start
+from transformer_cli.training.distributed import SINGLE_PROCESS, Interrupted, Ranks, join_ranks
+from transformer_cli.training.hardware import Precision, compile_layers, tuned_process
+from transformer_cli.training.loop import build_optimizer, probe_memory
+from transformer_cli.training.recorder import Profiling, Recorder, check_trace, load_tensorboard
+from transformer_cli.training.saving import Learner, Progress, Saver, ranks_of, read_progress
+from transformer_cli.training.session import Session, TrainingResult, result_of
+from transformer_cli.training.training_data import TrainingData, load_or_build_codecs, prepare_training_data
+from transformer_cli.training.validation import Validator
+from transformer_cli.variants.embeddings import check_vector_files, load_vectors
 
 __all__ = ["Interrupted", "TrainingResult", "train"]
 
@@ -102,9 +47,9 @@ def train(
     quiet: bool = False,
     profile: Path | None = None,
 ) -> TrainingResult:
-    """Train in the run folder `path`, or go on there where a run was interrupted.
+    """Train in the run folder `path`, or continue there where a run was interrupted.
 
-    `resume` True: there must be something to go on with. `fresh`: an old folder is renamed aside first. `profile`: the
+    `resume` True: there must be something to continue. `fresh`: an old folder is renamed aside first. `profile`: the
     file for a trace of some updates. Raises `UserError` before anything is written, and `Interrupted` after SIGINT or
     SIGTERM, with the state saved.
     """
@@ -114,38 +59,171 @@ def train(
         stack.enter_context(tuned_process(torch_device))
         with ranks.main_process_first():
             if ranks.is_main:
-                check_beforehand(run, config)
-                if profile is not None:
-                    check_trace(profile)
+                check_beforehand(run, config, profile)
             asked = config
-            config, preset = resolve_preset(asked, progress=not quiet)
+            config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
             for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
                 print(line, file=sys.stderr)
             resuming = run.exists() and (not fresh or not ranks.is_main)
             if resuming and ranks.is_main:
                 stack.enter_context(run.lock())  # from here on nobody else changes what is read
-            beginning = find_run_state(run, asked, config, resuming, resume)
-            if beginning.finished:
-                _say_finished(beginning, beginning.finished, quiet)
-                return result_of(run, config, beginning.progress, beginning.finished)
-            session, notes = make_session(beginning, torch_device, quiet, ranks, profile)
-            session.probe()
+            state = find_run_state(run, asked, config, resuming, resume)
+            if state.finished:
+                if not quiet:
+                    _say_finished(state)
+                return result_of(run, config, state.progress, state.finished)
+            data = make_data(state, quiet, ranks)
+            learner, learner_notes = make_learner(state, data, torch_device, quiet, ranks)
+            probe_memory(learner.objective, learner.precision, data.costliest_batch(), config.training.batch_tokens)
+            notes = [*data.notes, *state.notes]
             if ranks.is_main:
                 notes += _take_folder(run, fresh, resuming, stack)
-                session.write_beginning()
-        material = session.material
-        if not ranks.agree((material.train.key, material.valid.key, beginning.index.last, dump_config(config))):
+                _write_start(state, data.codecs)
+        if not ranks.agree((data.train.key, data.valid.key, state.index.last, dump_config(config))):
             raise UserError(
                 f"{run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give all "
                 "of them the same files, best by a shared file system (docs/scaling.md)"
             )
-        stop = stack.enter_context(stop_on_signals())
-        stack.callback(session.recorder.close)
-        return session.run_to_end(stop, notes)
+        stack.enter_context(ranks.stop.catch_signals())
+        recorder = Recorder(run, config.training, learner.progress.step, data.total_steps, quiet, ranks.is_main)
+        stack.callback(recorder.close)
+        profiling = Profiling(profile, torch_device, recorder.say) if profile and ranks.is_main else None
+        validator = Validator(learner.objective, data.codecs, config, data.valid, learner.precision, ranks)
+        saver = Saver(run, config, data.codecs, state.index)
+        session = Session(data, learner, validator, saver, recorder, ranks, profiling)
+        return session.run_to_end([*notes, *learner_notes])
+
+
+# --- where the run stands -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run stands."""
+
+    run: RunFolder
+    config: Config  # its preset resolved
+    resuming: bool  # what is in the folder is continued; else nothing of it is read
+    index: CheckpointIndex
+    progress: Progress
+    finished: str | None  # why nothing is left to do
+    notes: list[str]  # what the config changes, for the user to see
+
+
+def check_beforehand(run: RunFolder, config: Config, trace: Path | None = None) -> None:
+    """Raise `UserError` for what can be found at once, before time is spent on the data."""
+    run.check_writable()
+    run.check_own()
+    check_start(config, run)
+    load_scorers(("bleu", "chrf"), config.data.target_language)
+    if config.training.tensorboard:
+        load_tensorboard()
+    if trace is not None:
+        check_trace(trace)
+
+
+def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool, resume: bool | None) -> RunState:
+    """Return where the run stands; `asked` is the config before its preset was resolved.
+
+    `resume` True: there must be something to continue. Raises `UserError` also where the config may not continue what
+    is there.
+    """
+    index, progress, notes = CheckpointIndex(), Progress(), []
+    if resuming:
+        index = run.index()
+        if run.config_path.exists():
+            trained = index.last is not None
+            notes = check_continuation(run, load_config(run.config_path), config, has_checkpoint=trained, asked=asked)
+        if index.last is not None:
+            run.check_last(index)
+            progress = read_progress(load_training_state(run.step_folder(index.last)))
+    if resume and index.last is None:
+        raise UserError(f"{run.path}: nothing to resume here; leave --resume out to start")
+    finished = progress.finished_because(config.training) if index.finished else None
+    return RunState(run, config, resuming, index, progress, finished, notes)
+
+
+def _say_finished(state: RunState) -> None:
+    if state.config.training.schedule == "cosine":
+        advice = "its cosine schedule has come down to zero: start again with --fresh or in another folder"
+    else:
+        advice = "raise the limit to continue, or start again with --fresh"
+    print(f"{state.run.path}: this run is finished ({state.finished}); {advice}", file=sys.stderr)
+    for note in state.notes:
+        print(f"not applied, for nothing was left to do: {note}", file=sys.stderr)
+
+
+# --- the parts ----------------------------------------------------------------------------------------------------
+
+
+def make_data(state: RunState, quiet: bool, ranks: Ranks = SINGLE_PROCESS) -> TrainingData:
+    """Read, encode and plan what the run trains on; raises `UserError` for whatever is wrong with it."""
+    run, config, last = state.run, state.config, state.index.last
+    if last is None:
+        check_vector_files(config)
+    codecs, notes = load_or_build_codecs(config, run if state.resuming else None, last, progress=not quiet)
+    data = prepare_training_data(config, codecs, notes, progress=not quiet, ranks=ranks.count)
+    if state.progress.train_corpus not in ("", data.train.key):
+        raise UserError(
+            f"{run.path}: data.train names the same place, but the text there, or the file of alignments beside it, is "
+            "not what the run was trained on; put the old one back, choose another folder with --out, or start again "
+            "with --fresh"
+        )
+    if state.progress.valid_corpus not in ("", data.valid.key):
+        data.notes.append("the text of data.valid changed: scores before and after cannot be compared")
+    return data
+
+
+def make_learner(
+    state: RunState, data: TrainingData, device: torch.device, quiet: bool = True, ranks: Ranks = SINGLE_PROCESS
+) -> tuple[Learner, list[str]]:
+    """Build model, objective and optimizer, and restore the last checkpoint into them; return lines to show too."""
+    config, codecs, last = state.config, data.codecs, state.index.last
+    torch.manual_seed(config.training.seed)
+    model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
+    set_target_ids(model, codecs)
+    notes = []
+    if last is None:
+        if config.training.init_from is not None:
+            load_start(config, model)
+        notes += load_vectors(config, model, codecs, progress=not quiet)
+    notes += freeze_parts(model, config.training.freeze)
+    model.to(device)
+    if config.training.compile:
+        compile_layers(model)
+    objective = build_objective(model, config)
+    learner = Learner(
+        objective,
+        build_optimizer(objective, config.training),
+        Precision(config.training.precision, device),
+        MovingAverage(model, config.training.ema_decay),
+    )
+    torch.manual_seed(ranks.seed(config.training.seed))  # each rank drops out for itself
+    if last is not None:
+        notes += _restore(learner, state.run.step_folder(last), config, ranks)
+    learner.progress.train_corpus, learner.progress.valid_corpus = data.train.key, data.valid.key
+    return learner, notes
+
+
+def _restore(learner: Learner, folder: Path, config: Config, ranks: Ranks) -> list[str]:
+    load_weights(folder, learner.model)
+    state = load_training_state(folder)
+    learner.restore(state, ranks.rank)
+    before, now = ranks_of(state), ranks.count
+    if before == now:
+        return []
+    batches = config.training.accumulation
+    return [
+        f"processes changed from {before} to {now}: an update takes {batches * now} batches, not {batches * before}; "
+        "training continues at the same place, but not as it would have"
+    ]
+
+
+# --- the folder ---------------------------------------------------------------------------------------------------
 
 
 def _take_folder(run: RunFolder, fresh: bool, resuming: bool, stack: ExitStack) -> list[str]:
-    """Make the run folder ready for writing and hold it; returns lines to show."""
+    """Make the run folder ready for writing and hold it; return lines to show."""
     notes = []
     if fresh and run.exists():
         notes.append(f"renamed {run.path} to {run.set_aside()}")
@@ -153,20 +231,15 @@ def _take_folder(run: RunFolder, fresh: bool, resuming: bool, stack: ExitStack) 
     if not resuming:
         stack.enter_context(run.lock())
         if run.exists():
-            raise UserError(f"{run.path}: another tfm began a run here meanwhile; choose another folder with --out")
+            raise UserError(f"{run.path}: another tfm started a run here meanwhile; choose another folder with --out")
     run.clean_temporaries()
     return notes
 
 
-def _say_finished(beginning: RunState, finished: str, quiet: bool) -> None:
-    if not quiet:
-        way_on = _how_to_go_on(beginning.config)
-        print(f"{beginning.run.path}: this run is finished ({finished}); {way_on}", file=sys.stderr)
-        for note in beginning.notes:
-            print(f"not applied, for nothing was left to do: {note}", file=sys.stderr)
-
-
-def _how_to_go_on(config: Config) -> str:
-    if config.training.schedule == "cosine":
-        return "its cosine schedule has come down to zero: train anew with --fresh or in another folder"
-    return "raise the limit to go on, or begin anew with --fresh"
+def _write_start(state: RunState, codecs: Codecs) -> None:
+    """Write the config and vocabulary of the run, as they are now, and drop metrics past the checkpoint."""
+    run, progress = state.run, state.progress
+    atomic_write(run.config_path, dump_config(state.config))
+    if not run.vocab_path.exists():
+        run.publish_vocabulary(codecs.save)
+    run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)

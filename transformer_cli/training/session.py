@@ -1,47 +1,60 @@
-"""One process's part of a run: trains from a start or a checkpoint to the end or an interruption.
+"""One process's part of a run: trains from its start or its last checkpoint to its end or an interruption.
 
-It decides when to validate, save and stop; the loop trains, the recorder tells, the run folder keeps.
-`beginning` makes it.
+`run` makes its parts. It decides when to validate, save and stop; the loop trains, the recorder shows, the saver keeps.
 """
 
 import math
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import torch
 
-from transformer_cli.build import build_model, build_objective, set_target_ids
-from transformer_cli.config import Config, dump_config
-from transformer_cli.data.loader import Position, SubwordSampling, UpdateBatches, load_updates
-from transformer_cli.storage.checkpoint import load_training_state, load_weights
-from transformer_cli.storage.publishing import atomic_write
-from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, average_name
-from transformer_cli.training.averaging import MovingAverage, average_checkpoints, steps_to_average
-from transformer_cli.training.continuation import finished_because
-from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
-from transformer_cli.training.fine_tuning import freeze_parts, load_start
-from transformer_cli.training.hardware import Precision, compile_layers
-from transformer_cli.training.loop import build_optimizer, train_steps
-from transformer_cli.training.memory import probe_memory
+from transformer_cli.config import Config
+from transformer_cli.storage.run_folder import RunFolder, average_name
+from transformer_cli.training.averaging import average_checkpoints, steps_to_average
+from transformer_cli.training.distributed import Interrupted, Ranks
+from transformer_cli.training.loop import train_steps
 from transformer_cli.training.recorder import Profiling, Recorder
-from transformer_cli.training.saving import Saver
-from transformer_cli.training.state import (
-    Progress,
-    TrainingResult,
-    capture_random,
-    capture_state,
-    describe_result,
-    ranks_of,
-    restore_state,
-    result_of,
-)
-from transformer_cli.training.stopping import Interrupted, Stop
+from transformer_cli.training.saving import Learner, Progress, Saver, capture_random
 from transformer_cli.training.training_data import TrainingData, describe_training
 from transformer_cli.training.validation import Validator
-from transformer_cli.variants.embeddings import load_vectors
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended."""
+
+    run: Path  # what `tfm translate` takes
+    finished: str  # why it ended
+    step: int
+    best_step: int | None
+    best_value: float | None  # of training.best_metric
+    seconds: float  # over all sessions
+
+
+def result_of(run: RunFolder, config: Config, progress: Progress, finished: str) -> TrainingResult:
+    """Return how a run that is finished ended."""
+    best = next(iter(progress.ranked()), None)
+    value = None if best is None else progress.scores[best] * (-1 if config.training.best_metric == "loss" else 1)
+    return TrainingResult(run.path, finished, progress.step, best, value, progress.seconds)
+
+
+def describe_result(result: TrainingResult, config: Config, progress: Progress) -> Iterator[str]:
+    """Yield lines to show at the end."""
+    validating = progress.validation_seconds / max(result.seconds, 1e-9)
+    minutes = f"{result.seconds / 60:,.1f} minutes, {validating:.1%} of them validation"
+    yield f"finished     {result.finished}; {result.step:,} steps in {minutes}"
+    counts = {"skipped (not finite)": progress.skipped, "halved (out of memory)": progress.halvings}
+    if any(counts.values()):
+        yield "updates      " + ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    if result.best_step is not None:
+        metric = config.training.best_metric
+        yield f"best         step {result.best_step:,}, validation {metric} {result.best_value:.2f}"
+    yield f'model        {result.run}: tfm translate {result.run} "…"'
 
 
 class Session:
@@ -49,139 +62,65 @@ class Session:
 
     def __init__(
         self,
-        run: RunFolder,
-        config: Config,
-        material: TrainingData,
-        index: CheckpointIndex,
-        device: torch.device,
-        quiet: bool,
-        ranks: Ranks = SINGLE_PROCESS,
-        trace: Path | None = None,
+        data: TrainingData,
+        learner: Learner,
+        validator: Validator,
+        saver: Saver,
+        recorder: Recorder,
+        ranks: Ranks,
+        profiling: Profiling | None = None,
     ) -> None:
-        """`trace`: where to write a profile of some updates."""
-        self.run, self.config, self.material, self.ranks = run, config, material, ranks
-        self.codecs, self.stop = material.codecs, Stop()
-        torch.manual_seed(config.training.seed)
-        sizes = len(self.codecs.source.vocabulary), len(self.codecs.target.vocabulary)
-        self.model = build_model(config.model, *sizes)
-        set_target_ids(self.model, self.codecs)
-        if index.last is None and config.training.init_from is not None:
-            load_start(config, self.model)
-        self.notes = []
-        if index.last is None:
-            self.notes += load_vectors(config, self.model, self.codecs, progress=not quiet and ranks.is_main)
-        self.notes += freeze_parts(self.model, config.training.freeze)
-        self.model.to(device)
-        if config.training.compile:
-            compile_layers(self.model)
-        self.objective = build_objective(self.model, config)
-        self.optimizer = build_optimizer(self.objective, config.training)
-        self.average = MovingAverage(self.model, config.training.ema_decay)
-        self.precision = Precision(config.training.precision, device)
-        self.progress = Progress()
-        torch.manual_seed(ranks.seed(config.training.seed))  # each rank drops out for itself
-        if index.last is not None:
-            self._resume(run.step_folder(index.last))
-        self.progress.train_corpus, self.progress.valid_corpus = material.train.key, material.valid.key
-        self.validator = Validator(
-            self.objective, self.codecs, config, material.valid, self.precision, ranks, self.stop
-        )
-        self.saver = Saver(run, config, self.codecs, index)
-        self.recorder = Recorder(run, config.training, self.progress.step, self.total_steps(), quiet, ranks.is_main)
-        self.profiling = Profiling(trace, device, self.recorder.say) if trace and ranks.is_main else None
+        self.data, self.learner, self.validator, self.saver = data, learner, validator, saver
+        self.recorder, self.ranks, self.profiling = recorder, ranks, profiling
+        self.config, self.run, self.progress = data.config, saver.run, learner.progress
 
-    def probe(self) -> None:
-        """Raise `UserError` where the memory does not suffice; changes nothing."""
-        probe_memory(
-            self.objective,
-            self.precision,
-            self.config.training,
-            self.material.train,
-            self.material.plan,
-            self.sampling(),
-        )
-
-    def _resume(self, folder: Path) -> None:
-        load_weights(folder, self.model)
-        state = load_training_state(folder)
-        scaler = self.precision.scaler
-        self.progress = restore_state(state, self.model, self.optimizer, scaler, self.ranks.rank)
-        self.average.restore(state.tensors)
-        before, now = ranks_of(state), self.ranks.count
-        if before != now:
-            batches = self.config.training.accumulation
-            self.notes.append(
-                f"processes changed from {before} to {now}: an update takes {batches * now} batches, not "
-                f"{batches * before}; training goes on at the same place, but not as it would have"
-            )
-
-    def run_to_end(self, stop: Stop, notes: list[str]) -> TrainingResult:
+    def run_to_end(self, notes: list[str]) -> TrainingResult:
         """Train until the run is finished (`TrainingResult`) or a signal comes (`Interrupted`)."""
-        self.stop = self.validator.stop = stop
-        self.ranks.copy_weights(self.model)  # equal already, unless machines differ
-        with self.average.shown():
-            self.ranks.copy_weights(self.model)
-        about = describe_training(self.config, self.material, self.model)
-        for line in [*self.material.notes, *notes, *self.notes, *about]:
+        model, average, progress = self.learner.model, self.learner.average, self.progress
+        self.ranks.copy_weights(model)  # equal already, unless machines differ
+        with average.shown():
+            self.ranks.copy_weights(model)
+        for line in [*notes, *describe_training(self.data, model)]:
             self.recorder.say(line)
-        where = f"resumed after step {self.progress.step:,}" if self.progress.step else "new"
+        where = f"resumed after step {progress.step:,}" if progress.step else "new"
         self.recorder.say(f"run          {self.run.path} ({where}) on {self._hardware()}")
         with closing(self.saver):
             self._finish_validation()
             # A run killed between its last update and its average has only the average left to do.
-            finished = finished_because(self.config, self.progress) or self._train()
+            finished = self._finished() or self._train()
             self._average()
             if self.ranks.is_main:
                 self.saver.change_index(finished=finished)
-        result = result_of(self.run, self.config, self.progress, finished)
-        for line in describe_result(result, self.config, self.progress):
+        result = result_of(self.run, self.config, progress, finished)
+        for line in describe_result(result, self.config, progress):
             self.recorder.say(line)
         return result
 
-    def _leave(self, signal_number: int | None = None) -> NoReturn:
-        """The state is saved, or being saved: end as the signal wants it."""
-        self.saver.wait()  # the others wait too: torchrun ends all when the first has ended
-        signals = self.ranks.gather(signal_number or self.stop.signal_number)
-        step = self.progress.step
-        self.recorder.say(f"interrupted; saved step {step:,}: the same command goes on from there")
-        raise Interrupted(next(filter(None, signals)))
+    def _hardware(self) -> str:
+        precision = self.learner.precision
+        device = precision.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+        alone = f"{device} ({name}), {precision.name}"
+        return alone if self.ranks.count == 1 else f"{self.ranks.count} processes, each with {alone}"
 
-    def write_beginning(self) -> None:
-        """The config and vocabulary of the run, as they are now; metrics past the checkpoint go."""
-        atomic_write(self.run.config_path, dump_config(self.config))
-        if not self.run.vocab_path.exists():
-            self.run.publish_vocabulary(self.codecs.save)
-        progress = self.progress
-        self.run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
-
-    def _finish_validation(self) -> None:
-        """Validate the step that the run goes on from, where an interruption kept it from being validated."""
-        if self._is_due():
-            self._validate()
-            self._save()  # now with its score
-
-    def _is_due(self) -> bool:
-        """Whether this step is to be validated, and is not yet."""
-        progress = self.progress
-        finished = finished_because(self.config, progress)
-        wanted = finished is not None or progress.step % self.config.training.validate_every == 0
-        return wanted and progress.step > 0 and progress.step not in progress.scores
+    def _finished(self) -> str | None:
+        return self.progress.finished_because(self.config.training)
 
     def _train(self) -> str:
-        """Update after update, validating and saving when it is time; returns why it ended."""
-        training, progress = self.config.training, self.progress
+        """Train update after update, validating and saving when it is time; return why it ended."""
+        training, progress, learner = self.config.training, self.progress, self.learner
         began, seconds_before = time.monotonic(), progress.seconds
-        updates = self.load_updates(progress.position, self.config.data.workers)
+        pin = learner.precision.device.type == "cuda"
+        updates = self.data.updates(progress.position, self.config.data.workers, pin, self.ranks)
         updates = self.profiling.watch(updates) if self.profiling else updates
         steps = train_steps(
-            self.objective,
-            self.optimizer,
-            self.precision,
+            learner.objective,
+            learner.optimizer,
+            learner.precision,
             training,
             updates,
             progress.step,
             self.ranks,
-            self.stop,
             progress.skipped_in_row,
         )
         steps = self.profiling.record(steps) if self.profiling else steps
@@ -192,11 +131,11 @@ class Session:
                 progress.count(update)
                 progress.seconds = seconds_before + time.monotonic() - began
                 if update.applied:
-                    self.average.update(update.step)
+                    learner.average.update(update.step)
                 self.recorder.update(update)
                 is_best = self._is_due() and self._validate()
                 progress.seconds = seconds_before + time.monotonic() - began
-                finished = finished_because(self.config, progress)
+                finished = self._finished()
                 save = update.applied and update.step % training.save_every == 0
                 if save or is_best or finished or update.signal:
                     self._save()
@@ -206,16 +145,28 @@ class Session:
                     return finished
         raise AssertionError("the plan never ends")
 
+    def _finish_validation(self) -> None:
+        """Validate the step that the run continues from, where an interruption kept it from being validated."""
+        if self._is_due():
+            self._validate()
+            self._save()  # now with its score
+
+    def _is_due(self) -> bool:
+        """Return whether this step is to be validated, and is not yet."""
+        step = self.progress.step
+        wanted = self._finished() is not None or step % self.config.training.validate_every == 0
+        return wanted and step > 0 and step not in self.progress.scores
+
     def _validate(self) -> bool:
         """Validate now; True if the step is among the best and must be kept. A signal meanwhile ends the session."""
         progress, training = self.progress, self.config.training
         began = time.monotonic()
-        with self.average.shown():
+        with self.learner.average.shown():
             validation = self.validator.validate()
         seconds = time.monotonic() - began
         progress.validation_seconds += seconds
         if validation is None:
-            self._save()  # without its score: the next session begins with this validation
+            self._save()  # without its score: the next session starts with this validation
             self._leave()
         value = validation.value(training.best_metric)
         is_best = value > progress.best_score()
@@ -229,11 +180,15 @@ class Session:
         began = time.monotonic()
         randoms = self.ranks.gather(capture_random())
         if self.ranks.is_main:
-            state = capture_state(self.model, self.optimizer, self.precision.scaler, self.progress, randoms)
-            state.tensors.update(self.average.learned())
-            with self.average.shown():
-                self.saver.save(self.model, state, self.progress)
+            self.saver.save(self.learner, randoms)
         self.recorder.leave_out(time.monotonic() - began)
+
+    def _leave(self, signal_number: int | None = None) -> NoReturn:
+        """End as the signal wants it; the state is saved, or being saved."""
+        self.saver.wait()  # the others wait too: torchrun ends all when the first has ended
+        signals = self.ranks.gather(signal_number or self.ranks.stop.signal_number)
+        self.recorder.say(f"interrupted; saved step {self.progress.step:,}: the same command continues from there")
+        raise Interrupted(next(filter(None, signals)))
 
     def _average(self) -> None:
         """Average the last or the best checkpoints, and keep the result where it beats every single one."""
@@ -242,7 +197,7 @@ class Session:
         if not steps or index.last is None:
             return
         name = average_name(index.last)
-        average_checkpoints(self.run, name, steps, self.model, self.ranks)
+        average_checkpoints(self.run, name, steps, self.learner.model, self.ranks)
         validation = self.validator.validate()
         if validation is None:
             self._leave()
@@ -262,39 +217,3 @@ class Session:
             f"average of the {which} {len(steps)} checkpoints: loss {validation.loss:.3f}  BLEU {validation.bleu:.2f}  "
             f"chrF {validation.chrf:.2f}  ({verdict})"
         )
-
-    def load_updates(self, start: Position, workers: int) -> Iterator[UpdateBatches]:
-        """This process's share of the updates from a place in the plan on, read by so many processes beside it."""
-        training = self.config.training
-        return load_updates(
-            self.material.train,
-            batch_tokens=training.batch_tokens,
-            seed=training.seed,
-            accumulation=training.accumulation,
-            start=start,
-            rank=self.ranks.rank,
-            ranks=self.ranks.count,
-            workers=workers,
-            pin=self.precision.device.type == "cuda",
-            pad_to=training.pad_to,
-            sampling=self.sampling(),
-        )
-
-    def total_steps(self) -> int:
-        """Where training ends at the latest: max_steps, or the updates of max_epochs, whichever comes first."""
-        training, epoch = self.config.training, self.material.updates_an_epoch
-        limits = [training.max_steps, training.max_epochs and training.max_epochs * epoch]
-        return min(limit for limit in limits if limit is not None)
-
-    def sampling(self) -> SubwordSampling | None:
-        """What drawing segmentations anew needs; None where they stay."""
-        training = self.config.training
-        if not training.subword_sampling:
-            return None
-        return SubwordSampling(self.codecs, training.subword_sampling, training.seed, self.config.data.max_length)
-
-    def _hardware(self) -> str:
-        device = self.precision.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-        alone = f"{device} ({name}), {self.precision.name}"
-        return alone if self.ranks.count == 1 else f"{self.ranks.count} processes, each with {alone}"

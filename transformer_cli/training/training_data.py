@@ -1,4 +1,7 @@
-"""What training works on, made ready: vocabularies, encoded corpora, the plan; and the lines that describe it."""
+"""What training reads: vocabularies, encoded corpora, the plan of batches; and the lines that describe it.
+
+`run` and `dry_run` make it; it is the same whether a run starts or resumes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,17 +10,19 @@ from pathlib import Path
 from transformer_cli.build import count_parameters
 from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config
+from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
-from transformer_cli.data.loader import plan_corpus
+from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs, vocabulary_files
-from transformer_cli.training.fine_tuning import load_start_codecs
+from transformer_cli.training.continuation import load_start_codecs
+from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.variants.guided_attention import AlignedCorpus
 
@@ -26,6 +31,7 @@ from transformer_cli.variants.guided_attention import AlignedCorpus
 class TrainingData:
     """All that a run reads."""
 
+    config: Config
     codecs: Codecs
     train: EncodedCorpus
     valid: EncodedCorpus
@@ -33,14 +39,46 @@ class TrainingData:
     updates_an_epoch: int  # of the first epoch
     notes: list[str]  # what was dropped or sampled on the way, for the user to see
 
+    @property
+    def total_steps(self) -> int:
+        """Where training ends at the latest: max_steps, or the updates of max_epochs, whichever comes first."""
+        training = self.config.training
+        limits = [training.max_steps, training.max_epochs and training.max_epochs * self.updates_an_epoch]
+        return min(limit for limit in limits if limit is not None)
+
+    @property
+    def batches(self) -> CorpusBatches:
+        """The training corpus in batches, segmentations drawn anew where the config says so."""
+        training, strength = self.config.training, self.config.training.subword_sampling
+        sampling = SubwordSampling(self.codecs, strength, self.config.data.max_length) if strength else None
+        return CorpusBatches(self.train, training.batch_tokens, training.seed, training.pad_to, sampling)
+
+    def updates(
+        self, start: Position = START, workers: int = 0, pin: bool = False, ranks: Ranks = SINGLE_PROCESS
+    ) -> Iterator[UpdateBatches]:
+        """Yield this process's batches of each update, from a place in the plan on; as `load_updates` does."""
+        return load_updates(
+            self.batches,
+            accumulation=self.config.training.accumulation,
+            start=start,
+            rank=ranks.rank,
+            ranks=ranks.count,
+            workers=workers,
+            pin=pin,
+        )
+
+    def costliest_batch(self) -> Batch:
+        """Return the batch of the first epoch that takes the most memory, as large as it can become."""
+        return self.batches.largest(self.plan[self.plan.costliest()])
+
 
 def load_or_build_codecs(
     config: Config, run: RunFolder | None, last_step: int | None, progress: bool
 ) -> tuple[Codecs, list[str]]:
-    """The codecs of a run's last checkpoint, else those that `build-vocab` left there, else new ones; with notes.
+    """Return the codecs of a run's last checkpoint, else those of `build-vocab` there, else new ones; with notes.
 
     `run` None: there is nothing yet. A run that starts from a model (`training.init_from`) has that model's. Every file
-    is held against its hash before it is read.
+    is checked against its hash before it is read.
     """
     if run is not None and last_step is not None:
         return load_codecs(run.step_folder(last_step), config), []
@@ -83,40 +121,37 @@ def prepare_training_data(
 
     encoded_valid = encode(valid, keep_text=True)
     encoded_train = encode(aligned or train, keep_text=bool(training.subword_sampling))
-    plan = plan_corpus(
-        encoded_train, batch_tokens=training.batch_tokens, seed=training.seed, epoch=0, pad_to=training.pad_to
-    )
+    plan = CorpusBatches(encoded_train, training.batch_tokens, training.seed, training.pad_to).plan(epoch=0)
     updates = -(-len(plan) // (training.accumulation * ranks))
-    return TrainingData(
-        codecs, encoded_train, encoded_valid, plan, updates, [*(aligned or train).notes, *valid.notes, *notes]
-    )
+    notes = [*(aligned or train).notes, *valid.notes, *notes]
+    return TrainingData(config, codecs, encoded_train, encoded_valid, plan, updates, notes)
 
 
-def describe_training(config: Config, material: TrainingData, model: Transformer) -> Iterator[str]:
-    """A few lines on what will be done: data, vocabulary, model, batches, training."""
+def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
+    """Yield a few lines on what will be done: data, vocabulary, model, batches, training."""
+    config, plan = data.config, data.plan
     shape, training, words = config.model, config.training, config.vocabulary
-    yield f"data         {_count_pairs(material.train)}"
-    if material.train.has_links:
-        yield f"alignments   of {material.train.linked_pairs:,} pairs"
-    yield f"validation   {_count_pairs(material.valid)}"
+    yield f"data         {_count_pairs(data.train)}"
+    if data.train.has_links:
+        yield f"alignments   of {data.train.linked_pairs:,} pairs"
+    yield f"validation   {_count_pairs(data.valid)}"
     kind = f"{words.algorithm} subwords" if words.tokenizer == "sentencepiece" else f"{words.tokenizer} tokens"
-    source, target = len(material.codecs.source.vocabulary), len(material.codecs.target.vocabulary)
+    source, target = len(data.codecs.source.vocabulary), len(data.codecs.target.vocabulary)
     sizes = f"{target:,} {kind}, shared" if words.shared else f"{source:,} source and {target:,} target {kind}"
     yield f"vocabulary   {sizes}"
     yield (
         f"model        {count_parameters(model):,} parameters: {shape.encoder_layers}+{shape.decoder_layers} layers, "
         f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
     )
-    padding = "{:.1%} of source and {:.1%} of target cells".format(*material.plan.padding())
+    padding = "{:.1%} of source and {:.1%} of target cells".format(*plan.padding())
     size = f"of at most {training.batch_tokens:,} tokens"
-    yield f"batches      about {len(material.plan):,} an epoch, {size}; padding {padding}"
-    limits = [f"{training.max_steps:,} steps" if training.max_steps else "", f"{training.max_epochs or 0:,} epochs"]
-    limit = " or ".join(text for text in limits if text and not text.startswith("0 "))
-    updates = f"{material.updates_an_epoch:,} updates an epoch"
-    tokens = f"{material.plan.target_tokens / material.updates_an_epoch:,.0f} target tokens"
+    yield f"batches      about {len(plan):,} an epoch, {size}; padding {padding}"
+    counts = {"steps": training.max_steps, "epochs": training.max_epochs}
+    limit = " or ".join(f"{count:,} {unit}" for unit, count in counts.items() if count)
+    tokens = f"{plan.target_tokens / data.updates_an_epoch:,.0f} target tokens"
+    yield f"training     {limit}, about {data.updates_an_epoch:,} updates an epoch of {tokens} each"
     top = max(1, training.warmup_steps)
     peak = learning_rate(training, shape.d_model, top)
-    yield f"training     {limit}, about {updates} of {tokens} each"
     yield f"optimizer    {training.optimizer}, {training.schedule} schedule with its peak of {peak:.2e} at step {top:,}"
 
 

@@ -1,6 +1,6 @@
 """How good the model is now: the loss over the validation set, BLEU and chrF of greedy translations of its start.
 
-`session` asks it every `validate_every` steps.
+`session` asks for it every `validate_every` steps.
 """
 
 import math
@@ -13,15 +13,15 @@ import torch
 from transformer_cli.build import build_engine
 from transformer_cli.config import Config
 from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.loader import plan_corpus, read_batch
+from transformer_cli.data.loader import CorpusBatches
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.model.torch_private import uncompiled
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
-from transformer_cli.training.hardware import Precision, uncompiled
+from transformer_cli.training.hardware import Precision
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.stopping import Stop
 
 SAMPLES = 3  # translations shown
 
@@ -48,7 +48,7 @@ class Validation:
     samples: list[Sample]
 
     def value(self, metric: str) -> float:
-        """The figure that `training.best_metric` names, turned so that higher is better."""
+        """Return the figure that `training.best_metric` names, turned so that higher is better."""
         return {"bleu": self.bleu, "chrf": self.chrf, "loss": -self.loss}[metric]
 
 
@@ -63,10 +63,9 @@ class Validator:
         corpus: EncodedCorpus,
         precision: Precision,
         ranks: Ranks = SINGLE_PROCESS,
-        stop: Stop | None = None,
     ) -> None:
-        self.objective, self.config, self.corpus, self.precision = objective, config, corpus, precision
-        self.ranks, self.stop = ranks, stop or Stop()
+        self.objective, self.config, self.corpus = objective, config, corpus
+        self.precision, self.ranks = precision, ranks
         count = min(len(corpus), config.training.validation_sentences)
         texts = [corpus.texts(pair) for pair in range(count)]
         self.sources = [source for source, _ in texts]
@@ -75,7 +74,7 @@ class Validator:
         self.translator = Translator(engine, codecs, config, guard=False)  # loops are what an early model is judged by
 
     def validate(self) -> Validation | None:
-        """Validate now, each rank a share of it; None where a signal came meanwhile, on this or another rank.
+        """Validate now, each rank a part of it; None where a signal came meanwhile, on this or another rank.
 
         Leaves the random state alone, and the model in evaluation mode.
         """
@@ -95,38 +94,39 @@ class Validator:
             samples=self._samples(translations),
         )
 
-    def _my_share(self, parts: Sequence[Part]) -> Iterator[Part | None]:
-        """The parts of this rank, in as many rounds on each (None: nothing to do); it ends early after a signal."""
+    def _own(self, parts: Sequence[Part]) -> Iterator[Part | None]:
+        """Yield the parts of this rank, in as many rounds on each (None: nothing to do); end early after a signal."""
         for first in range(0, len(parts), self.ranks.count):
-            if self.ranks.any(self.stop.signal_number is not None):
+            if any(self.ranks.gather(self.ranks.stop.signal_number is not None)):
                 return
             mine = first + self.ranks.rank
             yield parts[mine] if mine < len(parts) else None
 
     @torch.inference_mode()
     def _losses(self) -> tuple[float, float] | None:
-        """Smoothed loss and -log p, per target token of the whole set; None after a signal."""
-        plan = plan_corpus(self.corpus, batch_tokens=self.config.training.batch_tokens, seed=0, epoch=0)
+        """Return smoothed loss and -log p, per target token of the whole set; None after a signal."""
+        batches = CorpusBatches(self.corpus, self.config.training.batch_tokens, seed=0)
+        plan = batches.plan(epoch=0)
         sums = [0.0, 0.0, 0.0]
-        for pairs in self._my_share([plan[number] for number in range(len(plan))]):
+        for pairs in self._own([plan[number] for number in range(len(plan))]):
             if pairs is None:
                 continue
-            batch = read_batch(self.corpus, pairs).to(self.precision.device)
+            batch = batches.read(pairs).to(self.precision.device)
             with self.precision.autocast():
                 loss = self.objective(batch)
             parts = float(loss.smoothed), float(loss.likelihood), float(batch.target_tokens)
             sums = [total + part for total, part in zip(sums, parts, strict=True)]
-        everywhere = self.ranks.gather((sums, self.stop.signal_number))
+        everywhere = self.ranks.gather((sums, self.ranks.stop.signal_number))
         if any(signal is not None for _, signal in everywhere):
             return None
         smoothed, likelihood, tokens = (sum(column) for column in zip(*(part for part, _ in everywhere), strict=True))
         return smoothed / tokens, likelihood / tokens
 
     def _translations(self) -> list[str] | None:
-        """Greedy translations of the sentences, in their order; None after a signal."""
+        """Return greedy translations of the sentences, in their order; None after a signal."""
         options = SearchOptions.from_config(self.config.decoding, method="greedy")
         mine: dict[int, str] = {}
-        for sentences in self._my_share(self._parts()):
+        for sentences in self._own(self._parts()):
             if sentences is not None:
                 sources = [self.sources[sentence] for sentence in sentences]
                 results = self.translator.translate_batch(sources, options, alignments=False)
@@ -137,7 +137,7 @@ class Validator:
         return [everywhere[number] for number in range(len(self.sources))]
 
     def _parts(self) -> list[list[int]]:
-        """The sentences, those of like length together: each part a batch, and short enough to wait for."""
+        """Return the sentences, those of like length together: each part a batch, and short enough to wait for."""
         parts: list[list[int]] = []
         lengths = self.corpus.source_lengths
         for sentence in sorted(range(len(self.sources)), key=lambda number: (int(lengths[number]), number)):

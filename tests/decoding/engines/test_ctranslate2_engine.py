@@ -299,10 +299,10 @@ def test_batches_that_are_left_to_torch_keep_their_place(pair: Callable[..., Pai
     write_model(tmp_path, loaded)
     both = CTranslate2Engine(tmp_path, loaded.codecs, lambda: ours)
     sources = draw_sources(loaded, 9)
-    demand = [TokenConstraints(prefix=(7,))] * 3
+    constraint = [TokenConstraints(prefix=(7,))] * 3
     batches = [
         SearchBatch(sources[:3], []),
-        SearchBatch(sources[3:6], [(3,), (4,), (5,)], demand),
+        SearchBatch(sources[3:6], [(3,), (4,), (5,)], constraint),
         SearchBatch(sources[6:], []),
     ]
     found = list(both.search_batches(batches, SearchOptions(beam_size=2)))

@@ -10,7 +10,8 @@ from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
-from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_type
+from transformer_cli.decoding.devices import choose_type
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.training.hardware import Precision

@@ -15,11 +15,10 @@ import pytest
 
 from tests.decoding.checkpoints import make_checkpoint
 from transformer_cli.cli.app import main
-from transformer_cli.codecs import load_text_side
 from transformer_cli.decoding import loading as engines
 from transformer_cli.decoding.engines import ctranslate2_cache
 from transformer_cli.decoding.engines.ctranslate2_cache import KEPT, cache_folder, cached_model
-from transformer_cli.decoding.loading import load_engine
+from transformer_cli.decoding.loading import FoundModel, load_engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 
@@ -36,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no GPU."""
     monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(engines, "_cuda_devices", lambda: 0)
-    monkeypatch.setattr(engines, "_has_gpu", lambda: False)
+    monkeypatch.setattr(engines, "has_gpu", lambda: False)
     return tmp_path / "cache" / "ctranslate2"
 
 
@@ -67,7 +66,8 @@ def test_auto_takes_ctranslate2_in_float32_and_says_so(checkpoint: Path, cache: 
     [
         ({"needs": ["sampling"]}, r"engine: torch \(sampling\)"),
         ({"missing": True}, r"engine: torch \(no ctranslate2: pip install 'transformer-cli\[fast\]'\)"),
-        ({"gpu": 1}, "the GPU"),
+        ({"unseen": True}, r"torch \(ctranslate2 does not see the GPU\)"),
+        ({"gpu": 1}, r"torch \(ctranslate2 failed: .*"),  # it is seen, and cannot be used
         (
             {"compute_type": "bfloat16", "types": {"float32"}},
             r"torch \(ctranslate2 has no bfloat16 on this cpu, bfloat16\)",
@@ -81,12 +81,69 @@ def test_auto_takes_torch_where_ctranslate2_cannot(
     if wishes.get("missing"):
         monkeypatch.setattr(engines, "find_spec", lambda name: None)
     monkeypatch.setattr(engines, "_cuda_devices", lambda: wishes.get("gpu", 0))
+    monkeypatch.setattr(engines, "has_gpu", lambda: wishes.get("unseen", False))
     if "types" in wishes:
         monkeypatch.setattr(engines, "_compute_types", lambda place: wishes["types"])
     loaded, why = load_engine(checkpoint, needs=wishes.get("needs", ()), compute_type=wishes.get("compute_type"))
     assert loaded.engine.name == "torch"
     assert re.search(message, why)
     assert models(cache) == []
+
+
+class OnGPU:
+    """Stands for a `CTranslate2Engine` on a GPU."""
+
+    name = "ctranslate2"
+    broken = False
+
+    def __init__(self, folder: Path, codecs: object, other: object, **options: Any) -> None:
+        self.options = options
+
+    def search(self, sources: list[list[int]], options: SearchOptions) -> None:
+        if self.broken:
+            raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "has", "expected"),
+    [
+        ({}, {"float32", "bfloat16"}, ("cuda", "bfloat16")),
+        ({"device": "cuda:1"}, {"float32", "bfloat16"}, ("cuda:1", "bfloat16")),
+        ({}, {"float32", "int8"}, ("cuda", "float32")),
+        ({"compute_type": "float32"}, {"float32", "bfloat16"}, ("cuda", "float32")),
+        ({"compute_type": "int8"}, {"float32", "int8"}, ("cuda", "int8")),
+        ({"choice": "ctranslate2"}, {"float32", "bfloat16"}, ("cuda", "bfloat16")),
+    ],
+)
+def test_auto_takes_ctranslate2_on_a_gpu_that_it_sees(
+    checkpoint: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    has: set[str],
+    expected: tuple[str, str],
+) -> None:
+    monkeypatch.setattr(engines, "_cuda_devices", lambda: 2)
+    monkeypatch.setattr(engines, "_compute_types", lambda place: has if place.startswith("cuda") else {"float32"})
+    monkeypatch.setattr("transformer_cli.decoding.engines.ctranslate2_engine.CTranslate2Engine", OnGPU)
+    loaded, why = load_engine(checkpoint, **arguments)
+    assert isinstance(loaded.engine, OnGPU)
+    assert (loaded.engine.options["device"], loaded.engine.options["compute_type"]) == expected
+    assert why.startswith(f"engine: ctranslate2 ({expected[1]}, {expected[0]})")
+
+
+def test_a_gpu_whose_libraries_are_missing_leaves_torch_and_an_explicit_wish_is_refused(
+    checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_cuda_devices", lambda: 1)
+    monkeypatch.setattr(engines, "_compute_types", lambda place: {"float32"})
+    monkeypatch.setattr(OnGPU, "broken", True)
+    monkeypatch.setattr("transformer_cli.decoding.engines.ctranslate2_engine.CTranslate2Engine", OnGPU)
+    loaded, why = load_engine(checkpoint)
+    assert loaded.engine.name == "torch"
+    assert why.startswith("engine: torch (ctranslate2 failed: Library libcublas.so.12 is not found")
+    with pytest.raises(UserError, match=r"libcublas.so.12 is not found or cannot be loaded; choose engine torch"):
+        load_engine(checkpoint, choice="ctranslate2")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +307,7 @@ def test_a_checkpoint_is_never_written_to(checkpoint: Path, cache: Path) -> None
 def test_damaged_text_files_are_refused_by_either_engine(
     checkpoint: Path, cache: Path, tmp_path: Path, name: str
 ) -> None:
-    load_text_side(checkpoint)
+    FoundModel.at(checkpoint)
     copy = tmp_path / "copy"
     shutil.copytree(checkpoint, copy)
     cached_model(copy)

@@ -8,9 +8,11 @@ import torch
 
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
+from transformer_cli.decoding.devices import choose_device
 from transformer_cli.decoding.engines.protocol import own_sources
-from transformer_cli.decoding.engines.torch_engine import TorchEngine, choose_device
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
+from transformer_cli.decoding.search import beam, greedy
 from transformer_cli.errors import UserError
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
@@ -24,7 +26,7 @@ SEARCHES = {
     "diverse": SearchOptions(beam_size=6, n_best=2, diversity_groups=3),
     "fresh": SearchOptions(beam_size=4, n_best=2, no_repeat_ngram=2, min_length=5),
 }
-DEMANDS = [
+CONSTRAINTS = [
     TokenConstraints(prefix=(5, 6)),
     TokenConstraints(required=((7, 8), (9,))),
     TokenConstraints(forbidden=((4,), (9, 9))),
@@ -93,22 +95,22 @@ def test_padding_batch_size_and_order_change_nothing(engine: TorchEngine, method
 def test_constraints_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
     keys = [(place,) for place in range(len(SOURCES))]
-    together = engine.search(SOURCES, options, keys, DEMANDS)
+    together = engine.search(SOURCES, options, keys, CONSTRAINTS)
     free = engine.search(SOURCES, options, keys)
     same([together[3]], [free[3]])
-    for source, key, demand, group in zip(SOURCES, keys, DEMANDS, together, strict=True):
-        same(engine.search([source], options, [key], [demand]), [group])
+    for source, key, constraint, group in zip(SOURCES, keys, CONSTRAINTS, together, strict=True):
+        same(engine.search([source], options, [key], [constraint]), [group])
         for one in group:
-            assert tuple(one.ids[: len(demand.prefix)]) == demand.prefix
-            assert all(occurs(sequence, one.ids) for sequence in demand.required)
-            assert not any(occurs(sequence, one.ids) for sequence in demand.forbidden)
+            assert tuple(one.ids[: len(constraint.prefix)]) == constraint.prefix
+            assert all(occurs(sequence, one.ids) for sequence in constraint.required)
+            assert not any(occurs(sequence, one.ids) for sequence in constraint.forbidden)
             row = engine.score([source], [one.ids])[0]
             assert one.log_probability == pytest.approx(sum(row if one.ended else row[:-1]), abs=1e-10)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", SEARCHES)
-@pytest.mark.parametrize("constraints", [None, DEMANDS])
+@pytest.mark.parametrize("constraints", [None, CONSTRAINTS])
 def test_a_gpu_finds_the_same(engine: TorchEngine, method: str, constraints: list[TokenConstraints] | None) -> None:
     on_gpu = TorchEngine(make_engine().model, "cuda")
     beta = 0.3 if SEARCHES[method].method == "beam" else 0.0
@@ -254,3 +256,17 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda", "cuda:0", "mps", "abacus", "meta", ""):
         with pytest.raises(UserError, match=f"device '{name}'"):
             choose_device(name)
+
+
+@pytest.mark.parametrize("method", SEARCHES)
+@pytest.mark.parametrize("every", [2, 3, 50])
+def test_checking_seldom_who_is_done_finds_the_same(method: str, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's values are looked at every few steps only."""
+    engine = make_engine()
+    constraints = None if method == "sample" else CONSTRAINTS
+    expected = [engine.search(SOURCES, SEARCHES[method], None, one) for one in (None, constraints)]
+    for module in (greedy, beam):
+        monkeypatch.setattr(module, "check_interval", lambda device: every)
+    monkeypatch.setattr(beam, "is_cheap_to_read", lambda tensor: False)
+    for one, other in zip((None, constraints), expected, strict=True):
+        same(engine.search(SOURCES, SEARCHES[method], None, one), other)

@@ -9,7 +9,7 @@ import torch
 from tests.decoding.toy import Toy, repeated, same, times
 from transformer_cli.decoding.options import UNCONSTRAINED, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.automaton import ConstraintAutomaton
-from transformer_cli.decoding.search.constrained import beams_for, take_turns
+from transformer_cli.decoding.search.constrained import alternate, beams_needed
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import EOS, UNK
 
@@ -49,17 +49,17 @@ def test_constraints_hold_in_a_thousand_random_cases(method: str) -> None:
         options = SearchOptions(
             **METHODS[method], max_length=dice.randint(1, 14), no_repeat_ngram=dice.choice([0, 0, 2, 3])
         )
-        for sentence, (demand, found) in enumerate(zip(constraints, toy.search(options, constraints), strict=True)):
+        for sentence, (constraint, found) in enumerate(zip(constraints, toy.search(options, constraints), strict=True)):
             cases += 1
             assert found
             for one in found:
-                assert tuple(one.ids[: len(demand.prefix)]) == demand.prefix
-                for sequence in demand.required:
-                    assert times(sequence, one.ids) >= demand.required.count(sequence), (demand, one)
-                for sequence in demand.forbidden:
-                    assert not times(sequence, one.ids), (demand, one)
-                if not demand.prefix:
-                    free = {token for sequence in demand.required for token in sequence}
+                assert tuple(one.ids[: len(constraint.prefix)]) == constraint.prefix
+                for sequence in constraint.required:
+                    assert times(sequence, one.ids) >= constraint.required.count(sequence), (constraint, one)
+                for sequence in constraint.forbidden:
+                    assert not times(sequence, one.ids), (constraint, one)
+                if not constraint.prefix:
+                    free = {token for sequence in constraint.required for token in sequence}
                     assert repeated(one.ids, options.no_repeat_ngram) <= free
                 total = toy.forced(sentence, [*one.ids, EOS] if one.ended else one.ids)
                 assert one.log_probability == pytest.approx(total, abs=1e-12)
@@ -69,9 +69,9 @@ def test_constraints_hold_in_a_thousand_random_cases(method: str) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
 def test_the_limit_gives_way_only_as_far_as_it_must(limit: int) -> None:
     toy = Toy(seed=1, sentences=1, size=SIZE)
-    demand = TokenConstraints(prefix=(9, 4), required=((4, 5), (6,)))  # the prefix has said 4 already
+    constraint = TokenConstraints(prefix=(9, 4), required=((4, 5), (6,)))  # the prefix has said 4 already
     for values in METHODS.values():
-        for one in toy.search(SearchOptions(**values, max_length=limit), [demand])[0]:
+        for one in toy.search(SearchOptions(**values, max_length=limit), [constraint])[0]:
             assert len(one.ids) <= max(limit, 5)
             assert times((4, 5), one.ids)
             assert times((6,), one.ids)
@@ -105,18 +105,18 @@ def test_other_searches_say_what_is_lacking_where_they_would_end() -> None:
     toy = Toy(seed=1, sentences=1, size=SIZE)
     toy.table[:] = -9.0
     toy.table[:, 1, :, :, 4] = toy.table[:, 2, :, :, 5] = toy.table[:, 3:, :, :, EOS] = -0.001
-    demand = TokenConstraints(required=((9, 9), (7,)))
+    constraint = TokenConstraints(required=((9, 9), (7,)))
     for values in (METHODS["greedy"], METHODS["sample"] | {"top_k": 1}):
-        ids = toy.search(SearchOptions(**values, max_length=30), [demand])[0][0].ids
+        ids = toy.search(SearchOptions(**values, max_length=30), [constraint])[0][0].ids
         assert ids[:2] == [4, 5]
         assert sorted(ids[2:]) == [7, 9, 9]
 
 
 def test_beams_are_enough_for_every_bank_and_the_others_keep_theirs() -> None:
-    assert beams_for(ConstraintAutomaton(UNCONSTRAINED), 5) == 5
-    assert beams_for(ConstraintAutomaton(TokenConstraints(required=((4, 5), (6, 7)))), 5) == 5
-    assert beams_for(ConstraintAutomaton(TokenConstraints(required=((4, 5), (6, 7, 8)))), 5) == 10
-    assert beams_for(ConstraintAutomaton(TokenConstraints(required=((4, 5),))), 1) == 4
+    assert beams_needed(ConstraintAutomaton(UNCONSTRAINED), 5) == 5
+    assert beams_needed(ConstraintAutomaton(TokenConstraints(required=((4, 5), (6, 7)))), 5) == 5
+    assert beams_needed(ConstraintAutomaton(TokenConstraints(required=((4, 5), (6, 7, 8)))), 5) == 10
+    assert beams_needed(ConstraintAutomaton(TokenConstraints(required=((4, 5),))), 1) == 4
     toy = Toy(seed=2, sentences=4, size=SIZE)
     options = SearchOptions(beam_size=4, n_best=4, max_length=9)
     free = toy.search(options)
@@ -130,28 +130,28 @@ def test_beams_are_enough_for_every_bank_and_the_others_keep_theirs() -> None:
 def test_the_best_of_every_bank_goes_before_any_second_best() -> None:
     total = torch.tensor([[-1.0, -2.0, -3.0, -4.0, -5.0, -torch.inf]])
     bank = torch.tensor([[2, 2, 0, 2, 1, 1]])
-    assert take_turns(total, bank).tolist() == [[0, 2, 4, 1, 3, 5]]
-    assert take_turns(total, torch.zeros_like(bank)).tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert alternate(total, bank).tolist() == [[0, 2, 4, 1, 3, 5]]
+    assert alternate(total, torch.zeros_like(bank)).tolist() == [[0, 1, 2, 3, 4, 5]]
 
 
 def test_an_automaton_says_how_much_is_needed() -> None:
-    patterns = ConstraintAutomaton(TokenConstraints(required=((4, 4, 5), (6,), (6,))))
+    automaton = ConstraintAutomaton(TokenConstraints(required=((4, 4, 5), (6,), (6,))))
     walk = {(): 5, (4,): 4, (4, 4): 3, (4, 4, 4): 3, (4, 4, 4, 5): 2, (4, 4, 7): 5, (6,): 4, (6, 4): 3, (6, 6, 6): 3}
     for words, need in walk.items():
-        path = patterns.follow(0, words)
+        path = automaton.follow(0, words)
         left = [
             max(0, count - times(sequence, words))
-            for count, sequence in zip(patterns.counts, patterns.required, strict=True)
+            for count, sequence in zip(automaton.counts, automaton.required, strict=True)
         ]
-        assert patterns.need(path[-1] if path else 0, left) == need, words
+        assert automaton.needed(path[-1] if path else 0, left) == need, words
 
 
 def test_what_is_forbidden_across_the_seam_gets_a_word_between() -> None:
     """4 and 5 may not touch, and both are required, in the shortest room."""
     toy = Toy(seed=3, sentences=20, size=SIZE)
-    demand = TokenConstraints(required=((4,), (5,)), forbidden=((4, 5), (5, 4), (UNK,)))
+    constraint = TokenConstraints(required=((4,), (5,)), forbidden=((4, 5), (5, 4), (UNK,)))
     for values in METHODS.values():
-        for found in toy.search(SearchOptions(**values, max_length=1), [demand] * 20):
+        for found in toy.search(SearchOptions(**values, max_length=1), [constraint] * 20):
             for one in found:
                 assert times((4,), one.ids)
                 assert times((5,), one.ids)

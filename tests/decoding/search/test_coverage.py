@@ -8,7 +8,7 @@ import torch
 
 from tests.decoding.toy import Histories, Toy, brute_force
 from transformer_cli.decoding.options import SearchOptions, TokenConstraints
-from transformer_cli.decoding.search.coverage import coverage
+from transformer_cli.decoding.search.dispatch import coverage
 from transformer_cli.text.vocabulary import BOS
 
 OPTIONS = SearchOptions(beam_size=6, n_best=6, max_length=6, coverage_penalty=0.5)
@@ -25,12 +25,12 @@ def expected_coverage(toy: Toy, sentence: int, ids: list[int]) -> float:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("demand", [TokenConstraints(), TokenConstraints(prefix=(5,), required=((6, 4),))])
-def test_scores_hold_the_coverage_of_the_words(groups: int, demand: TokenConstraints) -> None:
+@pytest.mark.parametrize("constraint", [TokenConstraints(), TokenConstraints(prefix=(5,), required=((6, 4),))])
+def test_scores_hold_the_coverage_of_the_words(groups: int, constraint: TokenConstraints) -> None:
     toy = Toy(seed=5, sentences=6)
     options = replace(OPTIONS, diversity_groups=groups)
     ended, lacking = set(), 0
-    for sentence, found in enumerate(toy.search(options, [demand] * 6)):
+    for sentence, found in enumerate(toy.search(options, [constraint] * 6)):
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
         for one in found:
             ended.add(one.ended)

@@ -108,8 +108,8 @@ def test_batch_and_order_change_nothing_and_a_step_serves_all_groups() -> None:
 
 def test_groups_obey_what_is_demanded() -> None:
     toy = Toy(seed=9, sentences=3)
-    demand = TokenConstraints(prefix=(5,), required=((6, 4),), forbidden=((4, 4),))
-    for found in toy.search(replace(OPTIONS, max_length=9), [demand] * 3):
+    constraint = TokenConstraints(prefix=(5,), required=((6, 4),), forbidden=((4, 4),))
+    for found in toy.search(replace(OPTIONS, max_length=9), [constraint] * 3):
         for one in found:
             text = " ".join(map(str, one.ids))
             assert text.startswith("5")

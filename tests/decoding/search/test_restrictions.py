@@ -37,15 +37,15 @@ RESTRICTED: dict[str, tuple[dict[str, Any], TokenConstraints]] = {
 
 @pytest.mark.parametrize("name", RESTRICTED)
 def test_full_width_finds_the_best_texts_that_are_allowed(name: str) -> None:
-    values, demand = RESTRICTED[name]
+    values, constraint = RESTRICTED[name]
     toy = Toy(seed=len(name), sentences=2)
     options = SearchOptions(beam_size=FULL, stopping="exact", max_length=4, n_best=5, length_penalty=0.2, **values)
     told = False
 
     def admits(words: list[int], ended: bool) -> bool:
-        return admissible(options, demand, words, ended) and not repeated(words, options.no_repeat_ngram)
+        return admissible(options, constraint, words, ended) and not repeated(words, options.no_repeat_ngram)
 
-    for sentence, found in enumerate(toy.search(options, [demand, demand])):
+    for sentence, found in enumerate(toy.search(options, [constraint, constraint])):
         best = brute_force(toy, sentence, 4, options, admits)
         free = brute_force(toy, sentence, 4, options)
         told |= best[:5] != free[:5]
@@ -57,16 +57,16 @@ def test_full_width_finds_the_best_texts_that_are_allowed(name: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", RESTRICTED)
 def test_every_search_obeys_and_reports_the_models_own_scores(method: str, name: str) -> None:
-    values, demand = RESTRICTED[name]
+    values, constraint = RESTRICTED[name]
     toy = Toy(seed=7, sentences=6, sharpness=4.0)
     options = SearchOptions(**{**METHODS[method], **values}, max_length=9)
     free = toy.search(SearchOptions(**METHODS[method], max_length=9))
-    found = toy.search(options, [demand] * 6)
+    found = toy.search(options, [constraint] * 6)
     assert found != free, "the test wants a restriction that tells"
     for sentence, group in enumerate(found):
         assert group
         for one in group:
-            assert admissible(options, demand, one.ids, one.ended), one
+            assert admissible(options, constraint, one.ids, one.ended), one
             total = toy.forced(sentence, [*one.ids, EOS] if one.ended else one.ids)
             assert one.log_probability == pytest.approx(total, abs=1e-12)
             assert one.score == pytest.approx(total / options.penalty(len(one.ids)), abs=1e-12)
@@ -75,16 +75,16 @@ def test_every_search_obeys_and_reports_the_models_own_scores(method: str, name:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_sentences_constraints_are_its_own_and_batches_change_nothing(method: str) -> None:
-    constraints = [demand for _, demand in RESTRICTED.values()]
+    constraints = [constraint for _, constraint in RESTRICTED.values()]
     toy = Toy(seed=11, sentences=len(constraints))
     options = SearchOptions(**METHODS[method], no_repeat_ngram=3, max_length=10)
     together = toy.search(options, constraints)
     backwards = toy.search(options, constraints[::-1], range(len(constraints))[::-1])
-    for sentence, demand in enumerate(constraints):
-        same(toy.search(options, [demand], [sentence])[0], together[sentence])
+    for sentence, constraint in enumerate(constraints):
+        same(toy.search(options, [constraint], [sentence])[0], together[sentence])
         same(backwards[-1 - sentence], together[sentence])
     free = toy.search(options)
-    for sentence in (sentence for sentence, demand in enumerate(constraints) if demand == UNCONSTRAINED):
+    for sentence in (sentence for sentence, constraint in enumerate(constraints) if constraint == UNCONSTRAINED):
         same(together[sentence], free[sentence])
 
 
@@ -137,8 +137,8 @@ def test_the_later_restriction_gives_way_where_nothing_is_left() -> None:
             assert len(one.ids) == 4
             assert not repeated(one.ids, 1)
         every = tuple((first, second) for first in WORDS for second in WORDS)
-        demand = TokenConstraints(forbidden=every, required=((4,), (5,)))
-        for one in toy.search(SearchOptions(**method, max_length=9, min_length=7), [demand])[0]:
+        constraint = TokenConstraints(forbidden=every, required=((4,), (5,)))
+        for one in toy.search(SearchOptions(**method, max_length=9, min_length=7), [constraint])[0]:
             assert len(one.ids) == 1
     with pytest.raises(UserError, match="every word"):
         toy.search(SearchOptions(), [TokenConstraints(forbidden=tuple((word,) for word in WORDS))])
@@ -228,12 +228,17 @@ def test_no_combination_crashes_and_limits_hold(
     except UserError as error:
         assert "every word" in str(error)  # noqa: PT017
         return
-    for sentence, (demand, group) in enumerate(zip(constraints, found, strict=True)):
-        room = len(demand.prefix) + sum(map(len, demand.required)) + len(demand.required) * bool(demand.forbidden) + 1
+    for sentence, (constraint, group) in enumerate(zip(constraints, found, strict=True)):
+        room = (
+            len(constraint.prefix)
+            + sum(map(len, constraint.required))
+            + len(constraint.required) * bool(constraint.forbidden)
+            + 1
+        )
         assert 1 <= len(group) <= options.n_best
         for one in group:
             assert 1 <= len(one.ids) <= max(max_length, room)
-            assert not any(times(sequence, one.ids) for sequence in demand.forbidden)
-            assert tuple(one.ids[: len(demand.prefix)]) == demand.prefix
+            assert not any(times(sequence, one.ids) for sequence in constraint.forbidden)
+            assert tuple(one.ids[: len(constraint.prefix)]) == constraint.prefix
             total = toy.forced(sentence, [*one.ids, EOS] if one.ended else one.ids)
             assert one.log_probability == pytest.approx(total, abs=1e-12)

@@ -139,7 +139,7 @@ def test_a_token_is_masked_where_its_attention_is_read(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("changes", "demand", "named"),
+    ("changes", "constraint", "named"),
     [
         ({"method": "sample", "n_best": 1}, None, "sampling"),
         ({"diversity_groups": 5}, None, "diverse"),
@@ -148,10 +148,10 @@ def test_a_token_is_masked_where_its_attention_is_read(monkeypatch: pytest.Monke
         ({"n_best": 5, "length_candidates": 4}, None, "4 length candidates"),
     ],
 )
-def test_what_it_cannot_do_is_refused(changes: dict[str, Any], demand: TokenConstraints | None, named: str) -> None:
+def test_what_it_cannot_do_is_refused(changes: dict[str, Any], constraint: TokenConstraints | None, named: str) -> None:
     engine = make("mask_predict")
     with pytest.raises(UserError, match=named):
-        engine.search(SOURCES[:1], options("mask_predict", **changes), constraints=[demand] if demand else None)
+        engine.search(SOURCES[:1], options("mask_predict", **changes), constraints=[constraint] if constraint else None)
 
 
 def test_what_runs_in_circles_is_mended() -> None:
@@ -163,7 +163,7 @@ def test_what_runs_in_circles_is_mended() -> None:
         loaded.model.generator.projection.bias[7] = 99.0
     translator = Translator(build_engine(loaded.model), loaded.codecs, loaded.config)
     (translation,) = translator.translate_batch(["ba de"])
-    assert (translator.caught, translator.mended) == (1, 1)
+    assert (translator.tally["flagged"], translator.tally["repaired"]) == (1, 1)
     assert len(translation.tokens) == 3
     again = guard.search_again(SearchOptions())
     assert again is not None

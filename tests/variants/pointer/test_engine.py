@@ -22,7 +22,7 @@ from transformer_cli.variants.pointer.model import PointerGenerator
 SOURCE_SIZE, V = 17, 19
 NEW = SOURCE_SIZE + V  # the first id of what neither vocabulary knows
 SOURCES = [[5, NEW, 7], [NEW], [4, 9, 9, 5, 12, SOURCE_SIZE + 8, 6, NEW, NEW + 1, 7], [11, 12], [10, NEW, 8, 15, 4, 4]]
-DEMANDS = [
+CONSTRAINTS = [
     TokenConstraints(prefix=(5, V + 1)),
     TokenConstraints(required=((V,),)),
     TokenConstraints(forbidden=((4,), (V + 7,))),
@@ -77,13 +77,13 @@ def test_scores_are_forced_scores_and_a_batch_changes_nothing(
 def test_constraints_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
     keys = [(place,) for place in range(len(SOURCES))]
-    together = engine.search(SOURCES, options, keys, DEMANDS)
-    for source, key, demand, group in zip(SOURCES, keys, DEMANDS, together, strict=True):
-        same(engine.search([source], options, [key], [demand]), [group])
+    together = engine.search(SOURCES, options, keys, CONSTRAINTS)
+    for source, key, constraint, group in zip(SOURCES, keys, CONSTRAINTS, together, strict=True):
+        same(engine.search([source], options, [key], [constraint]), [group])
         for one in group:
-            assert tuple(one.ids[: len(demand.prefix)]) == demand.prefix
-            assert all(occurs(sequence, one.ids) for sequence in demand.required)
-            assert not any(occurs(sequence, one.ids) for sequence in demand.forbidden)
+            assert tuple(one.ids[: len(constraint.prefix)]) == constraint.prefix
+            assert all(occurs(sequence, one.ids) for sequence in constraint.required)
+            assert not any(occurs(sequence, one.ids) for sequence in constraint.forbidden)
 
 
 @pytest.mark.gpu
@@ -91,8 +91,8 @@ def test_constraints_may_be_of_copied_tokens(engine: TorchEngine, method: str) -
 def test_a_gpu_finds_the_same(engine: TorchEngine, method: str) -> None:
     on_gpu = build_engine(copy.deepcopy(engine.model), "cuda", constant=True)
     same(
-        on_gpu.search(SOURCES, SEARCHES[method], constraints=DEMANDS),
-        engine.search(SOURCES, SEARCHES[method], constraints=DEMANDS),
+        on_gpu.search(SOURCES, SEARCHES[method], constraints=CONSTRAINTS),
+        engine.search(SOURCES, SEARCHES[method], constraints=CONSTRAINTS),
     )
 
 

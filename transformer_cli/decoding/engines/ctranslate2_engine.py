@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.decoding.devices import usable_cores
 from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, batch_needs, torch_needs
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.errors import UserError
@@ -41,8 +42,7 @@ class Description:
 def worker_count() -> int:
     """How many chunks of sentences are searched at once, on a thread each: OMP_NUM_THREADS, else the cores."""
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(int(given) if given.isdigit() else cores, MOST_WORKERS))
+    return max(1, min(int(given) if given.isdigit() else usable_cores(), MOST_WORKERS))
 
 
 class _Alone:

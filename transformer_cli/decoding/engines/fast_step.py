@@ -13,7 +13,8 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 
 from transformer_cli.model.attention import DecoderCache, KeysValues, MultiHeadAttention
 from transformer_cli.model.layers import DecoderLayer, FeedForward, Residual
-from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
+from transformer_cli.model.torch_private import can_pack, embedding, layer_norm, packed_linear
+from transformer_cli.model.transformer import Transformer
 
 Change = Callable[[Tensor], Tensor]
 
@@ -39,32 +40,30 @@ class Layer(NamedTuple):
     leave: tuple[Change, Change, Change]
 
 
+def can_step_fast(model: Transformer) -> bool:
+    """Return whether `FastStep` knows all that the model's steps are made of."""
+    layers = cast(Iterable[DecoderLayer], model.decoder.layers)
+    attentions = [one for layer in layers for one in (layer.self_attention, layer.cross_attention)]
+    return all(one.value_dim == one.head_dim for one in attentions) and not model.generator.copies_source
+
+
 class FastStep:
     """A model's decoder and generator in evaluation mode. Its parameters are the model's: what they learn, it knows."""
 
     def __init__(self, model: Transformer, constant: bool = False) -> None:
         """constant: they never change again, so that large weights can be packed."""
-        pack = constant and packs(model)
-        embedding = model.target_embedding
-        self._table, self._scale = embedding.tokens.table.weight, embedding.tokens.scale
-        self._positions = embedding.positions
+        pack = constant and can_pack(model.generator.projection.weight)
+        self._table, self._scale = model.target_embedding.tokens.table.weight, model.target_embedding.tokens.scale
+        self._positions = model.target_embedding.positions
         self._layers = [_unpack(layer, pack) for layer in cast(Iterable[DecoderLayer], model.decoder.layers)]
         norm = model.decoder.norm
         self._norm = _norm(norm) if isinstance(norm, nn.LayerNorm) else _same
-        self._generator = model.generator
-        self._projection = _product(model.generator.projection, pack) if type(model.generator) is Generator else None
+        self._projection = _product(model.generator.projection, pack)
 
-    def log_probabilities(self, output: DecoderOutput, source: Tensor) -> Tensor:
-        """What the generator makes of hidden states (N, 1, D) and source ids (M, S) → (N, V), float32 or wider."""
-        if self._projection is None:
-            return cast(Tensor, self._generator(output, source)[:, 0])
-        logits = self._projection(output.hidden[:, 0])
-        return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-
-    def step(self, tokens: Tensor, source_mask: Tensor, cache: DecoderCache) -> DecoderOutput:
-        """Tokens (N,) that follow what the cache holds, mask (M, 1, 1, S) → hidden (N, 1, D), grown cache."""
+    def __call__(self, tokens: Tensor, source_mask: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
+        """Tokens (N,) that follow what the cache holds, mask (M, 1, 1, S) → log-probabilities (N, V), grown cache."""
         position = self._positions(cache.length, 1)  # (1, D)
-        states = torch.add(position, torch.embedding(self._table, tokens), alpha=self._scale)  # (N, D)
+        states = torch.add(position, embedding(self._table, tokens), alpha=self._scale)  # (N, D)
         decoded = []
         for layer, before, memory in zip(self._layers, cache.decoded, cache.memory, strict=True):
             seen = layer.enter[0](states)
@@ -74,12 +73,13 @@ class FastStep:
             states = layer.leave[1](states + _attend(layer.cross_attention, seen, memory, source_mask))
             states = layer.leave[2](states + layer.feed_forward(layer.enter[2](states)))
             decoded.append(so_far)
-        grown = DecoderCache(tuple(decoded), cache.memory, cache.length + 1)
-        return DecoderOutput(self._norm(states)[:, None], grown)
+        logits = self._projection(self._norm(states))  # (N, V)
+        log_probs = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        return log_probs, DecoderCache(tuple(decoded), cache.memory, cache.length + 1)
 
 
 def _append(before: KeysValues | None, attention: Attention, seen: Tensor) -> KeysValues:
-    """What was decoded before, then the keys and values of the states (N, D) seen now."""
+    """Return what was decoded before, then the keys and values of the states (N, D) seen now."""
     new = KeysValues(attention.key_value(seen).view(len(seen), 2, 1, -1), attention.heads)  # (N, 2, 1, H·d)
     return new if before is None else before.grow(new)
 
@@ -105,7 +105,7 @@ def _unpack(layer: DecoderLayer, pack: bool) -> Layer:
 
 
 def _around(residual: Residual) -> tuple[Change, Change]:
-    """What comes before a sub-layer, and what after its addition."""
+    """Return what comes before a sub-layer, and what after its addition."""
     norm = _norm(residual.norm)
     return (norm, _same) if residual.pre else (_same, norm)
 
@@ -116,57 +116,27 @@ def _attention(module: MultiHeadAttention, pack: bool) -> Attention:
 
 
 def _feed_forward(module: nn.Module, pack: bool) -> Change:
-    """The plain one as three calls; others as they are."""
+    """Return the plain one as three calls; others as they are."""
     if not isinstance(module, FeedForward):
         return module
     inner, outer, activation = _product(module.inner, pack), _product(module.outer, pack), module.activation
     return lambda states: outer(activation(inner(states)))
 
 
-def packs(model: Transformer) -> bool:
-    """Whether oneDNN can take this model's weights packed: float32 ones on a CPU, in a torch that has its kernels."""
-    weight = model.generator.projection.weight
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and torch._C._has_mkldnn
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
-
-
 def _product(module: nn.Linear, pack: bool) -> Change:
-    """x Wᵀ + b. A large weight is packed, as `torch.compile` does with constants: then oneDNN multiplies few rows up to
-    three times as fast as MKL, many a tenth to a fifth faster.
+    """Return x Wᵀ + b. A large weight is packed: then oneDNN multiplies few rows up to three times as fast as MKL, many
+    a tenth to a fifth faster.
     """
     weight, bias = module.weight, module.bias
-    if not pack or weight.numel() < LARGE:
-        return lambda states: linear(states, weight, bias)
-    with torch.inference_mode():
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-    multiply = torch.ops.mkldnn._linear_pointwise
-    return lambda states: cast(Tensor, multiply(states, packed, bias, "none", [], ""))
+    if pack and weight.numel() >= LARGE:
+        return packed_linear(weight, bias)
+    return lambda states: linear(states, weight, bias)
 
 
 def _norm(module: nn.LayerNorm) -> Change:
     shape, weight, bias, epsilon = list(module.normalized_shape), module.weight, module.bias, module.eps
-    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
+    return lambda states: layer_norm(states, shape, weight, bias, epsilon)
 
 
 def _same(states: Tensor) -> Tensor:
     return states
-
-
-class ReferenceStep:
-    """A model's decoder and generator, for the steps of `TorchEngine`; they answer as `FastStep` does."""
-
-    def __init__(self, model: Transformer) -> None:
-        self._model = model
-
-    def log_probabilities(self, output: DecoderOutput, source: Tensor) -> Tensor:
-        """What the generator makes of hidden states (N, 1, D), source ids (M, S) → (N, columns), float32 or wider."""
-        log_probs: Tensor = self._model.generator(output, source)
-        return log_probs[:, 0].contiguous()  # a search reads a batch as one row; copying leaves a column out
-
-    def step(self, tokens: Tensor, source_mask: Tensor, cache: DecoderCache) -> DecoderOutput:
-        """Tokens (N,) that follow what the cache holds, mask (M, 1, 1, S) → hidden (N, 1, D), grown cache."""
-        return self._model.decode(tokens[:, None], None, source_mask, cache)

@@ -16,18 +16,17 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.engines.fast_step import FastStep, ReferenceStep
+from transformer_cli.decoding.engines.fast_step import FastStep, can_step_fast
 from transformer_cli.decoding.engines.protocol import SearchBatch, own_sources
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
-from transformer_cli.decoding.search.dispatch import StepModel, columns, parts, search
-from transformer_cli.decoding.search.greedy import Key, wide
+from transformer_cli.decoding.search.dispatch import StepModel, output_size, parts, search
+from transformer_cli.decoding.search.greedy import Key, accumulation_dtype
 from transformer_cli.errors import UserError
-from transformer_cli.model.attention import DecoderCache, MultiHeadAttention
+from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.transformer import DecoderOutput, Transformer
+from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
-from transformer_cli.variants.pointer.model import PointerGenerator
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,37 @@ def map_in_order(work: Callable[[ItemT], ResultT], items: Iterable[ItemT], worke
 
 
 def _take_one_core() -> None:
-    """One thread for each operation of this one. Only when it is asked for does a thread keep what was set."""
+    """Use one thread for each operation of this one. Only when it is asked for does a thread keep what was set."""
     torch.set_num_threads(1)
     torch.get_num_threads()
+
+
+def search_in_threads(
+    search: Callable[[SearchBatch], list[list[Hypothesis]]],
+    models: Sequence[torch.nn.Module],
+    batches: Iterable[SearchBatch],
+    device: torch.device,
+) -> Iterator[list[list[Hypothesis]]]:
+    """Return `search` of each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
+    workers = torch.get_num_threads() if device.type == "cpu" else 1
+    with evaluating(*models):
+        yield from map_in_order(search, batches, workers)
+
+
+@contextmanager
+def evaluating(*models: torch.nn.Module) -> Iterator[None]:
+    """No dropout inside; after it, the modes as before."""
+    training = [model for model in models if model.training]
+    for model in training:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model in training:
+            model.train()
+
+
+MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
 
 
 def padded_rows(rows: Iterable[Sequence[int]]) -> Tensor:
@@ -117,63 +144,19 @@ def without_special(positions: int | None) -> int | None:
     return None if positions is None else positions - 1
 
 
-MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
-
-
-def choose_device(name: str) -> torch.device:
-    """The device called `name`; `auto` is the first there is of cuda, mps, cpu. `UserError` where it is missing."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"device {name!r}: unknown; give auto, cpu, cuda or mps") from None
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise UserError(f"device {name!r}: not supported; give auto, cpu, cuda or mps")
-    count = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}[device.type]
-    if (device.index or 0) >= count:
-        what = "has no such device" if count == 0 else f"has only {count} of them"
-        raise UserError(f"device {name!r}: this machine {what}; use --device auto or cpu")
-    return device
-
-
-def choose_type(name: str | None, device: torch.device) -> torch.dtype | None:
-    """The type called `name` that weights are cast to for searching, and only for it: training casts for itself.
-
-    Sums of log-probabilities are float32 in any case. None: bfloat16 on a GPU that computes in it, else as they are.
-    """
-    if name is not None:
-        return {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}[name]
-    if device.type != "cuda":
-        return None
-    with torch.cuda.device(device):
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
-
-
 class TorchEngine:
     """Searches with a Transformer, in evaluation mode whatever mode it is in."""
 
     name = "torch"
 
-    def __init__(
-        self,
-        model: Transformer,
-        device: torch.device | str = "cpu",
-        *,
-        constant: bool = False,
-        steps: ReferenceStep | None = None,
-    ) -> None:
-        """constant: the model's parameters will never change again, so that steps may keep them as suits them best.
-
-        steps: takes them, where the model is not what `FastStep` knows.
-        """
+    def __init__(self, model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> None:
+        """constant: the model's parameters will never change again, so that steps may keep them as suits them best."""
         self.model = model.to(device)
         self.device = torch.device(device)
-        self._decoder = FastStep(self.model, constant) if steps is None else steps
-        self.source_columns = isinstance(model.generator, PointerGenerator)
         self.vocabulary_size = model.generator.projection.out_features
-        attentions = (m for m in model.decoder.modules() if isinstance(m, MultiHeadAttention))
-        self.attention_heads = sum(attention.heads for attention in attentions)
+        self.copies_source = model.generator.copies_source
+        self._layers = cast(Sequence[DecoderLayer], model.decoder.layers)
+        self._fast_step = FastStep(self.model, constant) if can_step_fast(model) else None
 
     @property
     def max_source_length(self) -> int | None:
@@ -211,24 +194,25 @@ class TorchEngine:
             self.vocabulary_size,
             self.max_target_length,
             self.device,
-            self.source_columns,
+            self.copies_source,
         )
 
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """`search` for each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
-        workers = torch.get_num_threads() if self.device.type == "cpu" else 1
-        with evaluating(self.model):
-            yield from map_in_order(
-                lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints), batches, workers
-            )
+        return search_in_threads(
+            lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
+            [self.model],
+            batches,
+            self.device,
+        )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
         scores: list[list[float]] = []
         longest = 1 + max(map(len, targets), default=0)
-        for part in parts(len(sources), longest * columns(self.step_model, sources), MAX_CELLS):
+        for part in parts(len(sources), longest * output_size(self.step_model, sources), MAX_CELLS):
             batch = Batch.from_ids(list(zip(sources[part], targets[part], strict=True))).to(self.device)
             with evaluating(self.model), torch.inference_mode():
                 output = self.model(batch.source, batch.source_mask, batch.target_input)
@@ -249,11 +233,11 @@ class TorchEngine:
         The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
         empty source. Raises `UserError` where there is no such layer or head.
         """
-        layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
-        check_attention(len(layers), layer, layers[0].cross_attention.heads, heads)
+        count = self._layers[0].cross_attention.heads
+        check_attention(len(self._layers), layer, count, heads)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
-        for part in parts(len(sources), longest * self.attention_heads, MAX_CELLS):
+        for part in parts(len(sources), 2 * len(self._layers) * count * longest, MAX_CELLS):
             # The last token is predicted from those before it: it need not go in.
             batch = Batch.from_ids(
                 [(source, target[:-1]) for source, target in zip(sources[part], targets[part], strict=True)]
@@ -262,7 +246,7 @@ class TorchEngine:
                 memory = self.model.encode(batch.source, batch.source_mask)
                 output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
                 chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
-                weights = chosen.mean(dim=1).to(wide(chosen.dtype)).cpu().numpy()  # (B, T, S)
+                weights = chosen.mean(dim=1).to(accumulation_dtype(chosen.dtype)).cpu().numpy()  # (B, T, S)
             alignments += [
                 own_sources(table[: len(target), : len(source)])
                 for table, source, target in zip(weights, sources[part], targets[part], strict=True)
@@ -277,33 +261,23 @@ class TorchEngine:
         return SearchCache.start(decoder, source, source_mask)
 
     def _step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
-        """The pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
-        output = self._decoder.step(tokens, cache.source_mask, cache.decoder)
-        return self._generate(output, cache.source), replace(cache, decoder=output.cache)
-
-    def _generate(self, output: DecoderOutput, source: Tensor) -> Tensor:
-        """Hidden states (N, 1, D), source ids (M, S) → log-probabilities (N, V)."""
-        log_probs = self._decoder.log_probabilities(output, source)
+        """Take the pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
+        if self._fast_step is None:
+            output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder)
+            decoder, log_probs = output.cache, self._last(self.model.generator(output, cache.source))
+        else:
+            log_probs, decoder = self._fast_step(tokens, cache.source_mask, cache.decoder)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
-        return log_probs
+        return log_probs, replace(cache, decoder=decoder)
 
     def _attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
         """The same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
         output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
-        log_probs = self.model.generator(output, cache.source)[:, -1].contiguous()  # (N, V)
+        log_probs = self._last(self.model.generator(output, cache.source))
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf
         attention = output.cross_attention[-1][:, :, -1].mean(dim=1)
-        return log_probs, attention.to(wide(attention.dtype)), replace(cache, decoder=output.cache)
+        return log_probs, attention.to(accumulation_dtype(attention.dtype)), replace(cache, decoder=output.cache)
 
-
-@contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """No dropout inside; after it, the mode as before."""
-    training = model.training
-    if training:
-        model.eval()
-    try:
-        yield
-    finally:
-        if training:
-            model.train()
+    def _last(self, log_probs: Tensor) -> Tensor:
+        """Return those of the only position, (N, 1, V) → (N, V), in one piece: a search reads a batch as one row."""
+        return log_probs[:, 0].contiguous()

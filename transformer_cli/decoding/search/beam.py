@@ -12,7 +12,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.decoding.search.greedy import CacheT, Step, best_continuations, check_interval, forbid_empty, wide
+from transformer_cli.decoding.search.greedy import (
+    CacheT,
+    Step,
+    accumulation_dtype,
+    best_continuations,
+    check_interval,
+    forbid_empty,
+)
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 
@@ -81,7 +88,7 @@ def beam_search(
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
     tokens = torch.full((len(limits),), BOS, device=device)
-    look_every = check_interval(torch.device(device))
+    interval = check_interval(torch.device(device))
     state: BeamState | None = None
     while True:
         log_probs, cache = step(tokens, cache)  # (B·W, V)
@@ -99,7 +106,7 @@ def beam_search(
             rows = rows + torch.arange(0, len(origins) * width, width, device=device)[:, None]
         if settled:
             done, length = is_done(state, options), state.tokens.size(2)
-            if length % look_every and length < max(limits):
+            if length % interval and length < max(limits):
                 state = freeze(state, done)
             elif done.any():
                 for sentence, hypotheses in collect(state.keep(done.nonzero()[:, 0]), options.n_best):
@@ -114,7 +121,7 @@ def beam_search(
 
 def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState:
     """The state before the first step, with the type and on the device of its log-probabilities."""
-    batch, device, dtype = len(limits), log_probs.device, wide(log_probs.dtype)
+    batch, device, dtype = len(limits), log_probs.device, accumulation_dtype(log_probs.dtype)
     empty = torch.zeros(batch, beam_size, dtype=torch.long, device=device)
     nothing = torch.full((batch, beam_size), -torch.inf, dtype=dtype, device=device)
     return BeamState(

@@ -1,7 +1,7 @@
-"""Which search finds a batch's translations, and what goes around the model's step for it.
+"""Which search finds a batch's translations, and what goes around the model's step for it: coverage, then constraints.
 
-`TorchEngine` and `EnsembleEngine` call it, with their model as plain functions. Every search is a state and a pure
-step; restrictions and coverage are steps around the model's, so that all searches obey them alike.
+`TorchEngine` and `EnsembleEngine` call `search`, with their model as plain functions. Every search is a state and a
+pure step; what goes around the step, all searches have alike.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
+from torch import Tensor
 
 from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.automaton import ConstraintAutomaton
 from transformer_cli.decoding.search.beam import Bonus, Propose, beam_search
-from transformer_cli.decoding.search.constrained import Restricted, Restrictions, beams_for, bonus_of_inner, proposer
-from transformer_cli.decoding.search.coverage import AttendingStep, Covered, coverage_bonus, covering
+from transformer_cli.decoding.search.constrained import ConstrainedCache, StepConstraints, bank_proposer, beams_needed
 from transformer_cli.decoding.search.diverse import diverse_beam_search
 from transformer_cli.decoding.search.greedy import CacheT, Key, Step, greedy_search, sample
 from transformer_cli.errors import UserError
+
+# Tokens (N,), cache → log-probabilities (N, V), attention on the source (N, S) while predicting them, cache
+AttendingStep = Callable[[Tensor, CacheT], tuple[Tensor, Tensor, CacheT]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class StepModel(Generic[CacheT]):
     vocabulary_size: int
     max_target_length: int | None  # tokens, `</s>` not counted; None: any number
     device: torch.device
-    source_columns: bool = False  # whether log-probabilities go on, after the vocabulary, with the source positions
+    copies_source: bool = False  # whether log-probabilities have, after the vocabulary, columns of source positions
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,26 @@ class Task:
     options: SearchOptions
     limits: Sequence[int]  # most tokens of a translation, `</s>` not counted
     keys: Sequence[Key]
-    patterns: Sequence[ConstraintAutomaton] | None  # None: nothing is demanded of any
+    automata: Sequence[ConstraintAutomaton] | None  # None: no row has constraints
+    output_size: int
+    device: torch.device
 
     def repeat(self, draws: int) -> "Task":
-        """Each row `draws` times, with a key of its own."""
+        """Return each row `draws` times, with a key of its own."""
         limits = [limit for limit in self.limits for _ in range(draws)]
-        patterns = None if self.patterns is None else [one for one in self.patterns for _ in range(draws)]
-        return Task(self.options, limits, [(*key, draw) for key in self.keys for draw in range(draws)], patterns)
+        automata = None if self.automata is None else [one for one in self.automata for _ in range(draws)]
+        keys = [(*key, draw) for key in self.keys for draw in range(draws)]
+        return replace(self, limits=limits, keys=keys, automata=automata)
+
+
+@dataclass(frozen=True)
+class Walk(Generic[CacheT]):
+    """What a search goes by."""
+
+    step: Step[CacheT]
+    cache: CacheT
+    bonus: Bonus[CacheT] | None = None
+    propose: Propose[CacheT] | None = None
 
 
 def search(
@@ -57,33 +73,36 @@ def search(
     constraints: Sequence[TokenConstraints] | None,
     max_cells: int,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each source, best first; see `TorchEngine.search`.
+    """Return the `n_best` hypotheses of each source, best first; see `TorchEngine.search`.
 
     No tensor over the vocabulary has more than `max_cells` cells, or it is a single sentence's. Sentences that need
     more beams, for what is required of them, are searched for apart.
     """
-    patterns: list[ConstraintAutomaton] | None = None
+    automata: list[ConstraintAutomaton] | None = None
     widths = [options.beam_size] * len(sources)
     if constraints is not None and any(one != UNCONSTRAINED for one in constraints):
         different = {one: ConstraintAutomaton(one) for one in dict.fromkeys(constraints)}
-        patterns = [different[one] for one in constraints]
-        if _takes_turns(options):
-            widths = [beams_for(one, options.beam_size) for one in patterns]
-    rooms = [1] * len(sources) if patterns is None else [one.room for one in patterns]
-    limits = [_limit(model, options, len(source), room) for source, room in zip(sources, rooms, strict=True)]
+        automata = [different[one] for one in constraints]
+        if _has_banks(options):
+            widths = [beams_needed(one, options.beam_size) for one in automata]
+    least = [1] * len(sources) if automata is None else [one.least_limit for one in automata]
+    limits = [_limit(model, options, len(source), one) for source, one in zip(sources, least, strict=True)]
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for width in sorted(set(widths)):
         alike = [place for place, other in enumerate(widths) if other == width]
         rows = {"beam": width, "greedy": 1, "sample": options.n_best}[options.method]
-        for part in parts(len(alike), rows * columns(model, sources), max_cells):
+        for part in parts(len(alike), rows * output_size(model, sources), max_cells):
             places = alike[part]
+            own = [sources[place] for place in places]
             task = Task(
                 options=replace(options, beam_size=width),
                 limits=[limits[place] for place in places],
                 keys=[keys[place] for place in places],
-                patterns=None if patterns is None else [patterns[place] for place in places],
+                automata=None if automata is None else [automata[place] for place in places],
+                output_size=output_size(model, own),
+                device=model.device,
             )
-            for place, hypotheses in zip(places, _run(model, [sources[place] for place in places], task), strict=True):
+            for place, hypotheses in zip(places, _cover(model, own, task), strict=True):
                 found[place] = hypotheses
     return found
 
@@ -94,79 +113,103 @@ def parts(count: int, cells_each: int, max_cells: int) -> Iterator[slice]:
     return (slice(first, first + rows) for first in range(0, count, rows))
 
 
-def columns(model: StepModel[CacheT], sources: Sequence[Sequence[int]]) -> int:
-    """How many columns the model's log-probabilities have for these sources: V, or V + S where it copies."""
-    return model.vocabulary_size + (1 + max(map(len, sources), default=0) if model.source_columns else 0)
+def output_size(model: StepModel[CacheT], sources: Sequence[Sequence[int]]) -> int:
+    """Return how many columns the model's log-probabilities have for these sources: V, or V + S where it copies."""
+    return model.vocabulary_size + (1 + max(map(len, sources), default=0) if model.copies_source else 0)
 
 
-def _takes_turns(options: SearchOptions) -> bool:
-    """Whether beams are allotted to what is required; else what a row lacks comes when it would end."""
+def _has_banks(options: SearchOptions) -> bool:
+    """Return whether beams are shared out for what is required; else what a row lacks comes when it would end."""
     return options.method == "beam" and options.diversity_groups == 1
 
 
-def _limit(model: StepModel[CacheT], options: SearchOptions, source_length: int, room: int) -> int:
-    """The most tokens of a translation: `room` at least, but a position table does not grow."""
+def _limit(model: StepModel[CacheT], options: SearchOptions, source_length: int, least: int) -> int:
+    """Return the most tokens of a translation: `least` or more, but a position table does not grow."""
     limit, most = options.length_limit(source_length), model.max_target_length
-    if most is not None and room - 1 > most:
+    if most is not None and least - 1 > most:
         raise UserError(
-            f"prefix and required text take {room - 1} tokens, but this model's learned positions end at {most}: "
-            "demand less"
+            f"prefix and required text take {least - 1} tokens, but this model's learned positions end at {most}: "
+            "require less"
         )
-    return max(limit, room) if most is None else min(max(limit, room), max(1, most))
+    return max(limit, least) if most is None else min(max(limit, least), max(1, most))
 
 
-def _run(model: StepModel[CacheT], sources: Sequence[Sequence[int]], task: Task) -> list[list[Hypothesis]]:
-    """Start the model, and put around its step what it takes."""
-    cache, options, size = model.start(sources), task.options, columns(model, sources)
-    if options.method == "sample":
-        if options.n_best > 1:
-            rows = torch.arange(len(sources), device=model.device).repeat_interleave(options.n_best)
-            cache = cache.select(rows)
-        task = task.repeat(options.n_best)
-    if options.coverage_penalty:
-        step = covering(model.attending_step)
-        bonus: Bonus[Covered[CacheT]] = coverage_bonus(options.coverage_penalty)
-        return _restricted(step, Covered(cache, None, None), task, size, model.device, bonus)
-    return _restricted(model.step, cache, task, size, model.device, None)
+# --- what goes around the model's step --------------------------------------------------------------------------------
 
 
-def _restricted(
-    step: Step[CacheT],
-    cache: CacheT,
-    task: Task,
-    vocabulary_size: int,
-    device: torch.device,
-    bonus: Bonus[CacheT] | None,
-) -> list[list[Hypothesis]]:
-    options = task.options
-    if task.patterns is None and not options.no_repeat_ngram and options.min_length <= 1:
-        return _find(step, cache, task, device, bonus, None)
-    patterns = task.patterns or [ConstraintAutomaton(UNCONSTRAINED)] * len(task.limits)
-    turns = _takes_turns(options)
-    restrictions = Restrictions(options, patterns, task.limits, vocabulary_size, device, urgent=not turns)
-    propose: Propose[Restricted[CacheT]] | None = None
-    if turns and restrictions.tables.sequences:
-        propose = proposer(restrictions.tables)
-    inner = None if bonus is None else bonus_of_inner(bonus)
-    return _find(restrictions.around(step), restrictions.start(cache), task, device, inner, propose)
+@dataclass(frozen=True)
+class CoveredCache(Generic[CacheT]):
+    """The model's cache, and how much attention each source position has got. Rows are hypotheses."""
+
+    inner: CacheT
+    before: Tensor | None = None  # (N, S) from all words so far; None: no step yet
+    after: Tensor | None = None  # (N, S) and from the one that comes next
+
+    def select(self, rows: Tensor) -> "CoveredCache[CacheT]":
+        """Return the given rows, in the given order; `rows` (N,) may repeat."""
+        before, after = (None if each is None else each[rows] for each in (self.before, self.after))
+        return CoveredCache(self.inner.select(rows), before, after)
 
 
-def _find(
-    step: Step[CacheT],
-    cache: CacheT,
-    task: Task,
-    device: torch.device,
-    bonus: Bonus[CacheT] | None,
-    propose: Propose[CacheT] | None,
-) -> list[list[Hypothesis]]:
-    options, limits = task.options, task.limits
+def coverage(attended: Tensor) -> Tensor:
+    """Return Σ_j log min(attended, 1) over the positions that got any (Wu et al. 2016, eq. 14). (N, S) → (N,)"""
+    return attended.clamp(max=1).log().masked_fill(attended == 0, 0.0).sum(dim=1)
+
+
+def _cover(model: StepModel[CacheT], sources: Sequence[Sequence[int]], task: Task) -> list[list[Hypothesis]]:
+    """Start the model; where there is a coverage penalty, let its step count attention.
+
+    β Σ_j log min(Σ_i a_ij, 1), of the attention of target word i on source position j, is added to the score of a
+    finished hypothesis after the length penalty; the search itself continues by log-probability. CTranslate2 does the
+    same: `</s>` of the target does not count, `</s>` of the source does, and positions without attention are left out.
+    """
+    cache, draws, beta = model.start(sources), task.options.n_best, task.options.coverage_penalty
+    if task.options.method == "sample":
+        if draws > 1:
+            cache = cache.select(torch.arange(len(sources), device=model.device).repeat_interleave(draws))
+        task = task.repeat(draws)
+    if not beta:
+        return _constrain(Walk(model.step, cache), task)
+
+    def step(tokens: Tensor, cache: CoveredCache[CacheT]) -> tuple[Tensor, CoveredCache[CacheT]]:
+        log_probs, attention, inner = model.attending_step(tokens, cache.inner)
+        before = torch.zeros_like(attention) if cache.after is None else cache.after
+        return log_probs, CoveredCache(inner, before, before + attention)
+
+    def bonus(cache: CoveredCache[CacheT]) -> tuple[Tensor, Tensor]:
+        assert cache.before is not None, "no step yet"
+        assert cache.after is not None
+        return beta * coverage(cache.before), beta * coverage(cache.after)
+
+    return _constrain(Walk(step, CoveredCache(cache), bonus), task)
+
+
+def _constrain(walk: Walk[CacheT], task: Task) -> list[list[Hypothesis]]:
+    """Put the constraints around the step, where there are any."""
+    options, bonus = task.options, walk.bonus
+    if task.automata is None and not options.no_repeat_ngram and options.min_length <= 1:
+        return _find(walk, task)
+    automata = task.automata or [ConstraintAutomaton(UNCONSTRAINED)] * len(task.limits)
+    constraints = StepConstraints(
+        options, automata, task.limits, task.output_size, task.device, required_at_end=not _has_banks(options)
+    )
+    propose: Propose[ConstrainedCache[CacheT]] | None = None
+    if _has_banks(options) and constraints.tables.required:
+        propose = bank_proposer(constraints.tables)
+    inner_bonus = None if bonus is None else lambda cache: bonus(cache.inner)
+    return _find(Walk(constraints.around(walk.step), constraints.start(walk.cache), inner_bonus, propose), task)
+
+
+def _find(walk: Walk[CacheT], task: Task) -> list[list[Hypothesis]]:
+    """Search in the way that the options name."""
+    options, limits, step, cache, device = task.options, task.limits, walk.step, walk.cache, task.device
     if options.method == "sample":
         drawn, draws = sample(step, cache, limits, options, task.keys, device), options.n_best
         groups = [drawn[place : place + draws] for place in range(0, len(drawn), draws)]
         return [sorted(group, key=lambda hypothesis: -hypothesis.score) for group in groups]
     if options.diversity_groups > 1:
-        return diverse_beam_search(step, cache, limits, options, device, bonus)
-    alone = options.beam_size == 1 and options.stopping == "first" and bonus is None
+        return diverse_beam_search(step, cache, limits, options, device, walk.bonus)
+    alone = options.beam_size == 1 and options.stopping == "first" and walk.bonus is None
     if options.method == "greedy" or alone:
         return [[one] for one in greedy_search(step, cache, limits, options, device)]
-    return beam_search(step, cache, limits, options, device, propose, bonus)
+    return beam_search(step, cache, limits, options, device, walk.propose, walk.bonus)

@@ -70,7 +70,7 @@ class Cache(Protocol):
 
 
 CacheT = TypeVar("CacheT", bound=Cache)
-LOOK_EVERY = 8  # steps on a GPU; rows that are done walk on till then
+CHECK_EVERY = 8  # steps on a GPU; rows that are done walk on till then
 
 Step = Callable[[Tensor, CacheT], tuple[Tensor, CacheT]]  # tokens (N,), cache → log-probabilities (N, V), cache
 Choose = Callable[[Tensor, Tensor, int], Tensor]  # log-probabilities (N, V), rows (N,), position → tokens (N,)
@@ -95,7 +95,7 @@ def walk(
 
     `choose` picks the next tokens from the log-probabilities of the rows still walking.
     """
-    look_every = check_interval(torch.device(device))
+    interval = check_interval(torch.device(device))
     limit = torch.tensor(limits, device=device)  # (N,) shrinks with the rows, as do the next four
     rows = torch.arange(len(limits), device=device)  # where a row stood at the start
     tokens = torch.full((len(limits),), BOS, device=device)
@@ -107,12 +107,12 @@ def walk(
         if position == 0:
             log_probs = forbid_empty(log_probs)
         tokens = choose(log_probs, rows, position)  # (N,)
-        gained = log_probs.gather(1, tokens[:, None]).to(wide(log_probs.dtype))
+        gained = log_probs.gather(1, tokens[:, None]).to(accumulation_dtype(log_probs.dtype))
         gains = gained if gains is None else torch.cat([gains, gained], dim=1)
         path = torch.cat([path, tokens[:, None]], dim=1)
-        if (position + 1) % look_every and position + 1 < max(limits):
+        if (position + 1) % interval and position + 1 < max(limits):
             continue
-        done = tokens == EOS if look_every == 1 else (path == EOS).any(dim=1)
+        done = tokens == EOS if interval == 1 else (path == EOS).any(dim=1)
         if position + 1 >= min(limits):
             done = done | (limit <= position + 1)
         if not done.any():
@@ -135,7 +135,7 @@ def walk(
 
 def check_interval(device: torch.device) -> int:
     """Every how many steps to see who is done: to look at a GPU's values is to wait for it."""
-    return LOOK_EVERY if device.type == "cuda" else 1
+    return CHECK_EVERY if device.type == "cuda" else 1
 
 
 def forbid_empty(log_probs: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def forbid_empty(log_probs: Tensor) -> Tensor:
     return log_probs.index_fill(-1, torch.tensor([EOS], device=log_probs.device), -torch.inf)
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type that log-probabilities of type `dtype` are summed in: float32 at least."""
     return torch.promote_types(dtype, torch.float32)
 

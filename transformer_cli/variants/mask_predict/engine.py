@@ -15,13 +15,13 @@ from transformer_cli.decoding.engines.torch_engine import (
     MAX_CELLS,
     check_attention,
     evaluating,
-    map_in_order,
     padded_rows,
+    search_in_threads,
     without_special,
 )
 from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.dispatch import parts
-from transformer_cli.decoding.search.greedy import wide
+from transformer_cli.decoding.search.greedy import accumulation_dtype
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.layers import DecoderLayer
@@ -107,11 +107,12 @@ class NonAutoregressiveEngine:
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """Yield what `search` finds for each batch, in order; on a CPU one batch a core at a time."""
-        workers = torch.get_num_threads() if self.device.type == "cpu" else 1
-        with evaluating(self.model):
-            yield from map_in_order(
-                lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints), batches, workers
-            )
+        return search_in_threads(
+            lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
+            [self.model],
+            batches,
+            self.device,
+        )
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
         """Return log p of each target token where all are masked, and after them of what ends the target.
@@ -236,7 +237,11 @@ class NonAutoregressiveEngine:
         canvas = all_masked(masked, max(int(masked.max()), wanted.size(1)))
         output = self.model.decode(canvas, None, source_mask, cache)
         logits = self.model.generator.projection(output.hidden[:, : wanted.size(1)])  # (B, T + 1, V)
-        values = logits.log_softmax(dim=2, dtype=wide(logits.dtype)).gather(2, wanted[:, :, None])[:, :, 0].tolist()
+        values = (
+            logits.log_softmax(dim=2, dtype=accumulation_dtype(logits.dtype))
+            .gather(2, wanted[:, :, None])[:, :, 0]
+            .tolist()
+        )
         rows: list[list[float]] = [row[: len(target) + 1] for row, target in zip(values, targets, strict=True)]
         if self.predicts_length:
             classes = length_class(lengths, source_lengths)[:, None]

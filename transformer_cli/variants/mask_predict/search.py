@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
-from transformer_cli.decoding.search.greedy import wide
+from transformer_cli.decoding.search.greedy import accumulation_dtype
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 from transformer_cli.variants.mask_predict.model import LENGTH_SPAN, MASK, all_masked
 
@@ -41,7 +41,7 @@ class Tokens:
 def blank(lengths: Tensor, dtype: torch.dtype) -> Tokens:
     """Return masks of the given lengths, (N,); log-probabilities get this type, or float32 if that is wider."""
     ids = all_masked(lengths, int(lengths.max()))
-    return Tokens(ids, torch.zeros(ids.shape, dtype=wide(dtype), device=ids.device))
+    return Tokens(ids, torch.zeros(ids.shape, dtype=accumulation_dtype(dtype), device=ids.device))
 
 
 class Pass(NamedTuple):
@@ -88,7 +88,7 @@ def best_tokens(projection: nn.Linear, hidden: Tensor, forbidden: Sequence[int])
     for start in range(0, len(hidden), rows):
         some = hidden[start : start + rows]
         logits = projection(some)  # (m, V)
-        logits = logits.to(wide(logits.dtype))
+        logits = logits.to(accumulation_dtype(logits.dtype))
         normaliser = logits.logsumexp(dim=1)
         for token in forbidden:  # a column each: an index of all would be one more tensor to bring to the device
             logits[:, token] = -torch.inf

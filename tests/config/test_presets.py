@@ -1,0 +1,164 @@
+"""A preset fills what a config leaves out and nothing else; what comes of it holds every value and needs no preset."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_cli.config import Config, config_of_tree, dump_config, load_config, parse_config
+from transformer_cli.config.presets import LADDER, PRESETS, Values, resolve_preset, rung_for
+from transformer_cli.data.corpora import count_pairs
+from transformer_cli.errors import UserError
+
+ALL: dict[str, Values] = {**{f"from {rung.pairs}": rung.values() for rung in LADDER}, **PRESETS}
+
+
+def parse(folder: Path, *overrides: str, pairs: int = 3) -> Config:
+    """A config over so many pairs, all of them one word."""
+    for name in ("a", "b"):
+        (folder / name).write_text("word\n" * pairs)
+    files = f"{{source: {folder / 'a'}, target: {folder / 'b'}}}"
+    text = f"data: {{source_language: de, target_language: en, train: {files}, valid: {files}}}"
+    return parse_config(text, "my.yaml", overrides)
+
+
+def resolved(folder: Path, *overrides: str) -> Config:
+    return resolve_preset(parse(folder, *overrides), count_pairs)[0]
+
+
+def value(config: Config, key: str) -> Any:
+    section, name = key.split(".")
+    return getattr(getattr(config, section), name)
+
+
+@pytest.mark.parametrize("values", ALL.values(), ids=ALL)
+def test_every_value_suits_its_key_and_the_others(values: Values) -> None:
+    tree: dict[str, Any] = {"data": dict.fromkeys(("source_language", "target_language"), "de")}
+    tree["data"] |= {key: {"source": "a", "target": "b"} for key in ("train", "valid")}
+    for key, wanted in values.items():
+        section, name = key.split(".")
+        tree.setdefault(section, {})[name] = wanted
+    config = config_of_tree(tree, "preset")
+    assert all(value(config, key) == wanted for key, wanted in values.items())
+    assert {"vocabulary.size", "model.d_model", "model.dropout", "training.max_steps", "training.warmup_steps"} <= set(
+        values
+    )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_fills_what_is_not_set(preset: str, tmp_path: Path) -> None:
+    config = resolved(tmp_path, f"model.preset={preset}")
+    assert config.model.preset is None
+    for key, wanted in PRESETS[preset].items():
+        assert value(config, key) == wanted
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_set_stays_even_where_it_is_the_default(preset: str, tmp_path: Path) -> None:
+    default = parse(tmp_path)
+    kept = [key for key in PRESETS[preset] if "schedule" not in key and "rate" not in key and "factor" not in key]
+    overrides = [f"{key}={value(default, key)}" for key in kept]
+    config = resolved(tmp_path, f"model.preset={preset}", *overrides)
+    assert all(value(config, key) == value(default, key) for key in kept)
+
+
+def test_without_a_preset_nothing_changes_and_nothing_is_read() -> None:
+    text = "data: {source_language: de, target_language: en, train: {file: no.tsv}, valid: {file: no.tsv}}"
+    config = parse_config(text, "my.yaml")
+    assert resolve_preset(config, count_pairs) == (config, [])
+
+
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: str(rung.pairs))
+def test_auto_goes_by_the_number_of_pairs(rung: Any) -> None:
+    assert rung_for(rung.pairs) is rung
+    assert rung.pairs == 0 or rung_for(rung.pairs - 1) is LADDER[LADDER.index(rung) - 1]
+
+
+def test_the_ladder_goes_up() -> None:
+    starts = [rung.pairs for rung in LADDER]
+    sizes = [list(PRESETS).index(rung.preset) for rung in LADDER]
+    assert starts[0] == 0
+    assert starts == sorted(set(starts))
+    assert sizes == sorted(sizes)
+    assert set(sizes) == set(range(len(PRESETS)))
+
+
+def test_auto_counts_the_pairs_and_says_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformer_cli.config.presets.LADDER", (LADDER[0], LADDER[2]._replace(pairs=4)))
+    for pairs, preset in ((3, LADDER[0].preset), (4, LADDER[2].preset)):
+        config, lines = resolve_preset(parse(tmp_path, "model.preset=auto", "model.d_ff=7", pairs=pairs), count_pairs)
+        assert config.model.d_model == PRESETS[preset]["model.d_model"]
+        assert lines[0].startswith(f"preset       {preset} for {pairs} pairs: ")
+        assert f"d_model {config.model.d_model}, " in lines[0]
+        assert "d_ff 7, " in lines[0]
+        assert lines[1].endswith("sets them: model.d_ff")
+
+
+@pytest.mark.parametrize("preset", [*PRESETS, "auto"])
+def test_a_resolved_config_is_whole_and_stays_as_it_is(preset: str, tmp_path: Path) -> None:
+    config = resolved(tmp_path, f"model.preset={preset}")
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    again = load_config(tmp_path / "config.yaml")
+    assert again == config
+    assert resolve_preset(again, count_pairs) == (again, [])
+
+
+def test_values_set_may_need_those_of_the_preset(tmp_path: Path) -> None:
+    """Alone each of them would be refused."""
+    config = resolved(tmp_path, "model.preset=small", "training.peak_learning_rate=1e-3", "model.d_model=100")
+    assert (config.training.schedule, config.training.peak_learning_rate) == ("cosine", 1e-3)
+    assert (config.model.d_model, config.model.heads) == (100, PRESETS["small"]["model.heads"])
+
+
+def test_another_schedule_keeps_the_peak(tmp_path: Path) -> None:
+    from transformer_cli.training.schedules import learning_rate
+
+    for preset, schedule in (("small", "noam"), ("small", "inverse_sqrt"), ("base", "inverse_sqrt")):
+        peaks = [
+            learning_rate(config.training, config.model.d_model, config.training.warmup_steps)
+            for config in (
+                resolved(tmp_path, f"model.preset={preset}", "model.d_model=256"),
+                resolved(tmp_path, f"model.preset={preset}", "model.d_model=256", f"training.schedule={schedule}"),
+            )
+        ]
+        assert peaks[0] == pytest.approx(peaks[1])
+
+
+def test_a_short_trial_warms_up_in_time(tmp_path: Path) -> None:
+    assert resolved(tmp_path, "model.preset=small", "training.max_steps=10").training.warmup_steps == 2
+    assert resolved(tmp_path, "model.preset=small", "training.max_steps=1", "training.warmup_steps=0")
+
+
+def test_a_run_without_a_last_step_has_a_schedule_without_one(tmp_path: Path) -> None:
+    config = resolved(tmp_path, "model.preset=tiny", "training.max_steps=null", "training.max_epochs=3")
+    assert (config.training.schedule, config.training.max_steps) == ("inverse_sqrt", None)
+
+
+def test_words_are_no_subwords(tmp_path: Path) -> None:
+    config = resolved(tmp_path, "model.preset=tiny", "vocabulary.tokenizer=whitespace")
+    assert config.vocabulary == parse(tmp_path, "vocabulary.tokenizer=whitespace").vocabulary
+    assert config.training.subword_sampling == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["model.preset=tiny", "model.d_model=66"], "model.preset tiny: model.heads: 4 does not divide d_model = 66"),
+        (["model.preset=auto", "data.max_length=99999"], "model.preset tiny for 3 pairs: data.max_length: 99999"),
+        (["model.preset=base", "training.peak_learning_rate=0.1"], "model.preset base: training.peak_learning_rate: "),
+        (["model.preset=small", "training.factor=2.0"], "training.factor: the cosine schedule has none"),
+        (["model.preset=auto", "data.train.source=no"], "no: no such file"),
+    ],
+)
+def test_what_contradicts_a_preset_is_one_line(overrides: list[str], says: str, tmp_path: Path) -> None:
+    config = parse(tmp_path, *overrides)
+    with pytest.raises(UserError) as error:
+        resolve_preset(config, count_pairs)
+    assert str(error.value).startswith(says)
+    assert "\n" not in str(error.value)
+
+
+def test_bounds_are_held_before_a_preset_is_resolved(tmp_path: Path) -> None:
+    for override in ("model.preset=tiy", "model.dropout=2.0", "model.droput=0.1"):
+        with pytest.raises(UserError):
+            parse(tmp_path, "model.preset=tiny", override)

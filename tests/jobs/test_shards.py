@@ -1,0 +1,80 @@
+"""Shards hold each line once, in order; a part's name tells its lines and its recipe; parts are whole."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
+from transformer_cli.errors import UserError
+from transformer_cli.jobs import shards as sharding
+from transformer_cli.jobs.shards import NAME, Parts, Shard, shards
+
+
+def test_shards_are_the_text_and_none_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "SHARD_LINES", 3)
+    monkeypatch.setattr(sharding, "SHARD_CHARACTERS", 100)
+    lines = ["a", "", "b", "c", "x" * 1000, "d", "e", "f", "g"]
+    found = list(shards(map(Line, lines)))
+    assert [line.text for shard in found for line in shard.lines] == lines
+    assert [shard.number for shard in found] == [0, 1, 2, 3]
+    assert [shard.first for shard in found] == [0, 3, 5, 8]
+    assert [len(shard.lines) for shard in found] == [3, 2, 3, 1]
+    assert list(shards([])) == []
+
+
+def test_no_more_is_read_than_the_shard_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "SHARD_LINES", 2)
+    lines = map(Line, "abcdef")
+    next(shards(lines))
+    assert next(lines) == Line("c")
+
+
+def test_a_name_tells_place_lines_and_recipe() -> None:
+    def shard(number: int, first: int, *lines: str, constraints: Constraints = NO_CONSTRAINTS) -> Shard:
+        return Shard(number, first, [Line(line, constraints) for line in lines])
+
+    others = [shard(2, 5, "a", "b"), shard(1, 6, "a", "b"), shard(1, 5, "a\nb"), shard(1, 5, "a", "c")]
+    others.append(shard(1, 5, "a", "b", constraints=Constraints(required=("x",))))
+    names = {
+        shard(1, 5, "a", "b").name("r"),
+        shard(1, 5, "a", "b").name("other"),
+        *(other.name("r") for other in others),
+    }
+    assert len(names) == 7
+    assert all(NAME.fullmatch(name) for name in names)
+    assert shard(1, 5, "a", "b").name("r") in names
+
+
+def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "out")
+    parts.open()
+    parts.open()
+    rows = ["a\tb", "", "\u2028\r\x85", '{"x": 1}', "\udcff"]
+    name = Shard(0, 0, [Line("x")]).name("r")
+    assert not parts.has(name)
+    parts.keep(name, rows, Counter(cut_lines=2))
+    assert parts.has(name)
+    assert list(parts.rows([name])) == [*rows[:-1], "?"]
+    assert parts.total([name]) == Counter(cut_lines=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parts"]
+
+
+def test_removing_takes_parts_and_nothing_else(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "out")
+    parts.open()
+    parts.keep(Shard(0, 0, [Line("x")]).name("r"), ["y"], Counter())
+    parts.keep(Shard(0, 0, [Line("other")]).name("r"), ["y"], Counter())
+    (parts.folder / ".tmp-half").write_text("")
+    (parts.folder / "mine").write_text("")
+    parts.remove()
+    assert [path.name for path in parts.folder.iterdir()] == ["mine"]
+    (parts.folder / "mine").unlink()
+    parts.remove()
+    assert not parts.folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out.parts").write_text("")
+    with pytest.raises(UserError, match=r"out\.parts: cannot be made"):
+        Parts(tmp_path / "out").open()

@@ -1,0 +1,187 @@
+"""Precision is what the device is fastest in; what pays on a processor changes no result."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from transformer_cli.build import load_model
+from transformer_cli.config import Config
+from transformer_cli.training import hardware
+from transformer_cli.training.hardware import Precision, choose_precision
+from transformer_cli.training.run import train
+
+# --- precision -------------------------------------------------------------------------------------------------------
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({"avx512_bf16": True}, "bf16"), ({"amx_bf16": True}, "bf16"), ({"avx512_f": True}, "fp32"), ({}, "fp32")],
+)
+def test_auto_asks_the_processor(capabilities: dict[str, bool], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert choose_precision("auto", CPU) == expected
+    assert Precision("auto", CPU).name == expected
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_auto_asks_the_gpu_and_does_not_take_emulation(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def supported(including_emulation: bool = True) -> bool:
+        return native or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    assert choose_precision("auto", torch.device("cuda")) == ("bf16" if native else "fp32")
+
+
+def test_auto_is_careful_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities")  # an older torch
+    assert choose_precision("auto", CPU) == "fp32"
+    assert choose_precision("auto", torch.device("mps")) == "fp32"
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
+def test_a_named_precision_is_kept(name: str) -> None:
+    assert choose_precision(name, CPU) == name
+
+
+# --- what pays -------------------------------------------------------------------------------------------------------
+
+
+ZEN_5 = ("AuthenticAMD", 26)
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_fast_products_are_as_exact_as_float32_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_processor", lambda: ZEN_5)
+    hardware.use_fast_products()
+    left, right = torch.randn(300, 700, dtype=torch.float64), torch.randn(700, 200, dtype=torch.float64)
+    exact = left @ right
+    error = (left.float() @ right.float()).double() - exact
+    assert error.abs().max() / exact.abs().max() < 2e-6
+
+
+def test_a_cpu_that_rounds_to_bfloat16_keeps_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_float32_matmul_precision("highest")
+    monkeypatch.setattr(hardware, "_processor", lambda: ZEN_5)
+    monkeypatch.setattr(hardware, "_products_are_exact", lambda: False)
+    assert not hardware.use_fast_products()
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [(ZEN_5, True), (("AuthenticAMD", 25), False), (("GenuineIntel", 26), False), (("", 0), False)],
+)
+def test_only_where_mkl_is_slow_others_take_its_place(
+    processor: tuple[str, int], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_float32_matmul_precision("highest")
+    monkeypatch.setattr(hardware, "_processor", lambda: processor)
+    monkeypatch.setattr(hardware, "_products_are_exact", lambda: True)
+    assert hardware.use_fast_products() == expected
+    assert torch.get_float32_matmul_precision() == ("medium" if expected else "highest")
+
+
+def test_linux_tells_vendor_and_family() -> None:
+    vendor, family = hardware._processor()
+    assert (vendor == "") == (family == 0)
+    assert not hardware.CPUINFO.exists() or "vendor_id" not in hardware.CPUINFO.read_text() or vendor
+
+
+@pytest.mark.parametrize("content", [None, "", "Processor : ARMv8"])
+def test_elsewhere_the_processor_is_unknown_and_keeps_its_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """macOS has no such file, Linux on ARM names no vendor in it."""
+    torch.set_float32_matmul_precision("highest")
+    if content is not None:
+        (tmp_path / "cpuinfo").write_text(content)
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    assert hardware._processor() == ("", 0)
+    hardware.tune_process(CPU)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_without_glibc_the_process_is_tuned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware.ctypes, "CDLL", lambda name: object())
+    assert not hardware.keep_large_buffers()
+    hardware.tune_process(CPU)
+
+
+def test_the_trial_product_tells_bfloat16_from_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hardware._products_are_exact()
+    product = torch.Tensor.__matmul__
+
+    def rough(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        if left.dtype == torch.float32:
+            return product(left.bfloat16(), right.bfloat16()).float()
+        return product(left, right)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", rough)
+    assert not hardware._products_are_exact()
+
+
+def test_products_are_as_before_when_training_is_over() -> None:
+    torch.set_float32_matmul_precision("highest")
+    with pytest.raises(KeyError), hardware.tuned_process(torch.device("cpu")):
+        raise KeyError
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_gpu_run_leaves_float32_products_alone() -> None:
+    torch.set_float32_matmul_precision("highest")
+    hardware.tune_process(torch.device("cuda"))
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"training": {"ema_decay": 0.5}},
+    {"model": {"generation": "mask_predict"}},
+    {"model": {"generation": "one_shot"}},
+    {"model": {"generator": "pointer"}},
+    {"model": {"value_dim": 6, "positions": "learned"}},
+    {"training": {"guided_attention": {"prior": "diagonal"}}},
+    {"training": {"scheduled_sampling": {"schedule": "linear", "steps": 1}}},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides its own, but not from pytest
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_compiled_layers_train_as_written_ones_with_few_graphs(
+    tmp_path: Path, tiny_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, variant: dict[str, Any]
+) -> None:
+    """Over batches of many shapes, with validations between them. The backend is one that needs no C++ compiler."""
+    backend = partial(hardware.compile_layers, backend="aot_eager")
+    monkeypatch.setattr("transformer_cli.training.run.compile_layers", backend)
+    model = {"dropout": 0.0, **variant.get("model", {})}
+    training = {"max_steps": 40, "validate_every": 10, "batch_tokens": 60, "pad_to": 8, **variant.get("training", {})}
+    values = tiny_config(tmp_path, **training).model_dump()
+    config = Config.model_validate(values | {"model": values["model"] | model})
+    train(config, tmp_path / "written", quiet=True)
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = config.model_copy(update={"training": config.training.model_copy(update={"compile": True})})
+    train(compiled, tmp_path / "compiled", quiet=True)
+    assert 2 <= counters["stats"]["unique_graphs"] <= 6, counters["stats"]
+    assert not counters["graph_break"]
+    written, made = (
+        load_model(tmp_path / name / "step-00000040").model.state_dict() for name in ("written", "compiled")
+    )
+    assert list(written) == list(made)
+    for name, tensor in written.items():
+        torch.testing.assert_close(made[name], tensor, rtol=1e-3, atol=1e-4)

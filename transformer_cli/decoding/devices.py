@@ -1,0 +1,57 @@
+"""Which device and which number type models run in, and what the machine has of cores and GPUs.
+
+Commands, loading and training call it. torch is imported only by what needs it.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+from transformer_cli.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def has_gpu() -> bool:
+    """Return whether there may be a GPU for torch: NVIDIA's, also under WSL, or AMD's. Quick, for no torch is asked."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(os.path.exists(f"/dev/{name}") for name in ("nvidiactl", "dxg", "kfd"))
+
+
+def choose_device(name: str) -> "torch.device":
+    """Return the device called `name`; `auto` is the first of cuda, mps, cpu. `UserError` where it is missing."""
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device {name!r}: unknown; give auto, cpu, cuda or mps") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UserError(f"device {name!r}: not supported; give auto, cpu, cuda or mps")
+    count = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}[device.type]
+    if (device.index or 0) >= count:
+        what = "has no such device" if count == 0 else f"has only {count} of them"
+        raise UserError(f"device {name!r}: this machine {what}; use --device auto or cpu")
+    return device
+
+
+def choose_type(name: str | None, device: "torch.device") -> "torch.dtype | None":
+    """Return the type called `name` that weights are cast to for searching, and only for it: training casts for itself.
+
+    Sums of log-probabilities are float32 in any case. None: bfloat16 on a GPU that computes in it, else as they are.
+    """
+    import torch
+
+    if name is not None:
+        return {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}[name]
+    if device.type != "cuda":
+        return None
+    with torch.cuda.device(device):
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
