@@ -3,6 +3,10 @@
 `Translator` is looked up when it is first asked for, so that `import transformer_cli` stays light.
 """
 
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +15,36 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["Translation", "Translator", "__version__"]
+
+# Modules that programs may know by a name of before, and names in them that have changed since.
+MOVED = {
+    "transformer_cli.decoding.demands": ("transformer_cli.decoding.constraints", {"TextDemands": "Constraints"}),
+    "transformer_cli.decoding.protecting": ("transformer_cli.protected.protector", {}),
+    "transformer_cli.model.build": ("transformer_cli.build", {}),
+    "transformer_cli.model.one_hot": ("transformer_cli.variants.embeddings", {}),
+    "transformer_cli.text.glossary": ("transformer_cli.protected.spans", {}),
+}
+
+
+class _MovedModules:
+    """Answer an import of a module's earlier name with one that looks everything up at its place of today."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, _MovedModules) if name in MOVED else None
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None:
+        return None  # Python makes an empty one
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        place, renamed = MOVED[module.__name__]
+        today = import_module(place)
+        vars(module)["__getattr__"] = lambda name: getattr(today, renamed.get(name, name))
+
+
+sys.meta_path.append(_MovedModules)  # type: ignore[arg-type]
 
 
 def __getattr__(name: str) -> Any:
