@@ -1,4 +1,4 @@
-"""Links of words, line by line beside a corpus: read strictly, turned into links of tokens, kept with the pairs."""
+"""Links of words, line by line beside a corpus: read strictly, and kept with the pairs as links of tokens."""
 
 import gzip
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.data.conftest import configure
 from transformer_cli.data import encoded_cache
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import PairEncoder
@@ -16,8 +15,7 @@ from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.errors import UserError
 from transformer_cli.text import build
-from transformer_cli.text.alignments import AlignedPair, Links, token_links, token_words
-from transformer_cli.text.build import build_codecs
+from transformer_cli.text.alignments import AlignedPair, Links, token_words
 from transformer_cli.text.codec import Codecs
 from transformer_cli.variants.guided_attention import AlignedCorpus
 
@@ -92,31 +90,6 @@ def test_the_hash_is_of_both(tmp_path: Path) -> None:
     assert len(hashes) == 4
     with pytest.raises(UserError, match="no such file"):
         AlignedCorpus(Rows(), tmp_path / "nowhere")
-
-
-# --- tokens -------------------------------------------------------------------------------------------------------
-
-
-def test_links_of_words_become_links_of_all_their_tokens() -> None:
-    codecs, _ = build_codecs(configure("character"), lambda: [("ab c", "de")])
-    pair = linked("ab c", "d ef", {(0, 1), (1, 0)})  # tokens: a b ▁ c and d ▁ e f
-    assert token_links(codecs, pair, (4, 4)).tolist() == [
-        [0, 2],
-        [0, 3],
-        *[[1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]],
-    ]
-    assert token_links(codecs, linked(pair.source, pair.target, set()), (4, 4)).shape == (0, 2)
-    assert token_links(codecs, pair, (4, 5)).shape == (0, 2)
-
-
-@pytest.mark.parametrize("text", ["ba de fi", "  ba   de fi ", "ba\u00a0de\tfi", "ba", "de \x00 ba", "ﬁ ½ ¨ba de"])
-@pytest.mark.parametrize("kind", ["word", "subword"])
-def test_every_token_has_a_word(text: str, kind: str, word_codecs: Codecs, subword_codecs: Codecs) -> None:
-    codec = (word_codecs if kind == "word" else subword_codecs).source
-    words = token_words(codec, text)
-    assert len(words) == len(codec.encode(text))
-    assert words == sorted(words)
-    assert set(words) <= set(range(len(text.split())))
 
 
 # --- beside the pairs ---------------------------------------------------------------------------------------------
