@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.corpora import TextCorpus
+from transformer_cli.variants.guided_attention import AlignedCorpus
 
 
 @pytest.mark.parametrize("kind", ["run", "words"])
@@ -18,9 +18,9 @@ def test_every_target_word_is_linked_to_a_word_that_is_there(kind: str, trial: A
     assert (result.code, result.out) == (0, "")
     pairs = list(AlignedCorpus(TextCorpus(trial.source, trial.reference), output).pairs())
     assert len(pairs) == 6
-    for pair in pairs:
-        assert {target for _, target in pair.links} == set(range(len(pair.target.split())))
-        assert pair.links == sorted(set(pair.links))
+    for pair, line in zip(pairs, gzip.decompress(output.read_bytes()).decode().splitlines(), strict=True):
+        assert {target for _, target in pair.sure} == set(range(len(pair.target.split())))
+        assert line == " ".join(f"{source}-{target}" for source, target in sorted(pair.sure))
     printed = tfm(*align, "--engine", "torch", "--batch-tokens", 30, "--quiet")
     assert printed.out == gzip.decompress(output.read_bytes()).decode()
     tokens = tfm(*align, "--tokens").out.splitlines()

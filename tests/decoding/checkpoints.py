@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from transformer_cli.build import LoadedModel, build_model
+from transformer_cli.codecs import model_codecs
 from transformer_cli.config import Config
 from transformer_cli.storage.checkpoint import save_model
 from transformer_cli.storage.publishing import publish
@@ -51,7 +52,8 @@ def make_loaded(seed: int = 1, **options: Any) -> LoadedModel:
     """A model that lies nowhere; `options` are those of `make_config`."""
     config = make_config(**options)
     # Both sides know other words, where they have vocabularies of their own.
-    codecs, _ = build_codecs(config, lambda: [(" ".join(WORDS), " ".join([*WORDS[3:], "more", "words"]))])
+    plain, _ = build_codecs(config, lambda: [(" ".join(WORDS), " ".join([*WORDS[3:], "more", "words"]))])
+    codecs = model_codecs(plain, config)
     return LoadedModel(config, codecs, make_model(config, codecs, seed), Path("nowhere"))
 
 

@@ -8,15 +8,9 @@ import pytest
 from transformer_cli.config import Config
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.alignments import (
-    AlignedPair,
-    alignment_error_rate,
-    diagonal,
-    model_links,
-    read_aligned_pairs,
-)
+from transformer_cli.evaluation.alignments import alignment_error_rate, diagonal, model_links, read_aligned_pairs
+from transformer_cli.text.alignments import AlignedPair, token_words
 from transformer_cli.text.build import build_codecs
-from transformer_cli.text.token_words import token_words
 
 HAND_ALIGNED = Path(__file__).parents[2] / "experiments" / "hand_aligned.de-en.tsv"
 FIRST = AlignedPair("a b c", "x y z", sure={(0, 0), (1, 1)}, possible={(0, 0), (1, 1), (2, 1), (2, 2)})
@@ -63,8 +57,8 @@ def test_the_hand_aligned_pairs_are_whole() -> None:
     [
         ("a\tb", "2: has 2 columns"),
         ("a\tb\t0-0\tmore", "2: has 4 columns"),
-        ("a\tb\t0+0", "2: '0\\+0' is no link"),
-        ("a\tb\t-1-0", "2: '-1-0' is no link"),
+        ("a\tb\t0+0", "2: '0\\+0' is not a link"),
+        ("a\tb\t-1-0", "2: '-1-0' is not a link"),
         ("a\tb\t0-1", "2: '0-1' links a word"),
         ("a\tb\t1?0", "2: '1\\?0' links a word"),
     ],

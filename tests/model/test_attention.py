@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from transformer_cli.config import ModelConfig
-from transformer_cli.model import attention as attention_module
+from transformer_cli.model import cpu
 from transformer_cli.model.attention import KeysValues, MultiHeadAttention, attention_weights
 from transformer_cli.model.layers import build_attention
 from transformer_cli.model.masks import causal_mask, padding_mask
@@ -21,7 +21,7 @@ PADDED = torch.tensor([[True, True, True, False], [True, False, False, False]])[
 
 def make_attention(d_model: int = 6, heads: int = 2, head_dim: int = 5, dropout: float = 0.0) -> MultiHeadAttention:
     torch.manual_seed(2)
-    attention = MultiHeadAttention(d_model, heads, head_dim, dropout, bias=True).double()
+    attention = MultiHeadAttention(d_model, heads, head_dim, head_dim, dropout, bias=True).double()
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return attention
@@ -73,7 +73,7 @@ def test_open_weights_change_nothing_and_sum_to_one(
     wanted = [states, memory, *attention.parameters()]
     results = []
     for short, need_weights in ((0, False), (4, False), (4, True)):  # fused, plain products, and with weights
-        monkeypatch.setattr(attention_module, "SHORT", short)
+        monkeypatch.setattr(cpu, "SHORT", short)
         result, weights = attention(
             states, attention.keys_values(memory), mask, causal=kind == "causal", need_weights=need_weights
         )
@@ -120,7 +120,7 @@ def test_the_fused_kernel_serves_all_but_short_sentences_that_are_learned_on_a_c
     dtype: torch.dtype, learns: bool, short: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attention, fused = make_attention().to(dtype), count_calls(monkeypatch)
-    monkeypatch.setattr(attention_module, "SHORT", short)
+    monkeypatch.setattr(cpu, "SHORT", short)
     with torch.set_grad_enabled(learns):
         states = torch.randn(2, 4, 6, dtype=dtype)
         attention(states, attention.keys_values(states), PADDED)
@@ -131,7 +131,7 @@ def test_the_fused_kernel_serves_all_but_short_sentences_that_are_learned_on_a_c
 @pytest.mark.parametrize("short", [0, 4], ids=["fused", "plain"])
 @pytest.mark.parametrize("need_weights", [False, True], ids=["fast", "open"])
 def test_gradcheck(kind: str, short: int, need_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_module, "SHORT", short)
+    monkeypatch.setattr(cpu, "SHORT", short)
     attention = make_attention(d_model=4, heads=2, head_dim=3)
     names = [name for name, _ in attention.named_parameters()]
     states = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transformer_cli.model.masks import PAD, causal_mask, padding_mask
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.text import vocabulary
 
 Build = Callable[..., Transformer]
 NORMS = pytest.mark.parametrize("norm", ["post", "pre"])
@@ -122,3 +123,8 @@ def test_padding_and_batching_change_nothing(build: Build, norm: str, positions:
     for one, other, third in zip(alone, together, turned_round, strict=True):
         torch.testing.assert_close(other, one, rtol=0, atol=1e-10)
         torch.testing.assert_close(third, one, rtol=0, atol=1e-10)
+
+
+def test_padding_is_what_vocabularies_call_so() -> None:
+    """The model knows no text, and has the id for itself."""
+    assert PAD == vocabulary.PAD

@@ -1,8 +1,7 @@
-"""Values of another width than keys: the formula, every way to run it, and that equal widths are the plain class."""
+"""Values of another width than keys: the formula, every way to run it, and that equal widths stay as they are."""
 
 import math
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.layers import build_attention
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.variants.uneven_attention import UnevenAttention
 
 HEADS, WIDEST = 3, 4
 D_MODEL = HEADS * WIDEST
@@ -23,9 +21,9 @@ WIDTHS = pytest.mark.parametrize(("head_dim", "value_dim"), [(4, 2), (2, 4), (4,
 PADDED = torch.tensor([[True, True, True, False, True], [True, False, False, False, False]])
 
 
-def make_attention(head_dim: int, value_dim: int) -> UnevenAttention:
+def make_attention(head_dim: int, value_dim: int) -> MultiHeadAttention:
     torch.manual_seed(3)
-    attention = UnevenAttention(D_MODEL, HEADS, head_dim, value_dim, dropout=0.0, bias=True).double()
+    attention = MultiHeadAttention(D_MODEL, HEADS, head_dim, value_dim, dropout=0.0, bias=True).double()
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return attention
@@ -38,7 +36,7 @@ def widen(projection: Tensor, factor: float = 1.0) -> Tensor:
     return torch.cat([apart, zeros], dim=1).flatten(0, 1)
 
 
-def torchs(attention: UnevenAttention, states: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+def torchs(attention: MultiHeadAttention, states: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     """torch's attention, whose heads have one width: what ours lacks of it is zero, and its √d is made ours."""
     scale = math.sqrt(WIDEST / attention.head_dim)
     biases = [widen(attention.query.bias, scale), widen(attention.key.bias), widen(attention.value.bias)]
@@ -112,13 +110,13 @@ def test_keys_and_values_grow_and_are_picked_as_the_plain_ones_are() -> None:
         assert torch.equal(ours, expected)
 
 
-def test_only_another_width_is_another_class(small_config: Callable[..., ModelConfig]) -> None:
-    """The small config's heads have a width of 4."""
-    assert type(build_attention(small_config())) is MultiHeadAttention
-    assert type(build_attention(small_config(value_dim=4))) is MultiHeadAttention
-    assert type(build_attention(small_config(value_dim=5, head_dim=5))) is MultiHeadAttention
-    uneven = cast(object, build_attention(small_config(value_dim=2)))
-    assert isinstance(uneven, UnevenAttention)
+def test_only_another_width_takes_two_projections(small_config: Callable[..., ModelConfig]) -> None:
+    """The small config's heads have a width of 4. Checkpoints name these weights."""
+    plain = {"query", "key_value", "output"}
+    for config in (small_config(), small_config(value_dim=4), small_config(value_dim=5, head_dim=5)):
+        assert dict(build_attention(config).named_children()).keys() == plain
+    uneven = build_attention(small_config(value_dim=2))
+    assert dict(uneven.named_children()).keys() == {"query", "key", "value", "output"}
     assert uneven.value.weight.shape == (6, 12)
     assert small_config(value_dim=4).own_variant is None
     assert small_config(value_dim=2).own_variant == "value_dim: 2"

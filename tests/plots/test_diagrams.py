@@ -11,7 +11,8 @@ from transformer_cli.config import Config
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.plots.diagrams import mask_figure, positions_figure, schedule_figure, truth_figure
-from transformer_cli.training.schedules import learning_rate, truth_probability
+from transformer_cli.training.schedules import learning_rate
+from transformer_cli.variants.scheduled_sampling import truth_probability
 
 FILES = {"source": "a", "target": "b"}
 DATA = {"source_language": "de", "target_language": "en", "train": FILES, "valid": FILES}

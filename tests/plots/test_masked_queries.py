@@ -58,7 +58,7 @@ def test_each_row_is_of_the_last_pass_that_masked_the_token(
     options = SearchOptions.from_config(decoding)
     attention, best = attend(translator, sentence), translator.translate_batch([sentence], options)[0]
     assert attention.target_output[: len(best.tokens)] == best.tokens
-    followed = engine_of(translator).follow(translator.codecs.source.encode(sentence), options)
+    followed = engine_of(translator).trace(translator.codecs.source.encode(sentence), options)
     length = len(attention.target_input)
     written = followed.passes[-1].tokens.ids[0, :length]
     names = translator.codecs.target.tokens(written.tolist())
@@ -79,7 +79,7 @@ def test_where_the_guard_searched_again_that_search_is_shown(generation: str, ma
     for sentence in SENTENCES:
         attention, best = attend(translator, sentence), translator.translate_batch([sentence])[0]
         assert attention.target_output[: len(best.tokens)] == best.tokens
-        plain = engine_of(translator).follow(encode(sentence), options).hypothesis
+        plain = engine_of(translator).trace(encode(sentence), options).hypothesis
         left_out += translator.codecs.target.tokens(plain.ids) != best.tokens
     assert left_out, "the guard had nothing to do"
 

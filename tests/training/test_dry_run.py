@@ -179,13 +179,13 @@ def test_times_updates_of_the_middle_of_the_run(
     tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
-    plain = ScheduledSamplingObjective._predict
+    plain = ScheduledSamplingObjective.predict
 
     def counted(self: ScheduledSamplingObjective, *arguments: Any) -> torch.Tensor:
         passes.append(self.updates)
         return plain(self, *arguments)
 
-    monkeypatch.setattr(ScheduledSamplingObjective, "_predict", counted)
+    monkeypatch.setattr(ScheduledSamplingObjective, "predict", counted)
     sampling = {"schedule": "linear", "steps": 1, "floor": 0.0, "start_step": 5}
     config = tiny_config(tmp_path, max_steps=12, scheduled_sampling=sampling)
     reported(config, tmp_path / "run", quiet=True)

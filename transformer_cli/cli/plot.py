@@ -187,8 +187,8 @@ def mask(
             "a decoder's masks are drawn of models that write token by token;"
             f" this one has model.generation: {config.model.generation}; give --side source"
         )
+    from transformer_cli.codecs import load_codecs
     from transformer_cli.plots.diagrams import mask_figure
-    from transformer_cli.storage.checkpoint import load_codecs
 
     codecs = load_codecs(folder, config)
     codec = codecs.source if side == "source" else codecs.target

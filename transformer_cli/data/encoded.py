@@ -5,24 +5,33 @@ memory; ids (texts for subword sampling, links for guided attention) are read fr
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transformer_cli.data.aligned import AlignedPair, token_links
+from transformer_cli.text.alignments import AlignedPair, token_links
 from transformer_cli.text.codec import Codecs
 
 Pair = tuple[str, str] | AlignedPair
 Ids = npt.NDArray[np.integer[Any]]
 
+
 CHUNK_PAIRS = 4096  # encoded at a time, one record batch of the file
 _COUNTS = (b"left_out_empty", b"left_out_long")
+
+
+class LinkedCorpus(Protocol):
+    """A `Corpus` whose pairs come with links of their words."""
+
+    def pairs(self) -> Iterator[AlignedPair]: ...
+    def content_hash(self) -> str: ...
+    def describe(self) -> str: ...
 
 
 class EncodedChunk(NamedTuple):
@@ -36,13 +45,13 @@ class EncodedChunk(NamedTuple):
 class PairEncoder:
     """Encodes one chunk of pairs after another; picklable, so that every worker has one."""
 
-    def __init__(self, codecs: Codecs, max_length: int, keep_text: bool, aligned: bool = False):
-        """aligned: each pair is an `AlignedPair`, whose links are kept too."""
-        self.codecs, self.max_length, self.keep_text, self.aligned = codecs, max_length, keep_text, aligned
+    def __init__(self, codecs: Codecs, max_length: int, keep_text: bool, linked: bool = False):
+        """linked: each pair is an `AlignedPair`, whose links are kept too."""
+        self.codecs, self.max_length, self.keep_text, self.linked = codecs, max_length, keep_text, linked
         ids = pa.list_(pa.uint16() if codecs.most_ids(max_length) <= 1 << 16 else pa.int32())
         fields = [("source_ids", ids), ("target_ids", ids)]
         texts = [("source_text", pa.string()), ("target_text", pa.string())] if keep_text else []
-        links = [("links", pa.list_(pa.int32()))] if aligned else []  # target place, source place, target place, …
+        links = [("links", pa.list_(pa.int32()))] if linked else []  # target place, source place, target place, …
         self.schema = pa.schema(fields + texts + links)
 
     def __call__(self, pairs: list[Pair]) -> EncodedChunk:
@@ -56,7 +65,7 @@ class PairEncoder:
         columns = [self._ids([side[row] for row in kept]) for side in (sources, targets)]
         if self.keep_text:
             columns += [pa.array([filled[row][side] for row in kept], pa.string()) for side in (0, 1)]
-        if self.aligned:
+        if self.linked:
             columns.append(self._links([filled[row] for row in kept], lengths[kept]))
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return EncodedChunk(rows, len(pairs) - len(filled) + int(empty.sum()), int(long.sum()))
@@ -142,7 +151,7 @@ class EncodedCorpus:
         return source.tobytes().decode(), target.tobytes().decode()
 
     def links(self, pair: int) -> npt.NDArray[np.int32]:
-        """Return the links of a pair's tokens, (links, 2): place in target, place in source. Of an `AlignedCorpus`."""
+        """Return the links of a pair's tokens, (links, 2): place in target, place in source."""
         assert self.has_links, "encoded without links"
         return self._values(pair, "links")[0].reshape(-1, 2)
 

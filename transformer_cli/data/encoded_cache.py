@@ -19,9 +19,16 @@ from pathlib import Path
 import pyarrow as pa
 from tqdm import tqdm
 
-from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.corpora import Corpus
-from transformer_cli.data.encoded import CHUNK_PAIRS, EncodedChunk, EncodedCorpus, Pair, PairEncoder, write_chunks
+from transformer_cli.data.encoded import (
+    CHUNK_PAIRS,
+    EncodedChunk,
+    EncodedCorpus,
+    LinkedCorpus,
+    Pair,
+    PairEncoder,
+    write_chunks,
+)
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import atomic_file
 from transformer_cli.text.build import in_chunks, map_in_order
@@ -31,30 +38,31 @@ FORMAT = 1  # raised whenever the same corpus would be encoded into other bytes
 
 
 def encode_corpus(
-    corpus: Corpus | AlignedCorpus,
+    corpus: Corpus | LinkedCorpus,
     codecs: Codecs,
     *,
     max_length: int,
     keep_text: bool = False,
+    linked: bool = False,
     workers: int = 0,
     cache_folder: str | Path | None = None,
     progress: bool = False,
 ) -> EncodedCorpus:
     """Encode a corpus, or take it from the cache where the same text was encoded in the same way before.
 
-    Pairs with a side of white space alone, or of more than `max_length` tokens, are left out and counted; of an
-    `AlignedCorpus` the links of the others are kept. `keep_text` stores the text beside the ids. `workers` processes
-    share the work where there is enough of it. `cache_folder` defaults to `$TFM_CACHE`, else `$XDG_CACHE_HOME/tfm`,
-    else `~/.cache/tfm`. `progress` shows a bar, on a terminal.
+    Pairs with a side of white space alone, or of more than `max_length` tokens, are left out and counted. `keep_text`
+    stores the text beside the ids, `linked` the links of a `LinkedCorpus`. `workers` processes share the work where
+    there is enough of it. `cache_folder` defaults to `$TFM_CACHE`, else `$XDG_CACHE_HOME/tfm`, else `~/.cache/tfm`.
+    `progress` shows a bar, on a terminal.
     Raises `UserError` where the corpus is at fault, or no pair is left.
     """
     content_hash = corpus.content_hash()
     folder = _writable_folder(cache_folder)
     path = folder / f"{_cache_key(content_hash, codecs, max_length, keep_text)}.arrow"
     encoded = _open_cached(path)
-    if encoded is None:
+    if encoded is None or encoded.has_links != linked:
         _remove_abandoned(folder)
-        encoder = PairEncoder(codecs, max_length, keep_text, aligned=isinstance(corpus, AlignedCorpus))
+        encoder = PairEncoder(codecs, max_length, keep_text, linked)
         pairs = in_chunks(_watched(corpus, content_hash, progress), CHUNK_PAIRS)
         chunks = map_in_order(encoder, pairs, workers)
         try:
@@ -120,7 +128,7 @@ def _remove_abandoned(folder: Path) -> None:
                 path.unlink()
 
 
-def _watched(corpus: Corpus | AlignedCorpus, content_hash: str, progress: bool) -> Iterator[Pair]:
+def _watched(corpus: Corpus | LinkedCorpus, content_hash: str, progress: bool) -> Iterator[Pair]:
     """Yield the pairs of a corpus, under a progress bar; refuse a corpus that changes meanwhile, since the cache would
     then hold one text under another's name."""
     label = f"encoding {corpus.describe()}"

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.codecs import load_codecs
 from transformer_cli.config import Config, load_config
 from transformer_cli.decoding.devices import has_gpu
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
@@ -18,7 +19,6 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import CONFIG, find_model
-from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.text.vocabulary import UNK
 
 CHOICES = ("auto", "torch", "ctranslate2")
@@ -197,8 +197,7 @@ def _load_ctranslate2(
             raise _Lacks(f"ctranslate2 has no {compute_type} on this {place}")
         raise UserError(f"compute type {compute_type}: not on this {place}; choose {one_of(sorted(supported))}")
     folder, config = found.folder, found.config
-    verify(folder, vocabulary_files(config.vocabulary))
-    codecs = Codecs.load(folder, config)
+    codecs = load_codecs(folder, config)
     if config.model.own_variant:
         raise _Lacks(f"ctranslate2 has no {config.model.own_variant}")
     model, made = cached_model(folder)

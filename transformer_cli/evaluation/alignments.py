@@ -3,34 +3,18 @@
 Links are written as in Pharaoh files, `source-target` by the words' places from 0; `source?target` is a possible link.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_cli.decoding.pipeline import batches_by_length
 from transformer_cli.errors import UserError
+from transformer_cli.text.alignments import AlignedPair, Links, aligned_pair, token_words
 from transformer_cli.text.lines import read_lines
-from transformer_cli.text.token_words import token_words
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.text.codec import Codecs
-
-Links = set[tuple[int, int]]  # source word, target word
-
-_LINK = re.compile(r"(\d+)([-?])(\d+)", re.ASCII)
-
-
-@dataclass(frozen=True)
-class AlignedPair:
-    """A sentence pair whose words were linked by hand. Words stand between spaces."""
-
-    source: str
-    target: str
-    sure: Links
-    possible: Links  # the sure ones too
 
 
 def read_aligned_pairs(path: str | Path) -> list[AlignedPair]:
@@ -43,19 +27,10 @@ def read_aligned_pairs(path: str | Path) -> list[AlignedPair]:
                 f"{path}:{number}: has {len(columns)} columns; write source, target and links, tabs between"
             )
         source, target, links = columns
-        sure: Links = set()
-        possible: Links = set()
-        for text in links.split():
-            match = _LINK.fullmatch(text)
-            if match is None:
-                raise UserError(f"{path}:{number}: {text!r} is no link; write 0-1, or 0?1 for a possible one")
-            link = int(match[1]), int(match[3])
-            if link[0] >= len(source.split()) or link[1] >= len(target.split()):
-                raise UserError(f"{path}:{number}: {text!r} links a word that is not there; count words from 0")
-            possible.add(link)
-            if match[2] == "-":
-                sure.add(link)
-        pairs.append(AlignedPair(source, target, sure, possible))
+        try:
+            pairs.append(aligned_pair(source, target, links, possible=True))
+        except UserError as error:
+            raise UserError(f"{path}:{number}: {error}") from None
     return pairs
 
 

@@ -148,9 +148,9 @@ def trace_refinement(
     engine: NonAutoregressiveEngine, source: Sequence[int], target: Sequence[int], options: SearchOptions
 ) -> RefinementTrace:
     """Return the search by which the translator found `target` for `source`, which has tokens, with these options."""
-    found, again = engine.follow(source, options), search_again(options)
+    found, again = engine.trace(source, options), search_again(options)
     if found.hypothesis.ids != [*target] and again is not None:  # the translator's guard has searched again
-        found = engine.follow(source, again)
+        found = engine.trace(source, again)
     assert found.hypothesis.ids == [*target], "a search that was not made"
     return found
 

@@ -8,44 +8,51 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from transformer_cli.model.cpu import plain_products
+
 
 class KeysValues(NamedTuple):
-    """Projected keys and values of one attention layer. Rows come first and heads last: then a row is few stretches."""
+    """Projected keys and values of one attention layer. Rows come first, for a search picks rows."""
 
-    both: Tensor  # (B, 2, S, H·head_dim): keys, values
-    heads: int
-    room: Tensor | None = None  # (B, 2, ≥ S, H·head_dim), whose first S positions they are: see `grow`
+    both: Tensor  # (B, 2, S, H·d): keys, values; of two widths (B, 1, S, H·d_k + H·d_v), side by side
+    heads: int  # last in `both`, so that the positions of a row lie together
+    room: Tensor | None = None  # `both` with more positions, whose first S they are: see `grow`
+    keys_width: int | None = None  # H·d_k, where d_v is another
 
     def split(self) -> tuple[Tensor, Tensor]:
-        """Keys and values by head, each (B, H, S, head_dim)."""
+        """Return keys (B, H, S, d_k) and values (B, H, S, d_v) by head."""
         batch, _, length, width = self.both.shape
+        if self.keys_width is not None:
+            sides = torch.split(self.both[:, 0], [self.keys_width, width - self.keys_width], dim=2)
+            keys, values = (side.view(batch, length, self.heads, -1).transpose(1, 2) for side in sides)
+            return keys, values
         by_head = self.both.view(batch, 2, length, self.heads, width // self.heads)
         keys, values = by_head.permute(1, 0, 3, 2, 4)
         return keys, values
 
     def append(self, new: "KeysValues") -> "KeysValues":
-        """These positions, then the new ones, along the length."""
-        return KeysValues(torch.cat([self.both, new.both], dim=2), self.heads)
+        """Return these positions, then the new ones, along the length."""
+        return KeysValues(torch.cat([self.both, new.both], dim=2), self.heads, keys_width=self.keys_width)
 
     def grow(self, new: "KeysValues") -> "KeysValues":
-        """`append` that takes room for more, when it comes for a second time, and fills that without copying.
+        """Do as `append`, but take room for more when called for a second time, and fill that without copying.
 
         So n positions cost n copies, not n²/2. These keys and values stay as they are, but must not grow once more.
         """
         length, end = self.both.size(2), self.both.size(2) + new.both.size(2)
         if self.room is None:  # rows were picked just now, and may be after every step: room for more would be lost
             both = torch.cat([self.both, new.both], dim=2)
-            return KeysValues(both, self.heads, both)
+            return KeysValues(both, self.heads, both, self.keys_width)
         room = self.room
         if end > room.size(2):
-            room = room.new_empty(room.size(0), 2, 2 * end, room.size(3))
+            room = room.new_empty(room.size(0), room.size(1), 2 * end, room.size(3))
             room[:, :, :length] = self.both
         room[:, :, length:end] = new.both
-        return KeysValues(room[:, :, :end], self.heads, room)
+        return KeysValues(room[:, :, :end], self.heads, room, self.keys_width)
 
     def select(self, rows: Tensor) -> "KeysValues":
-        """The given batch rows, in the given order; `rows` (N,) may repeat."""
-        return KeysValues(self.both.index_select(0, rows), self.heads)
+        """Return the given batch rows, in the given order; `rows` (N,) may repeat."""
+        return KeysValues(self.both.index_select(0, rows), self.heads, keys_width=self.keys_width)
 
 
 @dataclass(frozen=True)
@@ -60,19 +67,15 @@ class DecoderCache:
     length: int = 0  # positions decoded so far
 
     def select(self, rows: Tensor, memory_rows: Tensor | None) -> "DecoderCache":
-        """The given rows of what was decoded, and those of the memory (None: as it is); both may repeat."""
+        """Return the given rows of what was decoded, and those of the memory (None: as it is); both may repeat."""
         memory = self.memory
         if memory_rows is not None:
             memory = tuple(layer.select(memory_rows) for layer in memory)
         return DecoderCache(tuple(layer and layer.select(rows) for layer in self.decoded), memory, self.length)
 
 
-# A CPU's fused kernel is slow backward; up to so many keys plain products train faster there (docs/benchmarks.md).
-SHORT = 256
-
-
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) (§3.2.1, eq. 1), openly. Query (B, H, T, d), keys (B, H, S, d), mask → (B, H, T, S)"""
+    """Return softmax(Q Kᵀ / √d_k) (§3.2.1, eq. 1). Query (B, H, T, d), keys (B, H, S, d), mask → (B, H, T, S)"""
     scores = query @ keys.transpose(-2, -1) / math.sqrt(query.size(-1))  # (B, H, T, S)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
@@ -83,17 +86,25 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, …, head_h) Wᴼ with head_i = Attention(Q Wᵢ, K Wᵢ, V Wᵢ) (§3.2.2).
 
     Keys and values come from one projection (`keys_values`), apart from the queries: a decoder keeps them in its cache.
+    Where `value_dim` (d_v) is not `head_dim` (d_k), they come from two.
     """
 
-    def __init__(self, d_model: int, heads: int, head_dim: int, dropout: float, bias: bool) -> None:
+    def __init__(self, d_model: int, heads: int, head_dim: int, value_dim: int, dropout: float, bias: bool) -> None:
         super().__init__()
-        self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
+        self.heads, self.head_dim, self.value_dim, self.dropout = heads, head_dim, value_dim, dropout
         self.query = nn.Linear(d_model, heads * head_dim, bias=bias)
-        self.key_value = nn.Linear(d_model, 2 * heads * head_dim, bias=bias)
-        self.output = nn.Linear(heads * head_dim, d_model, bias=bias)
+        if value_dim == head_dim:
+            self.key_value = nn.Linear(d_model, 2 * heads * head_dim, bias=bias)
+        else:
+            self.key = nn.Linear(d_model, heads * head_dim, bias=bias)
+            self.value = nn.Linear(d_model, heads * value_dim, bias=bias)
+        self.output = nn.Linear(heads * value_dim, d_model, bias=bias)
 
     def keys_values(self, states: Tensor) -> KeysValues:
         """Project states (B, S, D) to keys and values."""
+        if self.value_dim != self.head_dim:
+            both = torch.cat([self.key(states), self.value(states)], dim=-1)[:, None]  # (B, 1, S, H·d_k + H·d_v)
+            return KeysValues(both, self.heads, keys_width=self.heads * self.head_dim)
         batch, length, _ = states.shape
         both = self.key_value(states).view(batch, length, 2, self.heads * self.head_dim)
         return KeysValues(both.transpose(1, 2), self.heads)
@@ -117,8 +128,7 @@ class MultiHeadAttention(nn.Module):
         keys, values = keys_values.split()  # (B / G, H, S, d) each
         query = self.query(states).view(keys.size(0), -1, self.heads, self.head_dim).transpose(1, 2)  # (B/G, H, G·T, d)
         weights = None
-        slow = query.device.type == "cpu" and torch.is_grad_enabled()
-        if need_weights or (slow and keys.size(2) <= SHORT):
+        if need_weights or plain_products(query, keys):
             if causal:
                 mask = torch.ones(length, length, dtype=torch.bool, device=states.device).tril()
             weights = attention_weights(query, keys, mask)
@@ -126,7 +136,7 @@ class MultiHeadAttention(nn.Module):
         else:
             dropout = self.dropout if self.training else 0.0
             mixed = functional.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
-        joined = mixed.transpose(1, 2).reshape(batch, length, self.heads * self.head_dim)  # (B, T, H·d)
+        joined = mixed.transpose(1, 2).reshape(batch, length, self.heads * self.value_dim)  # (B, T, H·d_v)
         if not need_weights:
             return self.output(joined), None
         assert weights is not None

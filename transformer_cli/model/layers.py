@@ -1,35 +1,16 @@
 """The encoder's and the decoder's layer (§3.1, figure 1): attention and feed-forward, each in a residual sub-layer."""
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import KeysValues, MultiHeadAttention
+from transformer_cli.model.cpu import STEPS, keep_mask
 from transformer_cli.model.masks import causal_mask
-from transformer_cli.variants.uneven_attention import UnevenAttention
-
-STEPS = 2**16  # that 16 random bits can tell apart
-
-
-def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype = torch.bool) -> Tensor:
-    """1 with probability 1 - p, else 0; all that is random follows from torch's global CPU generator.
-
-    On the CPU torch draws a whole number an element, one after the other, and turns each into a float. Here it draws a
-    seed only, and numpy's SFC64 gives four elements 64 bits. Of 65,536 values those below a threshold drop out; where p
-    lies between two thresholds, a draw a mask decides which one holds, so that p is exact.
-    """
-    count = shape.numel()
-    seed = int(torch.randint(2**63 - 1, ()))
-    words = np.random.SFC64(seed).random_raw(1 + -(-count // 4))  # (1 + ⌈count / 4⌉,) uint64
-    threshold = int(p * STEPS + float(words[0]) / 2**64)
-    bits = torch.from_numpy(words[1:].view(np.int16)[:count])
-    mask = torch.empty(shape, dtype=dtype)  # in the type of what it multiplies: a product with bool is 5 times slower
-    return torch.ge(bits.view(shape), threshold - STEPS // 2, out=mask)
 
 
 class Dropout(nn.Module):
@@ -93,11 +74,8 @@ def build_feed_forward(config: ModelConfig) -> nn.Module:
 def build_attention(config: ModelConfig) -> MultiHeadAttention:
     """An attention layer of the config's size."""
     head_dim = config.head_dim or config.d_model // config.heads
-    if config.value_dim not in (None, head_dim):
-        sizes = config.d_model, config.heads, head_dim, config.value_dim
-        # A class of its own, which answers in the same way.
-        return cast(MultiHeadAttention, UnevenAttention(*sizes, config.attention_dropout, config.attention_bias))
-    return MultiHeadAttention(config.d_model, config.heads, head_dim, config.attention_dropout, config.attention_bias)
+    sizes = config.d_model, config.heads, head_dim, config.value_dim or head_dim
+    return MultiHeadAttention(*sizes, config.attention_dropout, config.attention_bias)
 
 
 class Residual(nn.Module):
@@ -144,16 +122,16 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayerOutput(NamedTuple):
-    """What a decoder layer hands on."""
+    """What a decoder layer returns."""
 
     states: Tensor  # (B, T, D)
-    decoded: KeysValues  # of all positions so far
+    decoded: KeysValues | None  # of all positions so far; None where a mask said who may attend to whom
     self_weights: Tensor | None  # (B, H, T, all so far), on request
     cross_weights: Tensor | None  # (B, H, T, S), on request
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the memory, then feed-forward."""
+    """Self-attention, causal unless a mask is given, attention over the memory, then feed-forward."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -171,18 +149,22 @@ class DecoderLayer(nn.Module):
         memory: KeysValues,
         memory_mask: Tensor,
         need_weights: bool = False,
+        mask: Tensor | None = None,
     ) -> DecoderLayerOutput:
-        """States (B, T, D) of the new positions; keys and values of those before and of the memory; its mask."""
+        """States (B, T, D) of the new positions; keys and values of those before and of the memory; its mask.
+
+        With a `mask` (B, 1, 1 or T, T) the T positions are all there are, and attend as it says; else causally.
+        """
         seen = self.self_attention_residual.enter(states)
         new = self.self_attention.keys_values(seen)
-        decoded = decoded.append(new) if decoded else new
-        queries, keys = seen.size(1), decoded.both.size(2)
-        mask, causal = None, False
-        if 1 < queries == keys:  # a branch: as a value torch.compile would keep it a symbol, and break the graph
+        so_far = decoded.append(new) if decoded else new
+        queries, keys = seen.size(1), so_far.both.size(2)
+        seeing, causal = mask, False
+        if mask is None and 1 < queries == keys:  # a branch: as a value torch.compile would break the graph at it
             causal = True
-        elif queries > 1:
-            mask = causal_mask(queries, keys, seen.device)
-        change, self_weights = self.self_attention(seen, decoded, mask, causal=causal, need_weights=need_weights)
+        elif mask is None and queries > 1:
+            seeing = causal_mask(queries, keys, seen.device)
+        change, self_weights = self.self_attention(seen, so_far, seeing, causal=causal, need_weights=need_weights)
         states = self.self_attention_residual.leave(states, change)  # (B, T, D)
 
         seen = self.cross_attention_residual.enter(states)
@@ -191,4 +173,4 @@ class DecoderLayer(nn.Module):
 
         change = self.feed_forward(self.feed_forward_residual.enter(states))
         states = self.feed_forward_residual.leave(states, change)  # (B, T, D)
-        return DecoderLayerOutput(states, decoded, self_weights, cross_weights)
+        return DecoderLayerOutput(states, so_far if mask is None else None, self_weights, cross_weights)

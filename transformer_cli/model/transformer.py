@@ -45,28 +45,42 @@ class DecoderOutput:
 
 
 class Decoder(nn.Module):
-    """N layers; pre-norm ends with a norm of its own, because its residual stream never passed one."""
+    """N layers; pre-norm ends with a norm of its own, because its residual stream never passed one.
 
-    def __init__(self, config: ModelConfig) -> None:
+    last_weights: the last layer's attention is returned always, not on request only.
+    """
+
+    def __init__(self, config: ModelConfig, last_weights: bool = False) -> None:
         super().__init__()
+        self.last_weights = last_weights
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
 
     def start_cache(self, memory: Tensor) -> DecoderCache:
-        """An empty cache over the memory (B, S, D), whose keys and values are computed here, once."""
+        """Return an empty cache over the memory (B, S, D), whose keys and values are computed here, once."""
         layers = cast(Iterable[DecoderLayer], self.layers)
         projected = tuple(layer.cross_attention.keys_values(memory) for layer in layers)
         return DecoderCache(decoded=(None,) * len(projected), memory=projected)
 
     def forward(
-        self, states: Tensor, memory_mask: Tensor, cache: DecoderCache, need_weights: bool = False
+        self,
+        states: Tensor,
+        memory_mask: Tensor,
+        cache: DecoderCache,
+        need_weights: bool = False,
+        mask: Tensor | None = None,
     ) -> DecoderOutput:
-        """Embedded target (B, T, D) after what the cache holds, memory mask (B, 1, 1, S)."""
+        """Embedded target (B, T, D) after what the cache holds, memory mask (B, 1, 1, S).
+
+        With a `mask` (see `DecoderLayer`) the target is all there is, and the cache keeps nothing of it.
+        """
         decoded, self_attention, cross_attention = [], [], []
-        for layer, before, memory in zip(self.layers, cache.decoded, cache.memory, strict=True):
-            states, so_far, self_weights, cross_weights = layer(states, before, memory, memory_mask, need_weights)
+        layers = zip(self.layers, cache.decoded, cache.memory, strict=True)
+        for number, (layer, before, memory) in enumerate(layers, start=1):
+            wanted = need_weights or (self.last_weights and number == len(self.layers))
+            states, so_far, self_weights, cross_weights = layer(states, before, memory, memory_mask, wanted, mask)
             decoded.append(so_far)
-            if need_weights:
+            if wanted:
                 self_attention.append(self_weights)
                 cross_attention.append(cross_weights)
         grown = DecoderCache(tuple(decoded), cache.memory, cache.length + states.size(1))
@@ -85,12 +99,11 @@ class Generator(nn.Module):
     def forward(self, output: DecoderOutput, source: Tensor) -> Tensor:
         """Hidden states (B, T, D), source ids (B, S) → log-probabilities (B, T, V), float32 or wider."""
         logits: Tensor = self.projection(output.hidden)  # (B, T, V)
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        return logits.log_softmax(dim=-1, dtype=wide)
+        return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 class Transformer(nn.Module):
-    """Embeddings, encoder, decoder, generator; `model.build.build_model` puts them together."""
+    """Embeddings, encoder, decoder, generator; `build.build_model` puts them together."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from transformer_cli.config import Config, ScheduledSampling
 from transformer_cli.plots.grid import Colours, Panel, draw_grid
 from transformer_cli.plots.style import add_title, count_axis, isolated, line_look, style, whole_numbers
 from transformer_cli.text.codec import Codec
-from transformer_cli.training.schedules import learning_rate, truth_probability
+from transformer_cli.training.schedules import learning_rate
 
 MAY_NOT, MAY = "#E3E3E3", "#0072B2"  # attend
 POINTS = 1000  # of a line over the steps; the peak is always one of them
@@ -160,6 +160,8 @@ def _steps(last: int) -> list[int]:
 
 def _draw_truth(axes: Axes, number: int, label: str, sampling: ScheduledSampling, last: int) -> None:
     """Draw what update 1 to update `last` read."""
+    from transformer_cli.variants.scheduled_sampling import truth_probability  # not at the top: it takes torch
+
     places = _steps(last)
     _draw_line(axes, number, places, [truth_probability(sampling, step - 1) for step in places], label)
     axes.set_ylim(0, 1.05)

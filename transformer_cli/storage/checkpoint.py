@@ -16,11 +16,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from transformer_cli.config import Config, ModelConfig, dump_config, load_config
+from transformer_cli.config import Config, ModelConfig, dump_config
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import manifest_names, read_bytes, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS
-from transformer_cli.text.codec import Codecs, vocabulary_files
+from transformer_cli.text.codec import Codecs
 
 STATE_TENSORS = "training.safetensors"
 STATE_VALUES = "training.json"
@@ -182,18 +182,6 @@ def load_training_state(folder: Path) -> TrainingState:
     with safe_open(folder / STATE_TENSORS, framework="pt") as content:
         # Copies, so that they lie in memory as fresh tensors do, and not in the file.
         return TrainingState({name: content.get_tensor(name).clone() for name in layout}, values)
-
-
-def load_text_side(folder: Path, config: Config | None = None) -> tuple[Config, Codecs]:
-    verify(folder, [WEIGHTS] if config else [CONFIG, WEIGHTS])
-    config = config or load_config(folder / CONFIG)
-    return config, load_codecs(folder, config)
-
-
-def load_codecs(folder: Path, config: Config) -> Codecs:
-    """The codecs of a checkpoint folder, each file held against its hash before it is read. Raises `UserError`."""
-    verify(folder, vocabulary_files(config.vocabulary))
-    return Codecs.load(folder, config)
 
 
 def read_layout(path: Path) -> Layout:

@@ -168,14 +168,11 @@ def vocabulary_files(options: VocabularyConfig) -> list[str]:
 
 
 class Codecs:
-    """The codecs of a model's two sides. A model that copies has ids beyond its vocabularies: see `copying`."""
+    """The codecs of a model's two sides. A model that copies has others: `transformer_cli.codecs` chooses."""
+
+    copies = False  # whether ids beyond the vocabularies stand for tokens of the source
 
     def __init__(self, source: Codec, target: Codec, config: Config) -> None:
-        self.copies = config.model.generator == "pointer"
-        if self.copies:
-            from transformer_cli.variants.pointer.text import CopiedSource, CopiedTarget
-
-            source, target = CopiedSource(source, target.vocabulary), CopiedTarget(target)
         self.source = source
         self.target = target
         self._options = config.vocabulary
@@ -183,33 +180,23 @@ class Codecs:
         self.files = vocabulary_files(config.vocabulary)
 
     def encode_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
-        """The ids of pairs, to train on or to score."""
-        source_ids, target_ids = self.source.encode_batch(sources), self.target.encode_batch(targets)
-        if self.copies:
-            for place, ids in enumerate(target_ids):
-                if UNK in ids:
-                    target_ids[place] = self.lookup_target(self.target.tokenize(targets[place]), sources[place])
-        return source_ids, target_ids
+        """Return the ids of pairs, to train on or to score."""
+        return self.source.encode_batch(sources), self.target.encode_batch(targets)
 
     def target_beside(self, source_tokens: Sequence[str]) -> Codec:
-        """The target's codec beside a source: its ids may be copies of tokens of that, where the vocabulary lacks them.
+        """Return the target's codec beside the tokens of a source that the model reads at once; here always the same.
 
-        `source_tokens` are those that the model reads in one go. For a model that does not copy it is the same codec.
+        Where the model copies, ids may be those of source tokens that the vocabulary lacks.
         """
-        if not self.copies:
-            return self.target
-        from transformer_cli.variants.pointer.text import CopiedTarget
-
-        return CopiedTarget(self.target, source_tokens)
+        return self.target
 
     def lookup_target(self, tokens: Sequence[str], source: str) -> list[int]:
-        """The ids of target tokens beside a source text, from which those that the vocabulary lacks may be copied."""
-        return self.target_beside(self.source.tokenize(source)).lookup(tokens)
+        """Return the ids of target tokens beside a source text."""
+        return self.target.lookup(tokens)
 
     def most_ids(self, max_length: int) -> int:
-        """How many ids there are on the side that has more of them, in texts of at most `max_length` tokens."""
-        sizes = len(self.source.vocabulary), len(self.target.vocabulary)
-        return sum(sizes) + max_length if self.copies else max(sizes)
+        """Return how many ids the side with more of them has, in texts of at most `max_length` tokens."""
+        return max(len(self.source.vocabulary), len(self.target.vocabulary))
 
     def save(self, folder: str | Path) -> None:
         """Write `files` into a model's (or run's) folder; each appears whole or not at all."""

@@ -13,11 +13,12 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from transformer_cli.build import LoadedModel, load_model
+from transformer_cli.codecs import load_text_side
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.errors import UserError
 from transformer_cli.model.torch_private import lerp_all
-from transformer_cli.storage.checkpoint import load_text_side, load_weights, read_layout, save_model, stored_weights
-from transformer_cli.storage.publishing import publish
+from transformer_cli.storage.checkpoint import load_weights, read_layout, save_model, stored_weights
+from transformer_cli.storage.publishing import publish, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, find_model
 from transformer_cli.training.distributed import Ranks
 
@@ -60,6 +61,7 @@ def mean_model(folders: Sequence[Path]) -> LoadedModel:
     layout = read_layout(folders[0] / WEIGHTS)
     for folder in folders[1:]:
         config, codecs = load_text_side(folder)
+        verify(folder, [WEIGHTS])
         if config.model != first.config.model or _languages(config) != _languages(first.config):
             raise UserError(
                 f"{folder}: is another kind of model than {folders[0]} ({CONFIG} differs); average one run's"

@@ -12,10 +12,11 @@ from typing import Any
 from torch import nn
 
 from transformer_cli.build import count_parameters
+from transformer_cli.codecs import load_codecs
 from transformer_cli.config import Config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.storage.checkpoint import load_codecs, load_weights
+from transformer_cli.storage.checkpoint import load_weights
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import CONFIG, RunFolder, find_model
 from transformer_cli.text.codec import Codecs

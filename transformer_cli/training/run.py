@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.build import build_model, build_objective
+from transformer_cli.build import build_model, build_objective, set_target_ids
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import count_pairs
@@ -33,8 +33,6 @@ from transformer_cli.training.session import Session, TrainingResult, result_of
 from transformer_cli.training.training_data import TrainingData, load_or_build_codecs, prepare_training_data
 from transformer_cli.training.validation import Validator
 from transformer_cli.variants.embeddings import check_vector_files, load_vectors
-from transformer_cli.variants.pointer.model import PointerGenerator
-from transformer_cli.variants.pointer.text import CopiedSource
 
 __all__ = ["Interrupted", "TrainingResult", "train"]
 
@@ -183,9 +181,7 @@ def make_learner(
     config, codecs, last = state.config, data.codecs, state.index.last
     torch.manual_seed(config.training.seed)
     model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary))
-    if isinstance(model.generator, PointerGenerator):
-        assert isinstance(codecs.source, CopiedSource)
-        model.generator.set_target_ids(codecs.source.target_ids())
+    set_target_ids(model, codecs)
     notes = []
     if last is None:
         if config.training.init_from is not None:

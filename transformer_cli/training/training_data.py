@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli.build import count_parameters
+from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config
-from transformer_cli.data.aligned import AlignedCorpus
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
@@ -17,7 +17,6 @@ from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.storage.checkpoint import load_codecs
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.build import build_codecs
@@ -25,6 +24,7 @@ from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.training.continuation import load_start_codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.schedules import learning_rate
+from transformer_cli.variants.guided_attention import AlignedCorpus
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,14 @@ def load_or_build_codecs(
     own = None
     if run is not None and run.vocab_path.exists():
         verify(run.vocab_path, [Path(name).name for name in vocabulary_files(config.vocabulary)])
-        own = Codecs.load(run.path, config)
+        own = model_codecs(Codecs.load(run.path, config), config)
     if config.training.init_from is not None:
         return load_start_codecs(config, own)
     if own is not None:
         return own, []
     train = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
-    return build_codecs(config, train.pairs, progress=progress)
+    codecs, notes = build_codecs(config, train.pairs, progress=progress)
+    return model_codecs(codecs, config), notes
 
 
 def prepare_training_data(
@@ -113,6 +114,7 @@ def prepare_training_data(
             codecs,
             max_length=config.data.max_length,
             keep_text=keep_text,
+            linked=corpus is aligned,
             workers=config.data.workers,
             progress=progress,
         )

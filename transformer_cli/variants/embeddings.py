@@ -32,7 +32,7 @@ class OneHotEmbedding(TokenEmbedding):
 
 
 SHOWN = 40  # characters of a word in a message
-LARGEST = 1e30  # what a number may be: their squares must be numbers too
+LARGEST = 1e30  # what a number may be: its square must be finite too
 
 Matrix = npt.NDArray[np.float32]
 
@@ -53,10 +53,10 @@ def check_vectors(path: str | Path, size: int) -> None:
 
 
 def read_vectors(path: str | Path, size: int, codec: Codec, progress: bool = False) -> WordVectors:
-    """The vectors of this size for the tokens of a codec's vocabulary, specials left out.
+    """Return the vectors of this size for the tokens of a codec's vocabulary, specials left out.
 
-    A token takes the vector of the word that it is: as it stands, else without its mark (`￭`, `▁`), else lowercased. A
-    piece within a word is no word: it takes one only of a file whose words are pieces too. Of a word that stands there
+    A token takes the vector of the word that it is: as it is, else without its mark (`￭`, `▁`), else lowercased. A
+    piece within a word is not a word: it takes one only of a file whose words are pieces too. Of a word that is there
     twice the first counts. With `progress`, a bar is drawn on stderr if that is a terminal. Raises `UserError` with
     file and line.
     """
@@ -82,7 +82,7 @@ def read_vectors(path: str | Path, size: int, codec: Codec, progress: bool = Fal
 
 
 def _wanted(codec: Codec) -> dict[str, list[tuple[int, int]]]:
-    """For each word that is looked for, the tokens (by id) that it may be, each with its rank: 0 is the best."""
+    """Return for each word that is looked for the tokens (by id) that it may be, each with its rank: 0 is the best."""
     wanted: dict[str, list[tuple[int, int]]] = {}
     for token_id, token in enumerate(codec.vocabulary.get_itos()):
         if token_id < len(codec.vocabulary.specials):
@@ -95,7 +95,7 @@ def _wanted(codec: Codec) -> dict[str, list[tuple[int, int]]]:
 
 
 def _entries(lines: TextLines, size: int) -> Iterator[tuple[str, str]]:
-    """Each word and its numbers, as text; a word may hold spaces. Raises `UserError` where a line has too few."""
+    """Yield each word and its numbers, as text; a word may hold spaces. Raises `UserError` where a line has too few."""
     promised, found = None, 0
     for line in lines:
         line = line.replace("\t", " ").rstrip(" ")
@@ -111,7 +111,7 @@ def _entries(lines: TextLines, size: int) -> Iterator[tuple[str, str]]:
             if not line:  # the file's last, as a rule
                 continue
             word = line.partition(" ")[0][:SHOWN]
-            raise UserError(f"{lines.path}:{lines.number}: {word!r} has {spaces} numbers, not {size}; mend the line")
+            raise UserError(f"{lines.path}:{lines.number}: {word!r} has {spaces} numbers, not {size}; fix the line")
         found += 1
         word, numbers = line.split(" ", 1) if spaces == size else _split_last(line, size)
         yield word, numbers
@@ -122,7 +122,7 @@ def _entries(lines: TextLines, size: int) -> Iterator[tuple[str, str]]:
 
 
 def _promise(line: str) -> tuple[int, int] | None:
-    """The count and size of the vectors, where the line is such a first line."""
+    """Return the count and size of the vectors, where the line is such a first line."""
     fields = line.split(" ")
     if len(fields) == 2 and all(field.isascii() and field.isdigit() and len(field) < 16 for field in fields):
         return int(fields[0]), int(fields[1])
@@ -130,7 +130,7 @@ def _promise(line: str) -> tuple[int, int] | None:
 
 
 def _split_last(line: str, size: int) -> tuple[str, str]:
-    """The word, spaces and all, and the last `size` fields."""
+    """Return the word, with its spaces, and the last `size` fields."""
     word, *numbers = line.rsplit(" ", size)
     return word, " ".join(numbers)
 
@@ -140,15 +140,17 @@ def _vector(lines: TextLines, word: str, numbers: str) -> npt.NDArray[Any]:
         vector = np.array([float(number) for number in numbers.split(" ")])
     except ValueError:
         vector = np.array([np.nan])
-    if not (np.abs(vector) < LARGEST).all():  # what is no number is not below anything
-        raise UserError(f"{lines.path}:{lines.number}: {word[:SHOWN]!r} has what is no finite number; mend the line")
+    if not (np.abs(vector) < LARGEST).all():  # NaN is not below anything
+        raise UserError(
+            f"{lines.path}:{lines.number}: {word[:SHOWN]!r} has a field that is not a finite number; fix the line"
+        )
     return vector
 
 
 def _wrong_size(lines: TextLines, found: int, size: int) -> UserError:
     where = f"{lines.path}:{lines.number}"
     if found < 2:
-        return UserError(f"{where}: is no word vector; a line is a word and its {size} numbers, with spaces between")
+        return UserError(f"{where}: is not a word vector; a line is a word and its {size} numbers, with spaces between")
     return UserError(
         f"{where}: has {found} numbers a word, but model.d_model is {size}; take vectors of that size, or set "
         f"d_model: {found}"
@@ -156,7 +158,7 @@ def _wrong_size(lines: TextLines, found: int, size: int) -> UserError:
 
 
 def check_vector_files(config: Config) -> None:
-    """Raise `UserError` for what can be told from the beginnings of the files."""
+    """Raise `UserError` for what the beginnings of the files show."""
     for key, path in _files(config).items():
         try:
             check_vectors(path, config.model.d_model)
@@ -177,7 +179,7 @@ def load_vectors(config: Config, model: Transformer, codecs: Codecs, progress: b
 
 
 def _files(config: Config) -> dict[str, str]:
-    """The files that the config names, by key."""
+    """Return the files that the config names, by key."""
     named = {key: getattr(config.training, key) for key in ("source_vectors", "target_vectors")}
     return {key: path for key, path in named.items() if path is not None}
 

@@ -1,14 +1,24 @@
 """Guided attention: beside the translation's loss, one on the decoder's attention to the source.
 
-`objective.build_objective` chooses it where the config has `training.guided_attention`.
+`build.build_objective` chooses it where the config has `training.guided_attention`. The guide is a prior, or links of
+words: training reads an `AlignedCorpus` then, and the encoder of the corpus keeps the links of its pairs' tokens.
 """
+
+import hashlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from transformer_cli.config import GuidedAttention
 from transformer_cli.data.batch import Batch
+from transformer_cli.data.corpora import COUNTED, Corpus, LocalFile, dropped
+from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.text.alignments import AlignedPair, aligned_pair
+from transformer_cli.text.lines import TextLines, read_lines
 from transformer_cli.text.vocabulary import PAD
 from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective, at_places
@@ -24,42 +34,44 @@ class GuidedObjective(TranslationObjective):
         self.guide = guide
 
     def forward(self, batch: Batch) -> Loss:
-        """The losses summed over the batch's target tokens; `regularised` has the guide's share, times its weight."""
+        """Return the losses summed over the batch's target tokens; `regularised` has the guide's, times its weight."""
         guide = self.guide
         if not self.training or (guide.max_steps is not None and self.updates >= guide.max_steps):
             return super().forward(batch)
         memory = self.model.encode(batch.source, batch.source_mask)
         output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
         target = at_places(batch.target_places, batch.target_output)  # (N,)
-        plain = self._loss(output, batch.source, batch.target_places, target)
+        plain = self.loss_at(output, batch.source, batch.target_places, target)
         attention = output.cross_attention[guide.layer]  # (B, H, T, S)
         heads = guide.supervised_heads or guide.heads
         if heads is not None:
             attention = torch.stack([attention[:, head] for head in heads], dim=1)  # no list of indices goes to a GPU
-        aside = (
-            diagonal_loss(attention, batch, guide.width) if guide.prior == "diagonal" else _by_links(attention, batch)
-        )
-        return Loss(plain.smoothed.detach(), plain.likelihood, plain.smoothed + guide.weight * aside)
+        if guide.prior == "diagonal":
+            guided = diagonal_loss(attention, batch, guide.width)
+        else:
+            assert batch.links is not None, "the corpus was encoded without alignments"
+            guided = alignment_loss(attention, batch.links)
+        return Loss(plain.smoothed.detach(), plain.likelihood, plain.smoothed + guide.weight * guided)
 
 
 def diagonal_loss(attention: Tensor, batch: Batch, width: float) -> Tensor:
-    """Σ over target tokens of Σ_s A[t, s] · W[t, s], the mean over heads; attention (B, H, T, S) → ().
+    """Return Σ over target tokens of Σ_s A[t, s] · W[t, s], the mean over heads; attention (B, H, T, S) → ().
 
     W[t, s] = 1 - exp(-(s / S - t / T)² / 2g²) with g the width (Tachibana et al. 2017, "Efficiently Trainable
     Text-to-Speech System Based on Deep Convolutional Networks with Guided Attention", eq. 6-7); S and T are each
     sentence's own lengths, `</s>` included. The paper takes the mean over all T · S cells.
     """
-    wide = torch.promote_types(attention.dtype, torch.float32)
-    along_source = _places_along(batch.source, wide)  # (B, S)
-    along_target = _places_along(batch.target_output, wide)  # (B, T)
+    dtype = torch.promote_types(attention.dtype, torch.float32)
+    along_source = _places_along(batch.source, dtype)  # (B, S)
+    along_target = _places_along(batch.target_output, dtype)  # (B, T)
     apart = along_source[:, None, :] - along_target[:, :, None]  # (B, T, S)
     penalty = 1 - torch.exp(-(apart**2) / (2 * width**2))
-    loss = (attention.to(wide).mean(dim=1) * penalty).sum(dim=2, keepdim=True)  # (B, T, 1): padding has no attention
+    loss = (attention.to(dtype).mean(dim=1) * penalty).sum(dim=2, keepdim=True)  # (B, T, 1): padding has no attention
     return at_places(batch.target_places, loss).sum()
 
 
 def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
-    """-Σ over linked target tokens of Σ_s G[t, s] · log A[t, s], the mean over heads; attention (B, H, T, S) → ().
+    """Return -Σ over linked target tokens of Σ_s G[t, s] · log A[t, s], mean over heads; attention (B, H, T, S) → ().
 
     Links (L, 3) are of tokens: the row of the pair, the place in its target, the place in its source. G is 1 over the
     links of the target token, so it is a distribution; tokens without links take no part (Garg et al. 2019, "Jointly
@@ -74,12 +86,57 @@ def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
     return -(log_weights / counts[token]).sum()
 
 
-def _by_links(attention: Tensor, batch: Batch) -> Tensor:
-    assert batch.links is not None, "the corpus was encoded without alignments"
-    return alignment_loss(attention, batch.links)
-
-
-def _places_along(ids: Tensor, kind: torch.dtype) -> Tensor:
-    """How far along its sentence each token is, from 0 to below 1; ids (B, L) with padding → (B, L)."""
+def _places_along(ids: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return how far along its sentence each token is, from 0 to below 1; ids (B, L) with padding → (B, L)."""
     lengths = (ids != PAD).sum(dim=1, keepdim=True)  # (B, 1)
-    return torch.arange(ids.size(1), device=ids.device).to(kind) / lengths.to(kind)
+    return torch.arange(ids.size(1), device=ids.device).to(dtype) / lengths.to(dtype)
+
+
+class AlignedCorpus:
+    """The pairs of a corpus with the links that a file has for them."""
+
+    def __init__(self, corpus: Corpus, alignments: str | Path):
+        self.corpus, self.alignments = corpus, LocalFile(alignments)
+        self.notes: list[str] = []
+
+    def pairs(self) -> Iterator[AlignedPair]:
+        """Yield each pair with the links of its line.
+
+        Raises `UserError`, with file and line, at what is not a link, at links of words that are not there, and where
+        the file has fewer or more lines than the corpus has pairs; and whatever the corpus raises.
+        """
+        lines = read_lines(self.alignments.path)
+        number = 0
+        for number, (source, target) in enumerate(self.corpus.pairs(), start=1):
+            line = next(lines, None)
+            if line is None:
+                raise UserError(
+                    f"{lines.path}:{number}: is missing: the file has {number - 1:,} lines, and "
+                    f"{self.corpus.describe()} more pairs; it needs a line for each pair, an empty one for none linked"
+                )
+            try:
+                pair = aligned_pair(source, target, line)
+            except UserError as error:
+                hint = f"check that the file is of {self.corpus.describe()}"
+                raise UserError(f"{lines.path}:{number}: {error}; {hint}") from None
+            yield pair
+        self._check_end(lines, number)
+        self.notes = [*self.corpus.notes, *dropped(lines)]
+
+    def _check_end(self, lines: TextLines, pairs: int) -> None:
+        more = sum(1 for _ in islice(lines, COUNTED))
+        if more:
+            count = f"{pairs + more:,}" if more < COUNTED else f"over {pairs + more:,}"
+            raise UserError(
+                f"{lines.path}:{pairs + 1}: has no counterpart: the file has {count} lines, and "
+                f"{self.corpus.describe()} {pairs:,} pairs; it needs a line for each pair"
+            )
+
+    def content_hash(self) -> str:
+        """Return a hash of the corpus and the bytes of the file."""
+        parts = f"aligned {self.corpus.content_hash()} {self.alignments.content_hash()}"
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Name the corpus and the file."""
+        return f"{self.corpus.describe()}, {self.alignments.path}"

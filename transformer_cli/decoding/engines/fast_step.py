@@ -35,8 +35,8 @@ class Attention(NamedTuple):
 def can_step_fast(model: Transformer) -> bool:
     """Return whether `FastStep` knows all that the model's steps are made of."""
     layers = cast(Iterable[DecoderLayer], model.decoder.layers)
-    joint = all(hasattr(one, "key_value") for layer in layers for one in (layer.self_attention, layer.cross_attention))
-    return joint and not model.generator.copies_source
+    attentions = [one for layer in layers for one in (layer.self_attention, layer.cross_attention)]
+    return all(one.value_dim == one.head_dim for one in attentions) and not model.generator.copies_source
 
 
 class FastStep:

@@ -9,21 +9,27 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.decoding.engines.protocol import SearchBatch, own_sources
-from transformer_cli.decoding.engines.torch_engine import MAX_CELLS, evaluating, search_in_threads
+from transformer_cli.decoding.engines.torch_engine import (
+    MAX_CELLS,
+    check_attention,
+    evaluating,
+    padded_rows,
+    search_in_threads,
+    without_special,
+)
 from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.dispatch import parts
 from transformer_cli.decoding.search.greedy import accumulation_dtype
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import DecoderCache
+from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.text.vocabulary import EOS, PAD
 from transformer_cli.variants.mask_predict.model import (
     MASK,
     NonAutoregressiveTransformer,
-    UnmaskedDecoderLayer,
     all_masked,
     canvas_length,
     length_class,
@@ -34,16 +40,16 @@ from transformer_cli.variants.mask_predict.search import (
     RefinementTrace,
     best_hypotheses,
     cut,
-    follow,
     likely_lengths,
     mask_predict,
     one_shot,
+    trace_candidates,
     without_repeats,
 )
 
 Rows = Sequence[Sequence[int]]
 
-ALIGNED_AT_ONCE = 4  # of so many tokens in a row one is masked at a time, and its attention read
+MASKED_OF = 4  # for alignments one token of so many in a row is masked at a time, and its attention read
 
 
 class NonAutoregressiveEngine:
@@ -55,23 +61,23 @@ class NonAutoregressiveEngine:
         self.model = model.to(device)
         self.device = torch.device(device)
         self.vocabulary_size = model.generator.projection.out_features
-        layers = cast(Sequence[UnmaskedDecoderLayer], model.decoder.layers)
+        layers = cast(Sequence[DecoderLayer], model.decoder.layers)
         self.layers, self.heads = len(layers), layers[0].cross_attention.heads
 
     @property
     def predicts_length(self) -> bool:
-        """Whether the model is a `mask_predict` one, which knows the length beforehand; `one_shot` writes `</s>`."""
+        """Whether the model is a `mask_predict` one, which predicts the length first; `one_shot` writes `</s>`."""
         return self.model.length_predictor is not None
 
     @property
     def max_source_length(self) -> int | None:
         """The most source tokens, `</s>` not counted; None: any number."""
-        return None if self.model.max_source_length is None else self.model.max_source_length - 1
+        return without_special(self.model.max_source_length)
 
     @property
     def max_target_length(self) -> int | None:
         """The most target tokens, `</s>` not counted; None: any number."""
-        return None if self.model.max_target_length is None else self.model.max_target_length - 1
+        return without_special(self.model.max_target_length)
 
     def search(
         self,
@@ -80,7 +86,7 @@ class NonAutoregressiveEngine:
         keys: Sequence[tuple[int, ...]] | None = None,
         constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each source, best first; of mask_predict `length_candidates` at the most.
+        """Return the `n_best` hypotheses of each source, best first; mask_predict has at most `length_candidates`.
 
         Beams are ignored, and `keys`, since nothing is drawn. `no_repeat_ngram` leaves tokens out afterwards. Raises
         `UserError` for what cannot be done at once: draws, constraints, coverage, diversity.
@@ -89,13 +95,18 @@ class NonAutoregressiveEngine:
         found: list[list[Hypothesis]] = []
         with evaluating(self.model), torch.inference_mode():
             for part in parts(len(sources), self._cells(sources, options), MAX_CELLS):
-                found += self._search(sources[part], options)
+                lengths, limits, passes = self._begin(sources[part], options)
+                (last,) = deque(passes, maxlen=1)  # none of the others is kept
+                if self.predicts_length:
+                    found += best_hypotheses(last.tokens, lengths, options)
+                else:
+                    found += cut(last.tokens, limits, options)
         return found
 
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """`search` for each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
+        """Yield what `search` finds for each batch, in order; on a CPU one batch a core at a time."""
         return search_in_threads(
             lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
             [self.model],
@@ -104,7 +115,7 @@ class NonAutoregressiveEngine:
         )
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
-        """log p of each target token where all are masked, and after them of what ends the target.
+        """Return log p of each target token where all are masked, and after them of what ends the target.
 
         That is `</s>` (one_shot), or the length (mask_predict), before which the tokens of a target do not depend on
         each other: the sum is the log-probability of a translation in one pass.
@@ -119,16 +130,16 @@ class NonAutoregressiveEngine:
     def align(
         self, sources: Rows, targets: Rows, layer: int = -1, heads: Sequence[int] | None = None
     ) -> list[list[int]]:
-        """For each target token, the place of its source token by the cross-attention (see `own_sources`).
+        """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
 
         The weights are those with which it is predicted: every fourth token is masked at a time, and the others seen
-        (mask_predict), or all are (one_shot). They are those of `layer` (counted as Python does), the mean over `heads`
-        (None: all of them). Needs no empty source. Raises `UserError` where there is no such layer or head.
+        (mask_predict), or all are masked (one_shot). They are those of `layer` (counted as Python does), the mean over
+        `heads` (None: all of them). Needs no empty source. Raises `UserError` where there is no such layer or head.
         """
-        self._check_attention(layer, heads)
+        check_attention(self.layers, layer, self.heads, heads)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
-        for part in parts(len(sources), ALIGNED_AT_ONCE * longest * self.layers * self.heads, MAX_CELLS):
+        for part in parts(len(sources), MASKED_OF * longest * self.layers * self.heads, MAX_CELLS):
             with evaluating(self.model), torch.inference_mode():
                 tables = self._attend(sources[part], targets[part], layer, heads).cpu().numpy()  # (B, T, S)
             alignments += [
@@ -137,27 +148,27 @@ class NonAutoregressiveEngine:
             ]
         return alignments
 
-    def follow(self, source: Sequence[int], options: SearchOptions) -> RefinementTrace:
-        """The search of one source, which has tokens, pass by pass. Raises `UserError` as `search` does."""
+    def trace(self, source: Sequence[int], options: SearchOptions) -> RefinementTrace:
+        """Return the search of one source, which has tokens, pass by pass. Raises `UserError` as `search` does."""
         self._check(options, None)
         with evaluating(self.model), torch.inference_mode():
-            lengths, limits, passes = self._begin([source], options)
-            seen = list(passes)
+            lengths, limits, found = self._begin([source], options)
+            passes = list(found)
             if self.predicts_length:
-                return follow(seen, lengths, options)
-            (hypothesis,) = cut(seen[-1].tokens, limits, options)[0]
-            ids = seen[-1].tokens.ids[0].tolist()
+                return trace_candidates(passes, lengths, options)
+            (hypothesis,) = cut(passes[-1].tokens, limits, options)[0]
+            ids = passes[-1].tokens.ids[0].tolist()
             places = without_repeats(ids[: ids.index(EOS)] if EOS in ids else ids, options.no_repeat_ngram)
             end = [ids.index(EOS)] if hypothesis.ended else []
-            return RefinementTrace(lengths, 0, seen, [*places[: len(hypothesis.ids)], *end], hypothesis)
+            return RefinementTrace(lengths, 0, passes, [*places[: len(hypothesis.ids)], *end], hypothesis)
 
     def attention(
         self, source: Sequence[int], seen: Tensor, passes: Sequence[int], places: Sequence[int]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """The decoder's self- and cross-attention of each layer, as T tokens are asked for.
+        """Return the decoder's self- and cross-attention of each layer where T tokens are predicted.
 
-        Source with tokens; `seen` (P, T') ids, `MASK` in places, as `Pass` has them; of each token in which of these P
-        passes and at which place it is asked for. → (1, H, T, T') and (1, H, T, S) for each layer
+        Source with tokens; `seen` (P, T') ids, `MASK` in places, as `Pass` has them; for each token which of these P
+        passes predicts it, and at which place. → (1, H, T, T') and (1, H, T, S) for each layer
         """
         seen, heads, count = seen.to(self.device), self.heads, len(places)
         with evaluating(self.model), torch.inference_mode():
@@ -173,16 +184,8 @@ class NonAutoregressiveEngine:
                         weights[:, :, tokens] = new[:, :, rows]
         return own, cross
 
-    def _search(self, sources: Rows, options: SearchOptions) -> list[list[Hypothesis]]:
-        """All that is searched for at once."""
-        lengths, limits, passes = self._begin(sources, options)
-        (last,) = deque(passes, maxlen=1)  # none of the others is kept
-        if not self.predicts_length:
-            return cut(last.tokens, limits, options)
-        return best_hypotheses(last.tokens, lengths, options)
-
     def _begin(self, sources: Rows, options: SearchOptions) -> tuple[Lengths, list[int], Iterator[Pass]]:
-        """The lengths that are written for each source, the most tokens that it may get, and the passes to come."""
+        """Return the lengths tried for each source, the most tokens that it may get, and the passes to come."""
         source, source_mask, memory, cache = self._encode(sources)
         most = self.max_target_length
         limits = [options.length_limit(len(one)) for one in sources]
@@ -208,18 +211,18 @@ class NonAutoregressiveEngine:
         return lengths, limits, mask_predict(decode, projection, lengths.tokens.flatten(), options.iterations)
 
     def _encode(self, sources: Rows) -> tuple[Tensor, Tensor, Tensor, DecoderCache]:
-        """Source ids (B, S), their mask, the memory, and its keys and values."""
-        source = _padded([[*source, EOS] for source in sources]).to(self.device)
+        """Return source ids (B, S), their mask, the memory, and its keys and values."""
+        source = padded_rows([*source, EOS] for source in sources).to(self.device)
         source_mask = padding_mask(source)
         memory = self.model.encode(source, source_mask)
         return source, source_mask, memory, self.model.start_cache(memory)
 
     def canvas(self, source_length: int) -> int:
-        """one_shot: how many positions are written for a source of so many tokens, `</s>` not counted."""
+        """Return how many positions one_shot writes for a source of so many tokens, `</s>` not counted."""
         return int(self._canvases(torch.tensor(source_length)))
 
     def _canvases(self, source_lengths: Tensor) -> Tensor:
-        """one_shot: how long the outputs are that are cut. (B,) → (B,)"""
+        """Return how long the outputs of one_shot are before they are cut. (B,) → (B,)"""
         lengths, most = canvas_length(source_lengths), self.model.max_target_length
         return lengths if most is None else lengths.clamp(max=most)
 
@@ -227,7 +230,7 @@ class NonAutoregressiveEngine:
         source, source_mask, memory, cache = self._encode(sources)
         source_lengths = (source != PAD).sum(dim=1) - 1
         lengths = torch.tensor([len(target) for target in targets], device=self.device)
-        wanted = _padded([[*target, EOS] for target in targets]).to(self.device)  # (B, T + 1)
+        wanted = padded_rows([*target, EOS] for target in targets).to(self.device)  # (B, T + 1)
         masked = lengths
         if not self.predicts_length:
             masked = self._canvases(source_lengths).maximum(lengths + 1)
@@ -247,25 +250,25 @@ class NonAutoregressiveEngine:
         return rows
 
     def _attend(self, sources: Rows, targets: Rows, layer: int, heads: Sequence[int] | None) -> Tensor:
-        """The attention of each target token as it is predicted, the mean over the heads. → (B, T, S)"""
+        """Return the attention of each target token as it is predicted, the mean over the heads. → (B, T, S)"""
         source, source_mask, _, cache = self._encode(sources)
-        target = _padded(targets).to(self.device)  # (B, T)
+        target = padded_rows(targets).to(self.device)  # (B, T)
         places, length = torch.arange(target.size(1), device=self.device), target.size(1)
         if not self.predicts_length:
             lengths = self._canvases((source != PAD).sum(dim=1) - 1).maximum((target != PAD).sum(dim=1))
             inputs = [(all_masked(lengths, max(int(lengths.max()), length)), places >= 0)]
         else:
-            asked = [places % ALIGNED_AT_ONCE == one for one in range(ALIGNED_AT_ONCE)]
-            inputs = [(target.masked_fill(ask & (target != PAD), MASK), ask) for ask in asked]
+            shares = [places % MASKED_OF == one for one in range(MASKED_OF)]
+            inputs = [(target.masked_fill(share & (target != PAD), MASK), share) for share in shares]
         weights = torch.zeros(len(target), length, source.size(1), dtype=torch.float64, device=self.device)
-        for ids, asked_here in inputs:
+        for ids, masked in inputs:
             output = self.model.decode(ids, None, source_mask, cache, need_weights=True)
             chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
-            weights += chosen.mean(dim=1)[:, :length] * asked_here[:, None]
+            weights += chosen.mean(dim=1)[:, :length] * masked[:, None]
         return weights
 
     def _cells(self, sources: Rows, options: SearchOptions) -> int:
-        """Of the largest tensor that one sentence needs, with room: states of the positions written for it."""
+        """Return the cells of the largest tensor that a sentence needs, with room: states of the positions written."""
         rows = 1 if not self.predicts_length else options.length_candidates
         longest = max(map(len, sources), default=0)
         positions = max(options.length_limit(longest), int(canvas_length(torch.tensor(longest))))
@@ -287,17 +290,3 @@ class NonAutoregressiveEngine:
         if options.n_best > most:
             how = "one_shot finds one translation" if most == 1 else f"{most} length candidates find no more than that"
             raise UserError(f"n-best {options.n_best}: {how}; lower it, or raise the length candidates")
-
-    def _check_attention(self, layer: int, heads: Sequence[int] | None) -> None:
-        """Raise `UserError` where the decoder has no such layer, or the layer no such head."""
-        if not -self.layers <= layer < self.layers:
-            raise UserError(f"alignment layer {layer}: the decoder has {self.layers} layers; count them from 0")
-        for head in () if heads is None else heads:
-            if not 0 <= head < self.heads:
-                raise UserError(f"alignment head {head}: the layer has {self.heads} heads; count them from 0")
-        assert heads is None or len(heads) > 0, "no heads to take the mean over"
-
-
-def _padded(rows: Rows) -> Tensor:
-    """Rows of ids side by side, (B, T)."""
-    return pad_sequence([torch.tensor([*row], dtype=torch.long) for row in rows], batch_first=True, padding_value=PAD)

@@ -1,83 +1,21 @@
 """The Transformer that writes all tokens at once (Gu et al. 2018; mask-predict: Ghazvininejad et al. 2019).
 
-Its decoder sees every position of the target. Where a token is still to be found stands the mask token, which is `<s>`:
+Its decoder sees every position of the target. A token that is still to be predicted is the mask token, which is `<s>`:
 a decoder that does not go from left to right has no other use for it, so vocabularies stay as they are.
 """
 
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config import ModelConfig
-from transformer_cli.data.batch import Batch
-from transformer_cli.model.attention import DecoderCache, KeysValues
+from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.embedding import Embedding
-from transformer_cli.model.layers import Residual, build_attention, build_feed_forward
-from transformer_cli.model.masks import PAD, padding_mask
+from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Decoder, DecoderOutput, Encoder, Generator, Transformer
-from transformer_cli.text.vocabulary import EOS
-from transformer_cli.training.losses import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
-from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.text.vocabulary import BOS, PAD
 
-MASK = 2  # the id of <s> in every vocabulary
+MASK = BOS
 LENGTH_SPAN = 128  # tokens that a target may be longer or shorter than its source; what is beyond counts as this
 CANVAS_RATIO, CANVAS_EXTRA = 2, 8  # one_shot: positions for a source of S tokens, S · ratio + extra
-
-
-class UnmaskedDecoderLayer(nn.Module):
-    """A decoder layer's parts, with self-attention over all positions of the target but padding."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.self_attention = build_attention(config)
-        self.self_attention_residual = Residual(config)
-        self.cross_attention = build_attention(config)
-        self.cross_attention_residual = Residual(config)
-        self.feed_forward = build_feed_forward(config)
-        self.feed_forward_residual = Residual(config)
-
-    def forward(
-        self, states: Tensor, mask: Tensor, memory: KeysValues, memory_mask: Tensor, need_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """States (B, T, D) and mask (B, 1, 1, T) of the target; keys and values of the memory, and its mask.
-
-        Returns states (B, T, D) and, on request, the weights (B, H, T, T) and (B, H, T, S).
-        """
-        seen = self.self_attention_residual.enter(states)
-        keys_values = self.self_attention.keys_values(seen)
-        change, self_weights = self.self_attention(seen, keys_values, mask, need_weights=need_weights)
-        states = self.self_attention_residual.leave(states, change)  # (B, T, D)
-
-        seen = self.cross_attention_residual.enter(states)
-        change, cross_weights = self.cross_attention(seen, memory, memory_mask, need_weights=need_weights)
-        states = self.cross_attention_residual.leave(states, change)  # (B, T, D)
-
-        change = self.feed_forward(self.feed_forward_residual.enter(states))
-        return self.feed_forward_residual.leave(states, change), self_weights, cross_weights
-
-
-class UnmaskedDecoder(Decoder):
-    """N such layers; the cache holds the memory's keys and values alone, and never grows."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.layers = nn.ModuleList(UnmaskedDecoderLayer(config) for _ in range(config.decoder_layers))
-
-    def forward(
-        self,
-        states: Tensor,
-        memory_mask: Tensor,
-        cache: DecoderCache,
-        need_weights: bool = False,
-        mask: Tensor | None = None,
-    ) -> DecoderOutput:
-        """Embedded target (B, T, D) with its mask (B, 1, 1, T; None: no padding), memory mask (B, 1, 1, S)."""
-        self_attention, cross_attention = [], []
-        for layer, memory in zip(self.layers, cache.memory, strict=True):
-            states, self_weights, cross_weights = layer(states, mask, memory, memory_mask, need_weights)
-            if need_weights:
-                self_attention.append(self_weights)
-                cross_attention.append(cross_weights)
-        return DecoderOutput(self.norm(states), cache, tuple(self_attention), tuple(cross_attention))
 
 
 class LengthPredictor(nn.Module):
@@ -100,20 +38,20 @@ class LengthPredictor(nn.Module):
 
 
 def length_class(target_length: Tensor, source_length: Tensor) -> Tensor:
-    """The class of a target's length, both without specials. (B,) → (B,)"""
+    """Return the class of a target's length, both without specials. (B,) → (B,)"""
     return (target_length - source_length).clamp(-LENGTH_SPAN, LENGTH_SPAN) + LENGTH_SPAN
 
 
 def canvas_length(source_length: Tensor) -> Tensor:
-    """one_shot: how many positions are written for sources of so many tokens, `</s>` not counted. (B,) → (B,)
+    """Return how many positions one_shot writes for sources of so many tokens, `</s>` not counted. (B,) → (B,)
 
-    The source alone decides it: a canvas as long as the target would tell where that ends.
+    The source alone decides it: a canvas as long as the target would give away where that ends.
     """
     return CANVAS_RATIO * source_length + CANVAS_EXTRA
 
 
 def all_masked(lengths: Tensor, width: int) -> Tensor:
-    """Targets of which nothing is known but their lengths (B,): `MASK` so often, then padding. → ids (B, width)"""
+    """Return targets of which only the lengths (B,) are known: `MASK` so often, then padding. → ids (B, width)"""
     places = torch.arange(width, device=lengths.device)
     return torch.where(places < lengths[:, None], MASK, PAD)
 
@@ -121,7 +59,7 @@ def all_masked(lengths: Tensor, width: int) -> Tensor:
 class NonAutoregressiveTransformer(Transformer):
     """A Transformer whose decoder sees all positions, of which some are masked; `length_predictor`: mask_predict only.
 
-    `model.build.build_model` puts it together.
+    `build.build_model` puts it together.
     """
 
     def __init__(
@@ -159,81 +97,5 @@ class NonAutoregressiveTransformer(Transformer):
             cache = self.start_cache(memory)
         mask = padding_mask(target)
         mask[..., 0] = True  # a softmax over nothing has no value: a target without any token sees its padding
-        assert isinstance(self.decoder, UnmaskedDecoder)
         output: DecoderOutput = self.decoder(self.target_embedding(target), source_mask, cache, need_weights, mask)
         return output
-
-
-class MaskedObjective(TranslationObjective):
-    """A conditional masked language model (Ghazvininejad et al. 2019, §2.2), and the length of the target.
-
-    Of a target of T tokens n are masked, n drawn evenly from 1 … T, and predicted from the others. On average these are
-    (T + 1) / 2, so their loss counts twice: then a sentence has its T + 1 target tokens' weight, by which the loop
-    divides, and what a token weighs does not hang on how many were masked beside it. The length is one more prediction,
-    in the place of `</s>`.
-
-    What is masked follows from torch's global generator. So an update from several batches is that of one large batch
-    in the mean over what is drawn, and exactly that where the same tokens are masked.
-
-    In evaluation nothing is drawn: all tokens are masked and count once. The loss is then that of a translation in one
-    pass, over T + 1 predictions.
-    """
-
-    def forward(self, batch: Batch) -> Loss:
-        """The loss summed over the batch's target tokens; padding takes no part."""
-        target = without_end(batch.target_output)  # (B, T)
-        masked = draw_masked(target) if self.training else target != PAD
-        return self.loss_of(batch, target, masked, 2.0 if self.training else 1.0)
-
-    def loss_of(self, batch: Batch, target: Tensor, masked: Tensor, weight: float) -> Loss:
-        """The loss where the given tokens, (B, T), of the target (B, T) without `</s>` are masked."""
-        model = self.model
-        assert isinstance(model, NonAutoregressiveTransformer)
-        memory = model.encode(batch.source, batch.source_mask)
-        output = model.decode(target.masked_fill(masked, MASK), memory, batch.source_mask)
-        tokens = token_loss(model.generator, output.hidden[masked], target[masked], self.label_smoothing)
-        source_lengths, lengths = (batch.source != PAD).sum(dim=1) - 1, (target != PAD).sum(dim=1)
-        log_probabilities = model.predict_lengths(memory, batch.source_mask)  # (B, classes)
-        length = smoothed_cross_entropy(log_probabilities, length_class(lengths, source_lengths), self.label_smoothing)
-        return Loss(weight * tokens.smoothed + length.smoothed, weight * tokens.likelihood + length.likelihood)
-
-
-class OneShotObjective(TranslationObjective):
-    """All tokens and the `</s>` after them from a canvas of masks, whose length the source alone decides.
-
-    It is as long as in the search; where a target is longer, it holds just that. Behind `</s>` nothing is asked.
-    """
-
-    def forward(self, batch: Batch) -> Loss:
-        """The loss summed over the batch's target tokens; padding takes no part."""
-        lengths = canvas_length((batch.source != PAD).sum(dim=1) - 1)  # (B,)
-        if self.model.max_target_length is not None:
-            lengths = lengths.clamp(max=self.model.max_target_length)
-        lengths = torch.maximum(lengths, (batch.target_output != PAD).sum(dim=1))
-        width = max(int(lengths.max()), batch.target_output.size(1))
-        memory = self.model.encode(batch.source, batch.source_mask)
-        hidden = self.model.decode(all_masked(lengths, width), memory, batch.source_mask).hidden
-        written = batch.target_output != PAD  # (B, T)
-        hidden = hidden[:, : written.size(1)][written]  # (N, D)
-        return token_loss(self.model.generator, hidden, batch.target_output[written], self.label_smoothing)
-
-
-def without_end(target_output: Tensor) -> Tensor:
-    """y </s>, padded, (B, T + 1) → y, padded, (B, T); T is 1 at the least."""
-    without = target_output.masked_fill(target_output == EOS, PAD)
-    return without[:, :-1] if without.size(1) > 1 else without
-
-
-def draw_masked(target: Tensor) -> Tensor:
-    """Which tokens of targets (B, T) are masked, (B, T): n of them at random, n drawn evenly from 1 … all."""
-    real = target != PAD
-    share = torch.rand(len(target), device=target.device)
-    count = (share * real.sum(dim=1)).long() + 1  # (B,); of no tokens none, since none is real
-    order = torch.rand(target.shape, device=target.device).masked_fill(~real, 2.0).argsort(dim=1).argsort(dim=1)
-    return (order < count[:, None]) & real
-
-
-def token_loss(generator: Generator, hidden: Tensor, target: Tensor, smoothing: float) -> Loss:
-    """The loss of hidden states (N, D) that should become these target ids (N,)."""
-    projection = generator.projection
-    return fused_linear_cross_entropy(hidden, projection.weight, projection.bias, target, smoothing)

@@ -23,36 +23,36 @@ Decode = Callable[[Tensor], Tensor]  # ids (N, T), masked in places → hidden s
 
 @dataclass(frozen=True)
 class Tokens:
-    """What stands at each position, and how sure the model was of it when it was last asked."""
+    """The token at each position, and how probable it was when it was last predicted."""
 
     ids: Tensor  # (N, T) masked in places, padded
     log_probability: Tensor  # (N, T) of masks and padding 0
 
     def filled(self, places: Tensor, projection: nn.Linear, hidden: Tensor, forbidden: Sequence[int]) -> "Tokens":
-        """With the likeliest token at these places (N, T), by the hidden states (N, T, D); none of the forbidden."""
+        """Put the likeliest token at these places (N, T), by the hidden states (N, T, D); none of the forbidden."""
         ids, values = best_tokens(projection, hidden[places], forbidden)
         return Tokens(self.ids.masked_scatter(places, ids), self.log_probability.masked_scatter(places, values))
 
     def row(self, row: int) -> "Tokens":
-        """One row alone, (1, T)."""
+        """Return one row alone, (1, T)."""
         return Tokens(self.ids[row : row + 1], self.log_probability[row : row + 1])
 
 
 def blank(lengths: Tensor, dtype: torch.dtype) -> Tokens:
-    """Masks of the given lengths, (N,); log-probabilities are to be of this type, or float32 if that is narrower."""
+    """Return masks of the given lengths, (N,); log-probabilities get this type, or float32 if that is wider."""
     ids = all_masked(lengths, int(lengths.max()))
     return Tokens(ids, torch.zeros(ids.shape, dtype=accumulation_dtype(dtype), device=ids.device))
 
 
 class Pass(NamedTuple):
-    """What the decoder saw, and what stands afterwards."""
+    """What the decoder saw, and what it made of it."""
 
-    seen: Tensor  # (N, T) ids, `MASK` where a token was asked for
+    seen: Tensor  # (N, T) ids, `MASK` where a token was predicted
     tokens: Tokens
 
 
 def mask_predict(decode: Decode, projection: nn.Linear, lengths: Tensor, iterations: int) -> Iterator[Pass]:
-    """So many passes over rows of given lengths (N,), each 1 or more.
+    """Yield so many passes over rows of given lengths (N,), each 1 or more.
 
     Each pass predicts what is masked, and leaves the rest. The first masks all; pass t + 1 of n masks of a row of T
     tokens those ⌊T (n - t) / n⌋ with the least probability (§3.1). Where no row has any left, it ends early.
@@ -70,19 +70,19 @@ def mask_predict(decode: Decode, projection: nn.Linear, lengths: Tensor, iterati
 
 
 def masked_count(lengths: Tensor, done: int, iterations: int) -> Tensor:
-    """How many tokens of rows of these lengths are masked after `done` of the passes: ⌊T (n - t) / n⌋. (N,) → (N,)"""
+    """Return how many tokens of rows of these lengths are masked after `done` passes: ⌊T (n - t) / n⌋. (N,) → (N,)"""
     return lengths * (iterations - done) // iterations
 
 
 def least_sure(log_probability: Tensor, real: Tensor, count: Tensor) -> Tensor:
-    """In each row, of the positions that are real (N, T), the `count` (N,) with the least log-probability. → (N, T)"""
+    """Return in each row the `count` (N,) real positions (N, T) with the least log-probability. → (N, T)"""
     order = log_probability.masked_fill(~real, torch.inf).argsort(dim=1, stable=True)
     places = torch.arange(order.size(1), device=order.device)
     return torch.zeros_like(real).scatter_(1, order, places < count[:, None])
 
 
 def best_tokens(projection: nn.Linear, hidden: Tensor, forbidden: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The likeliest token at each hidden state (M, D) that is not forbidden, and its log-probability; (M,) each."""
+    """Return the likeliest allowed token at each hidden state (M, D), and its log-probability; (M,) each."""
     tokens, values = [], []
     rows = max(1, CHUNK_LOGITS.get(hidden.device.type, 2**24) // projection.out_features)
     for start in range(0, len(hidden), rows):
@@ -105,12 +105,12 @@ class Lengths(NamedTuple):
     log_probability: Tensor  # (B, K)
 
     def candidate(self, which: int) -> "Lengths":
-        """One of the K alone, (B, 1)."""
+        """Return one of the K alone, (B, 1)."""
         return Lengths(self.tokens[:, which : which + 1], self.log_probability[:, which : which + 1])
 
 
 def likely_lengths(log_probability: Tensor, source_lengths: Tensor, limits: Tensor, least: int, count: int) -> Lengths:
-    """The K ≤ `count` likeliest target lengths of each sentence, from `least` to its limit.
+    """Return the K ≤ `count` likeliest target lengths of each sentence, from `least` to its limit.
 
     Log-probabilities of `length_class` (B, classes), source lengths and limits (B,).
     """
@@ -125,9 +125,9 @@ def likely_lengths(log_probability: Tensor, source_lengths: Tensor, limits: Tens
 
 
 def best_hypotheses(tokens: Tokens, lengths: Lengths, options: SearchOptions) -> list[list[Hypothesis]]:
-    """The `n_best` of the candidates of each sentence, by score; rows (B · K), each length counted once.
+    """Return the `n_best` of the candidates of each sentence, by score; rows (B · K), each length counted once.
 
-    log p is that of each token when it was last predicted, beside the tokens that stood then, and of the length, in the
+    log p is that of each token when it was last predicted, beside the other tokens of then, and of the length, in the
     place of `</s>`: by their tokens alone, short candidates would win that leave out what is hard to say.
     """
     found: list[list[Hypothesis]] = []
@@ -147,12 +147,12 @@ class RefinementTrace(NamedTuple):
     lengths: Lengths  # that were tried, (1, K)
     chosen: int  # whose translation won
     passes: list[Pass]  # those that wrote some of it, of that one alone: (1, T)
-    places: list[int]  # of the T that the translation is made of; the others repeat, or stand behind its end
+    places: list[int]  # of the T that the translation is made of; the others repeat, or are behind its end
     hypothesis: Hypothesis
 
 
-def follow(passes: Sequence[Pass], lengths: Lengths, options: SearchOptions) -> RefinementTrace:
-    """Which of the K candidates of one sentence won, and how it came about."""
+def trace_candidates(passes: Sequence[Pass], lengths: Lengths, options: SearchOptions) -> RefinementTrace:
+    """Return which of the K candidates of one sentence won, and the passes that wrote it."""
     found = [
         best_hypotheses(passes[-1].tokens.row(which), lengths.candidate(which), options)[0][0]
         for which in range(lengths.tokens.size(1))
@@ -166,7 +166,7 @@ def follow(passes: Sequence[Pass], lengths: Lengths, options: SearchOptions) -> 
 
 
 def one_shot(decode: Decode, projection: nn.Linear, lengths: Tensor, least: int) -> Pass:
-    """The one pass that writes canvases of the given lengths, (N,), in full; no `</s>` before `least` tokens."""
+    """Run the one pass that writes canvases of the given lengths, (N,), in full; no `</s>` before `least` tokens."""
     tokens = blank(lengths, projection.weight.dtype)
     seen, hidden, real = tokens.ids, decode(tokens.ids), tokens.ids != PAD
     may_end = torch.arange(real.size(1), device=real.device) >= least
@@ -177,7 +177,7 @@ def one_shot(decode: Decode, projection: nn.Linear, lengths: Tensor, least: int)
 
 
 def cut(tokens: Tokens, limits: Sequence[int], options: SearchOptions) -> list[list[Hypothesis]]:
-    """What stands on each canvas before its first `</s>`, or up to its limit."""
+    """Return what each canvas holds before its first `</s>`, or up to its limit."""
     found = []
     for ids, values, limit in zip(tokens.ids.tolist(), tokens.log_probability.tolist(), limits, strict=True):
         end = ids.index(EOS) if EOS in ids else len(ids)
@@ -188,9 +188,9 @@ def cut(tokens: Tokens, limits: Sequence[int], options: SearchOptions) -> list[l
 
 
 def hypothesis(ids: list[int], values: list[float], ended: bool, options: SearchOptions) -> Hypothesis:
-    """These tokens with their log-probabilities, that of `</s>` after them if they have one.
+    """Return the hypothesis of these tokens and log-probabilities, that of `</s>` last if they have one.
 
-    What cannot be kept from being written together is left out afterwards: see `without_repeats`.
+    Tokens that are written together cannot avoid repeats: these are left out afterwards, see `without_repeats`.
     """
     if options.no_repeat_ngram:
         kept = without_repeats(ids, options.no_repeat_ngram)
@@ -200,7 +200,7 @@ def hypothesis(ids: list[int], values: list[float], ended: bool, options: Search
 
 
 def without_repeats(ids: Sequence[int], size: int) -> list[int]:
-    """The places of the tokens that stay if each that would complete a sequence of `size` once more is left out.
+    """Return the places of the tokens that stay if each that would complete a sequence of `size` once more is left out.
 
     `size` 0: all of them.
     """

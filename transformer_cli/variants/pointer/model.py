@@ -7,20 +7,16 @@ chooses these parts for `generator: pointer`. Ids go beyond the vocabularies her
 - a target id V_t + p is the source token at position p of the row, where it first stands.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.embedding import TokenEmbedding
-from transformer_cli.model.layers import DecoderLayer
-from transformer_cli.model.transformer import Decoder, DecoderOutput, Generator
-from transformer_cli.training.losses import Loss
+from transformer_cli.model.transformer import DecoderOutput, Generator
+from transformer_cli.text.vocabulary import EOS, UNK
 
-UNK, EOS = 1, 3  # the ids of <unk> and </s> in every vocabulary; </s> is the last of those that are never copied
 HEAD = 0  # of the last layer: whose attention copies. A single one can become sharp, while the others stay free
 
 
@@ -50,7 +46,7 @@ class PointerGenerator(Generator):
         """
         log_probs = super().forward(output, source)  # (B, T, V)
         rows, length, vocabulary = log_probs.shape
-        tokens = (source > EOS, *self._places(source))
+        tokens = (source > EOS, *self._places(source))  # `</s>` is the last of the ids that are never copied
         copied, first, columns = (
             each.repeat_interleave(rows // len(source), dim=0)[:, None].expand(-1, length, -1) for each in tokens
         )  # (B, T, S) each
@@ -67,8 +63,9 @@ class PointerGenerator(Generator):
         return possible.scatter(2, columns, both)[:, :, : vocabulary + source.size(1)]
 
     def _places(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Where each token of the source (M, S) first stands there, and the column that it has; elsewhere, and where
-        nothing is copied, that is the last one, which is nobody's. (M, S) each
+        """Return where each token of the source (M, S) first stands there, and the column that it has.
+
+        Elsewhere, and where nothing is copied, that is the last column, which is nobody's. (M, S) each
         """
         length, known, vocabulary = source.size(1), len(self.target_ids), self.projection.out_features
         same = source[:, :, None] == source[:, None, :]  # (M, S, S)
@@ -80,26 +77,6 @@ class PointerGenerator(Generator):
         return first, torch.where((first == place) & (source > EOS), columns, vocabulary + length)
 
 
-class PointerDecoder(Decoder):
-    """A decoder that always hands out its last layer's attention."""
-
-    def forward(
-        self, states: Tensor, memory_mask: Tensor, cache: DecoderCache, need_weights: bool = False
-    ) -> DecoderOutput:
-        """As `Decoder`; without `need_weights` the attention is that of the last layer alone."""
-        decoded, self_attention, cross_attention = [], [], []
-        layers = list(cast(Iterable[DecoderLayer], self.layers))
-        for layer, before, memory in zip(layers, cache.decoded, cache.memory, strict=True):
-            wanted = need_weights or layer is layers[-1]
-            states, so_far, self_weights, cross_weights = layer(states, before, memory, memory_mask, wanted)
-            decoded.append(so_far)
-            if wanted:
-                self_attention.append(self_weights)
-                cross_attention.append(cross_weights)
-        grown = DecoderCache(tuple(decoded), cache.memory, cache.length + states.size(1))
-        return DecoderOutput(self.norm(states), grown, tuple(self_attention), tuple(cross_attention))
-
-
 class OutOfVocabularyEmbedding(TokenEmbedding):
     """An embedding that sees `<unk>` in ids beyond its vocabulary."""
 
@@ -108,24 +85,5 @@ class OutOfVocabularyEmbedding(TokenEmbedding):
 
 
 def _log(values: Tensor) -> Tensor:
-    """log, finite at 0, and no gradient there."""
+    """Return the log, finite at 0, and no gradient there."""
     return values.clamp(min=torch.finfo(values.dtype).tiny).log()
-
-
-def pointer_cross_entropy(
-    log_probabilities: Tensor, target: Tensor, vocabulary_size: int, smoothing: float, r_drop: float = 0.0
-) -> Loss:
-    """Σ over tokens of (1 - ε) · (-log p[y]) + ε / V · Σ_v (-log p[v]), v of the vocabulary alone, y any column.
-
-    Log-probabilities (N, V + S) and target ids (N,), padding already left out. `r_drop`: α of `losses`; a token has two
-    rows then, and their divergence is over all that is possible in both.
-    """
-    likelihood = -log_probabilities.gather(1, target[:, None]).sum()
-    uniform = -log_probabilities[:, :vocabulary_size].sum() / vocabulary_size
-    smoothed = (1.0 - smoothing) * likelihood + smoothing * uniform
-    if not r_drop:
-        return Loss(smoothed, likelihood.detach())
-    impossible = log_probabilities == -torch.inf  # in both rows or in none: they read one source
-    one, other = log_probabilities.masked_fill(impossible, 0.0).view(-1, 2, log_probabilities.size(1)).unbind(1)
-    divergence = 0.5 * ((one.exp() - other.exp()) * (one - other)).sum()
-    return Loss(smoothed.detach() / 2, likelihood.detach() / 2, smoothed + r_drop * divergence)

@@ -1,6 +1,7 @@
 """Codecs of a model that copies (`generator: pointer`): ids beyond the vocabularies, for tokens that these lack.
 
-`Codecs` chooses them. V_s and V_t are the sizes of the vocabularies; `model.pointer` gives the ids their meaning there:
+`transformer_cli.codecs` chooses them. V_s and V_t are the sizes of the vocabularies; `model` beside this gives the ids
+their meaning:
 - a source id V_s + t is a token that only the target vocabulary knows, as t; V_s + V_t + k is one that neither knows,
   the k-th such string of its line;
 - a target id V_t + p is the source token at position p, where it first stands.
@@ -8,7 +9,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from transformer_cli.text.codec import Codec
+from transformer_cli.config import Config
+from transformer_cli.text.codec import Codec, Codecs
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 
@@ -88,6 +90,35 @@ class CopiedTarget(Codec):
             if index >= len(self.vocabulary) or index not in (PAD, BOS, EOS)
         ]
         return self.tokenizer.join(strings)
+
+
+class CopyingCodecs(Codecs):
+    """The codecs of a model that copies, made of the plain ones."""
+
+    copies = True
+
+    def __init__(self, source: Codec, target: Codec, config: Config) -> None:
+        super().__init__(CopiedSource(source, target.vocabulary), CopiedTarget(target), config)
+
+    def encode_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the ids of pairs; a target's may be copies of tokens of its source."""
+        source_ids, target_ids = super().encode_pairs(sources, targets)
+        for place, ids in enumerate(target_ids):
+            if UNK in ids:
+                target_ids[place] = self.lookup_target(self.target.tokenize(targets[place]), sources[place])
+        return source_ids, target_ids
+
+    def target_beside(self, source_tokens: Sequence[str]) -> Codec:
+        """Return the target's codec, with ids for those of these tokens that the vocabulary lacks."""
+        return CopiedTarget(self.target, source_tokens)
+
+    def lookup_target(self, tokens: Sequence[str], source: str) -> list[int]:
+        """Return the ids of target tokens, those that the vocabulary lacks copied from the source where it has them."""
+        return self.target_beside(self.source.tokenize(source)).lookup(tokens)
+
+    def most_ids(self, max_length: int) -> int:
+        """Return how many ids there are, those of `max_length` unknown or copied tokens too."""
+        return len(self.source.vocabulary) + len(self.target.vocabulary) + max_length
 
 
 def known_ids(ids: Iterable[int], vocabulary: Vocabulary) -> list[int]:

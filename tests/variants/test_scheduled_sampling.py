@@ -1,6 +1,8 @@
 """Scheduled sampling: which inputs give way to what, and that nothing else of training changes."""
 
+import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +19,7 @@ from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import train
-from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective, put_after
+from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective, put_after, truth_probability
 
 VOCABULARY = 20
 SPECIALS = [0, 2, 3]  # <pad>, <s>, </s>: never a prediction that the decoder reads
@@ -138,7 +140,7 @@ def test_draws_follow_the_models_probabilities() -> None:
     batch = Batch.from_ids([([5, 6], [7])] * 20_000)
     memory = objective.model.encode(batch.source[:1], batch.source_mask[:1]).expand(len(batch.source), -1, -1)
     places = torch.arange(len(batch.source)) * 2  # after each <s>
-    drawn = objective._predict(batch, memory, places)
+    drawn = objective.predict(batch, memory, places)
     wanted = (predicted_logits(objective.model, Batch.from_ids([([5, 6], [7])]))[0, 0] / 0.5).softmax(0)
     torch.testing.assert_close(
         torch.bincount(drawn, minlength=VOCABULARY) / len(drawn), wanted.float(), rtol=0, atol=0.02
@@ -150,7 +152,7 @@ def test_the_mixture_is_the_mean_embedding_by_probability() -> None:
     batch, places = Batch.from_ids([([5, 6], [7, 8, 9])]), torch.tensor([1])
     model = objective.model
     memory = model.encode(batch.source, batch.source_mask)
-    output = objective._decode(batch, memory, places, objective._predict(batch, memory, places))
+    output = objective.decode(batch, memory, places, objective.predict(batch, memory, places))
     mean = (predicted_logits(model, batch)[0, 1] / 0.7).softmax(0) @ model.target_embedding.tokens.table.weight
     with torch.no_grad():  # a token of its own, of which only this embedding is known
         model.target_embedding.tokens.table.weight[19] = mean
@@ -189,11 +191,11 @@ def test_any_generator_predicts_the_same(prediction: str) -> None:
     objective, batch = scheduled(prediction=prediction), batch_of(5)
     memory = objective.model.encode(batch.source, batch.source_mask)
     places = batch.target_places
-    expected = objective._predict(batch, memory, places)
+    expected = objective.predict(batch, memory, places)
     other = OtherGenerator(8, VOCABULARY, bias=False).double()
     other.projection = objective.model.generator.projection
     objective.model.generator = other
-    torch.testing.assert_close(objective._predict(batch, memory, places), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(objective.predict(batch, memory, places), expected, rtol=0, atol=1e-10)
 
 
 def test_in_bf16_the_second_pass_has_its_gradient() -> None:
@@ -243,3 +245,44 @@ def test_stopping_and_continuing_equals_never_stopping(tmp_path: Path, tiny_conf
     never = run("never", 4)
     run("stopped", 2)
     assert run("stopped", 4) == never
+
+
+# --- the schedule -------------------------------------------------------------------------------------------------
+
+
+def truths(updates: list[int], **options: Any) -> list[float]:
+    return [truth_probability(ScheduledSampling(**options), update) for update in updates]
+
+
+def test_linear_truth_falls_to_its_floor_and_stays() -> None:
+    """max(ε, k - c i) of Bengio et al. 2015 with k = 1 and c = (1 - ε) / steps."""
+    found = truths([0, 1, 25, 100, 150], schedule="linear", steps=100, floor=0.2)
+    assert found == pytest.approx([max(0.2, 1 - 0.8 / 100 * i) for i in (0, 1, 25, 100, 150)], rel=1e-12)
+
+
+def test_exponential_truth_is_a_power_of_k() -> None:
+    k = 0.5 ** (1 / 100)
+    found = truths([0, 1, 100, 1000], schedule="exponential", steps=100, floor=0.0)
+    assert found == pytest.approx([k**i for i in (0, 1, 100, 1000)], rel=1e-9)
+
+
+@pytest.mark.parametrize("k", [2.0, 30.0, 1000.0])
+def test_inverse_sigmoid_truth_is_its_formula(k: float) -> None:
+    steps = round(k * math.log(k))
+    updates = [0, 1, steps, 3 * steps]
+    found = truths(updates, schedule="inverse_sigmoid", steps=steps, floor=0.0)
+    exact = found[0] / (1 - found[0])  # for k / (k + 1) is the first
+    assert exact * math.log(exact) == pytest.approx(steps, rel=1e-11)
+    assert found == pytest.approx([exact / (exact + math.exp(i / exact)) for i in updates], rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "exponential", "inverse_sigmoid"])
+@pytest.mark.parametrize("steps", [1, 100, 10**7])
+def test_truth_falls_from_one_to_the_floor_from_its_start_on(schedule: Any, steps: int) -> None:
+    common: dict[str, Any] = {"schedule": schedule, "steps": steps, "floor": 0.25, "start_step": 50}
+    found = truths([0, 49, 50, 50 + steps // 3, 50 + steps, 50 + 3 * steps, 2**62], **common)
+    assert found[:2] == [1.0, 1.0]
+    assert all(1.0 >= a >= b >= 0.25 for a, b in pairwise(found))
+    assert found[4] == pytest.approx(0.25 if schedule == "linear" else 0.625), "after `steps`"
+    assert found[-1] == pytest.approx(0.25)
+    assert truths([0, 10**9], schedule=schedule, floor=1.0) == [1.0, 1.0], "a floor of 1 is teacher forcing"

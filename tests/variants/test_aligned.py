@@ -1,4 +1,4 @@
-"""Links of words, line by line beside a corpus: read strictly, turned into links of tokens, kept with the pairs."""
+"""Links of words, line by line beside a corpus: read strictly, and kept with the pairs as links of tokens."""
 
 import gzip
 from collections.abc import Iterator
@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.data.conftest import configure
 from transformer_cli.data import encoded_cache
-from transformer_cli.data.aligned import AlignedCorpus, AlignedPair, token_links
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import PairEncoder
 from transformer_cli.data.encoded_cache import encode_corpus
 from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.errors import UserError
 from transformer_cli.text import build
-from transformer_cli.text.build import build_codecs
+from transformer_cli.text.alignments import AlignedPair, Links, token_words
 from transformer_cli.text.codec import Codecs
-from transformer_cli.text.token_words import token_words
+from transformer_cli.variants.guided_attention import AlignedCorpus
 
 
 class Rows:
@@ -39,6 +37,10 @@ class Rows:
         return "some rows"
 
 
+def linked(source: str, target: str, links: Links) -> AlignedPair:
+    return AlignedPair(source, target, links, links)
+
+
 def aligned(folder: Path, text: str, *pairs: tuple[str, str]) -> AlignedCorpus:
     path = folder / "links"
     path.write_text(text, encoding="utf-8")
@@ -51,14 +53,14 @@ def aligned(folder: Path, text: str, *pairs: tuple[str, str]) -> AlignedCorpus:
 def test_each_pair_gets_its_line(tmp_path: Path) -> None:
     corpus = aligned(tmp_path, "1-0 0-0\r\n\n 0-1", ("a b", "c"), ("a", "b"), ("a", "b c"))
     assert list(corpus.pairs()) == [
-        ("a b", "c", [(1, 0), (0, 0)]),
-        ("a", "b", []),
-        ("a", "b c", [(0, 1)]),
+        linked("a b", "c", {(1, 0), (0, 0)}),
+        linked("a", "b", set()),
+        linked("a", "b c", {(0, 1)}),
     ]
     assert corpus.notes == ["a note", f"{tmp_path / 'links'}: dropped the carriage return at the end of 1 line"]
     packed = tmp_path / "links.gz"
     packed.write_bytes(gzip.compress(b"0-0\n"))
-    assert list(AlignedCorpus(Rows(("a", "b")), packed).pairs()) == [("a", "b", [(0, 0)])]
+    assert list(AlignedCorpus(Rows(("a", "b")), packed).pairs()) == [linked("a", "b", {(0, 0)})]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +68,11 @@ def test_each_pair_gets_its_line(tmp_path: Path) -> None:
     [
         ("0-0\n", "2: is missing: the file has 1 lines, and some rows more pairs"),
         ("0-0\n0-0\n\n0-0\n", "3: has no counterpart: the file has 4 lines, and some rows 2 pairs"),
-        ("0-0\n0-0 0?1\n", r"2: '0\?1' is no link; write 0-1"),
-        ("0-0\n0--1\n", "2: '0--1' is no link"),
-        ("0-0\n٠-0\n", "2: '٠-0' is no link"),
-        ("0-0\n0-0,1-1\n", "2: '0-0,1-1' is no link"),
-        ("0-0\n99999999999-0\n", "2: '99999999999-0' is no link"),
+        ("0-0\n0-0 0?1\n", r"2: '0\?1' is not a link; write 0-1"),
+        ("0-0\n0--1\n", "2: '0--1' is not a link"),
+        ("0-0\n٠-0\n", "2: '٠-0' is not a link"),
+        ("0-0\n0-0,1-1\n", "2: '0-0,1-1' is not a link"),
+        ("0-0\n99999999999-0\n", "2: '99999999999-0' is not a link"),
         ("0-0\n2-0\n", "2: '2-0' links a word that is not there: the pair has 2 source and 1 target words"),
         ("0-0\n0-1\n", "2: '0-1' links a word that is not there"),
         ("1-1\n0-0\n", "1: '1-1' links"),
@@ -88,31 +90,6 @@ def test_the_hash_is_of_both(tmp_path: Path) -> None:
     assert len(hashes) == 4
     with pytest.raises(UserError, match="no such file"):
         AlignedCorpus(Rows(), tmp_path / "nowhere")
-
-
-# --- tokens -------------------------------------------------------------------------------------------------------
-
-
-def test_links_of_words_become_links_of_all_their_tokens() -> None:
-    codecs, _ = build_codecs(configure("character"), lambda: [("ab c", "de")])
-    pair = AlignedPair("ab c", "d ef", [(0, 1), (1, 0), (0, 1)])  # tokens: a b ▁ c and d ▁ e f
-    assert token_links(codecs, pair, (4, 4)).tolist() == [
-        [0, 2],
-        [0, 3],
-        *[[1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]],
-    ]
-    assert token_links(codecs, pair._replace(links=[]), (4, 4)).shape == (0, 2)
-    assert token_links(codecs, pair, (4, 5)).shape == (0, 2)
-
-
-@pytest.mark.parametrize("text", ["ba de fi", "  ba   de fi ", "ba\u00a0de\tfi", "ba", "de \x00 ba", "ﬁ ½ ¨ba de"])
-@pytest.mark.parametrize("kind", ["word", "subword"])
-def test_every_token_has_a_word(text: str, kind: str, word_codecs: Codecs, subword_codecs: Codecs) -> None:
-    codec = (word_codecs if kind == "word" else subword_codecs).source
-    words = token_words(codec, text)
-    assert len(words) == len(codec.encode(text))
-    assert words == sorted(words)
-    assert set(words) <= set(range(len(text.split())))
 
 
 # --- beside the pairs ---------------------------------------------------------------------------------------------
@@ -139,12 +116,12 @@ def test_links_stay_with_their_pairs(
     monkeypatch.setattr(encoded_cache, "CHUNK_PAIRS", 50)
     monkeypatch.setattr(build, "INLINE_SECONDS", 0.0)
     codecs = word_codecs if kind == "word" else subword_codecs
-    linked = diagonal_of(corpus, tmp_path / "links")
+    beside = diagonal_of(corpus, tmp_path / "links")
     options: dict[str, Any] = {"max_length": 30, "keep_text": True}
-    encoded = encode_corpus(linked, codecs, cache_folder=tmp_path / "2", workers=workers, **options)
+    encoded = encode_corpus(beside, codecs, linked=True, cache_folder=tmp_path / "2", workers=workers, **options)
     assert (
         encoded.path.read_bytes()
-        == encode_corpus(linked, codecs, cache_folder=tmp_path / "0", **options).path.read_bytes()
+        == encode_corpus(beside, codecs, linked=True, cache_folder=tmp_path / "0", **options).path.read_bytes()
     )
     plain = encode_corpus(corpus, codecs, cache_folder=tmp_path / "0", **options)
     assert encoded.key != plain.key
@@ -162,7 +139,8 @@ def test_links_stay_with_their_pairs(
 
 
 def test_batches_bring_their_links(tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs) -> None:
-    encoded = encode_corpus(diagonal_of(corpus, tmp_path / "links"), word_codecs, max_length=30, cache_folder=tmp_path)
+    beside = diagonal_of(corpus, tmp_path / "links")
+    encoded = encode_corpus(beside, word_codecs, max_length=30, linked=True, cache_folder=tmp_path)
     for workers in (0, 1):
         updates = load_updates(CorpusBatches(encoded, batch_tokens=120, seed=1), workers=workers, accumulation=2)
         for batch in (batch for _ in range(3) for batch in next(updates).batches):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from transformer_cli.codecs import model_codecs
 from transformer_cli.config import Config
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
@@ -17,10 +18,14 @@ def pointer(config: Config) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"generator": "pointer"})})
 
 
+def made(config: Config, times: int = 1) -> Codecs:
+    return model_codecs(build_codecs(config, lambda: TRAINED * times)[0], config)
+
+
 @pytest.fixture
 def codecs(configure: Configure) -> Codecs:
     """Source: der Hund läuft Rex; target: dog runs the Ada with."""
-    return build_codecs(pointer(configure("whitespace", shared=False)), lambda: TRAINED)[0]
+    return made(pointer(configure("whitespace", shared=False)))
 
 
 def test_each_unknown_source_token_has_an_id_of_its_own(codecs: Codecs) -> None:
@@ -67,7 +72,7 @@ def test_with_every_tokenizer_what_is_copied_comes_back(configure: Configure, to
         else {"size": 20}
     )
     config = pointer(configure(tokenizer, shared=shared, **options))
-    codecs = build_codecs(config, lambda: TRAINED * 5)[0]
+    codecs = made(config, times=5)
     source, reference = "der Ωmega läuft , „Žižka“ und <unk> Ω", "Ωmega runs , „Žižka“ und Ω <unk>"
     (source_ids,), (ids,) = codecs.encode_pairs([source], [reference])
     words, known = codecs.source.tokenize(source), len(codecs.target.vocabulary)
@@ -83,11 +88,11 @@ def test_with_every_tokenizer_what_is_copied_comes_back(configure: Configure, to
 
 def test_ids_of_plain_codecs_are_as_ever_and_of_another_fingerprint(configure: Configure) -> None:
     config = configure("whitespace", shared=False)
-    plain, copying = (build_codecs(one, lambda: TRAINED)[0] for one in (config, pointer(config)))
+    plain, other = (made(one) for one in (config, pointer(config)))
     assert plain.source.encode("der Zorg") == [plain.source.vocabulary["der"], UNK]
     assert plain.encode_pairs(["der Zorg"], ["the Zorg"]) == (
         [plain.source.encode("der Zorg")],
         [plain.target.encode("the Zorg")],
     )
-    assert plain.fingerprint != copying.fingerprint
+    assert plain.fingerprint != other.fingerprint
     assert plain.most_ids(100) == max(len(plain.source.vocabulary), len(plain.target.vocabulary))

@@ -17,7 +17,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.losses import smoothed_cross_entropy
 from transformer_cli.training.run import train
-from transformer_cli.variants.pointer.model import PointerGenerator, pointer_cross_entropy
+from transformer_cli.variants.pointer.model import PointerGenerator
 
 INF = math.inf
 
@@ -28,7 +28,7 @@ INF = math.inf
 def test_the_loss_is_its_formula() -> None:
     """Three tokens of a vocabulary, two source columns, of which the first is no token."""
     rows = torch.tensor([[0.4, 0.3, 0.2, 0.0, 0.1], [0.1, 0.1, 0.1, 0.0, 0.7]], dtype=torch.float64).log()
-    loss = pointer_cross_entropy(rows, torch.tensor([1, 4]), 3, 0.1)
+    loss = smoothed_cross_entropy(rows, torch.tensor([1, 4]), 0.1, vocabulary_size=3)
     expected = 0.9 * -math.log(0.3) - 0.1 / 3 * sum(map(math.log, (0.4, 0.3, 0.2)))
     expected += 0.9 * -math.log(0.7) - 0.1 / 3 * 3 * math.log(0.1)
     assert float(loss.smoothed) == pytest.approx(expected, abs=1e-12)
@@ -42,7 +42,7 @@ def test_without_source_columns_it_is_the_plain_loss(r_drop: float) -> None:
     target = torch.tensor([0, 0, 3, 3, 4, 4])
     plain = smoothed_cross_entropy(logits.log_softmax(1), target, 0.1, r_drop)
     beyond = torch.full((6, 4), -INF, dtype=torch.float64)
-    ours = pointer_cross_entropy(torch.cat([logits.log_softmax(1), beyond], dim=1), target, 5, 0.1, r_drop)
+    ours = smoothed_cross_entropy(torch.cat([logits.log_softmax(1), beyond], dim=1), target, 0.1, r_drop, 5)
     for one, other in zip(ours, plain, strict=True):
         assert (one is None) == (other is None)
         if one is not None and other is not None:
