@@ -24,7 +24,7 @@ def test_both_train_alike(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     losses = []
     for arithmetic in ("ours", "torchs"):
-        command = [sys.executable, PROGRAM, arithmetic, arithmetic, "my.yaml"]
+        command = [sys.executable, str(PROGRAM), arithmetic, arithmetic, "my.yaml"]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
         lines = (tmp_path / arithmetic / "metrics.jsonl").read_text().splitlines()
         losses.append([one["loss"] for one in map(json.loads, lines) if "loss" in one])
