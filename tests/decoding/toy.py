@@ -109,7 +109,7 @@ def brute_force(
 
 
 def admissible(options: SearchOptions, constraint: TokenConstraints, words: Sequence[int], ended: bool) -> bool:
-    """Whether a text obeys all that options and constraint say."""
+    """Whether a text satisfies the options and the constraint."""
     return (
         tuple(words[: len(constraint.prefix)]) == constraint.prefix
         and all(times(one, words) >= constraint.required.count(one) for one in constraint.required)
@@ -130,8 +130,10 @@ def repeated(words: Sequence[int], size: int) -> set[int]:
     return {gram[-1] for place, gram in enumerate(grams) if gram in grams[:place]}
 
 
-def same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+def same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis], tolerance: float = 1e-12) -> None:
+    """Hold the hypotheses of one sentence against others."""
     assert [one.ids for one in found] == [one.ids for one in expected]
     assert [one.ended for one in found] == [one.ended for one in expected]
-    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-12)
-    assert [one.log_probability for one in found] == pytest.approx([o.log_probability for o in expected], abs=1e-12)
+    for name in ("score", "log_probability"):
+        values, others = ([getattr(one, name) for one in group] for group in (found, expected))
+        assert values == pytest.approx(others, abs=tolerance)

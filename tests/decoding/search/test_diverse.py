@@ -106,7 +106,7 @@ def test_batch_and_order_change_nothing_and_a_step_serves_all_groups() -> None:
         same(diverse_beam_search(toy.step, cache, [limit], OPTIONS)[0], together[sentence])
 
 
-def test_groups_obey_what_is_demanded() -> None:
+def test_groups_satisfy_constraints() -> None:
     toy = Toy(seed=9, sentences=3)
     constraint = TokenConstraints(prefix=(5,), required=((6, 4),), forbidden=((4, 4),))
     for found in toy.search(replace(OPTIONS, max_length=9), [constraint] * 3):

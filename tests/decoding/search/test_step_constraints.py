@@ -22,7 +22,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "diverse": {"beam_size": 4, "n_best": 4, "diversity_groups": 2},
     "sample": {"method": "sample", "n_best": 3, "temperature": 1.5, "top_k": 5, "top_p": 0.98, "seed": 3},
 }
-RESTRICTED: dict[str, tuple[dict[str, Any], TokenConstraints]] = {
+CONSTRAINED: dict[str, tuple[dict[str, Any], TokenConstraints]] = {
     "prefix": ({}, TokenConstraints(prefix=(6, 6))),
     "forbidden": ({}, TokenConstraints(forbidden=((5, 4), (6,), (4, 4, 4), (5, 5)))),
     "bigrams": ({"no_repeat_ngram": 2}, UNCONSTRAINED),
@@ -35,12 +35,12 @@ RESTRICTED: dict[str, tuple[dict[str, Any], TokenConstraints]] = {
 }
 
 
-@pytest.mark.parametrize("name", RESTRICTED)
+@pytest.mark.parametrize("name", CONSTRAINED)
 def test_full_width_finds_the_best_texts_that_are_allowed(name: str) -> None:
-    values, constraint = RESTRICTED[name]
+    values, constraint = CONSTRAINED[name]
     toy = Toy(seed=len(name), sentences=2)
     options = SearchOptions(beam_size=FULL, stopping="exact", max_length=4, n_best=5, length_penalty=0.2, **values)
-    told = False
+    matters = False
 
     def admits(words: list[int], ended: bool) -> bool:
         return admissible(options, constraint, words, ended) and not repeated(words, options.no_repeat_ngram)
@@ -48,21 +48,21 @@ def test_full_width_finds_the_best_texts_that_are_allowed(name: str) -> None:
     for sentence, found in enumerate(toy.search(options, [constraint, constraint])):
         best = brute_force(toy, sentence, 4, options, admits)
         free = brute_force(toy, sentence, 4, options)
-        told |= best[:5] != free[:5]
+        matters |= best[:5] != free[:5]
         assert [one.ids for one in found] == [ids for _, ids in best[:5]]
         assert [one.score for one in found] == pytest.approx([score for score, _ in best[:5]], abs=1e-12)
-    assert told, "the test wants a restriction that tells"
+    assert matters, "the test needs a constraint that matters"
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", RESTRICTED)
-def test_every_search_obeys_and_reports_the_models_own_scores(method: str, name: str) -> None:
-    values, constraint = RESTRICTED[name]
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_every_search_satisfies_them_and_reports_the_models_own_scores(method: str, name: str) -> None:
+    values, constraint = CONSTRAINED[name]
     toy = Toy(seed=7, sentences=6, sharpness=4.0)
     options = SearchOptions(**{**METHODS[method], **values}, max_length=9)
     free = toy.search(SearchOptions(**METHODS[method], max_length=9))
     found = toy.search(options, [constraint] * 6)
-    assert found != free, "the test wants a restriction that tells"
+    assert found != free, "the test needs a constraint that matters"
     for sentence, group in enumerate(found):
         assert group
         for one in group:
@@ -75,7 +75,7 @@ def test_every_search_obeys_and_reports_the_models_own_scores(method: str, name:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_sentences_constraints_are_its_own_and_batches_change_nothing(method: str) -> None:
-    constraints = [constraint for _, constraint in RESTRICTED.values()]
+    constraints = [constraint for _, constraint in CONSTRAINED.values()]
     toy = Toy(seed=11, sentences=len(constraints))
     options = SearchOptions(**METHODS[method], no_repeat_ngram=3, max_length=10)
     together = toy.search(options, constraints)
@@ -89,7 +89,7 @@ def test_a_sentences_constraints_are_its_own_and_batches_change_nothing(method: 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_restrictions_that_never_apply_change_nothing(method: str) -> None:
+def test_constraints_that_never_apply_change_nothing(method: str) -> None:
     toy = Toy(seed=13, sentences=3)
     options = SearchOptions(**METHODS[method], max_length=8)
     free = toy.search(options)
@@ -129,7 +129,7 @@ def test_a_prefix_beyond_the_limit_raises_it() -> None:
             assert len(one.ids) <= 8
 
 
-def test_the_later_restriction_gives_way_where_nothing_is_left() -> None:
+def test_the_later_constraint_gives_way_where_nothing_is_left() -> None:
     """Four words, none twice: the fifth token must be </s>, minimum length or not; what is forbidden stays so."""
     toy = Toy(seed=1, sentences=1)
     for method in METHODS.values():
@@ -156,7 +156,7 @@ def test_the_later_restriction_gives_way_where_nothing_is_left() -> None:
         {"required": ((4,), (5, 6)), "forbidden": ((6,),)},
     ],
 )
-def test_constraints_that_nothing_can_obey_are_refused(values: dict[str, Any]) -> None:
+def test_constraints_that_nothing_can_satisfy_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(UserError) as error:
         TokenConstraints(**values)
     assert "\n" not in str(error.value)
