@@ -10,8 +10,9 @@ import transformer_cli
 from transformer_cli.model import torch_private
 from transformer_cli.model.torch_private import cpu_capabilities, has, lerp_all, step_where, uncompiled, without_drawing
 
-# name → the first and the last release known to have it; 2.6 is the oldest that the package takes. A later one may lack
-# it: then the fallback is what runs, and this table is what to correct.
+# name → the first and the last release that is taken to have it. Only 2.13 was run; that 2.6, the oldest that the
+# package takes, has them is not tested. A later one may lack a name: then the fallback runs, and this table is to be
+# corrected.
 NAMES = {
     "layer_norm": ("2.6", "2.13"),
     "embedding": ("2.6", "2.13"),
