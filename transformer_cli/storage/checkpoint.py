@@ -45,7 +45,7 @@ Layout = dict[str, tuple[torch.dtype, torch.Size]]  # of a safetensors file, by 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What resuming needs beside the weights: tensors (optimiser, random generators) and plain JSON values."""
+    """What resuming needs beside the weights: tensors (optimizer, random generators) and plain JSON values."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]  # keys are strings, at every depth

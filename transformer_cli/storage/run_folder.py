@@ -51,7 +51,7 @@ class CheckpointIndex:
     """What `checkpoints.json` says: the steps that have a folder, which are best (the best one first), which is last.
 
     `average` names the folder of averaged weights that are better than every step's; `finished` says why training
-    ended, None while it may go on.
+    ended, None while it may continue.
     """
 
     steps: list[Step] = field(default_factory=list)

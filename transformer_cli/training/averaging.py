@@ -113,7 +113,7 @@ class MovingAverage:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Inside, the model's weights are the averages: what is validated and saved. Nothing is copied."""
+        """Let the model's weights be the averages inside: what is validated and saved. Nothing is copied."""
         self._swap()
         try:
             yield
