@@ -1,7 +1,9 @@
 """How to translate is one value: checked when made, sent to other processes, known again by its fingerprint."""
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +44,13 @@ def test_a_model_is_found_and_its_config_read_once(
         pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
         replace(options, engine=engine).load_translator()  # makes the engine's own copy of the model
     asked: list[Path] = []
+
+    def noting(real: Callable[[Path], Any], path: Path) -> Any:
+        asked.append(path)
+        return real(path)
+
     for module, name in ((loading, "load_config"), (storage, "load_config"), (loading, "find_model")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda path, real=real: asked.append(path) or real(path))
+        monkeypatch.setattr(module, name, partial(noting, getattr(module, name)))
     chosen = replace(options, model=FoundModel.at(folder), engine=engine)
     loaded = chosen.load()
     chosen.fingerprint()
