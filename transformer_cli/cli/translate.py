@@ -74,7 +74,7 @@ def translate(
         int | None,
         opt.option(
             "--jobs N",
-            "Translate a big file by N processes, over all GPUs; begun anew, it goes on where it was interrupted.",
+            "Translate a big file by N processes, over all GPUs; given again, it continues where it was interrupted.",
             min=1,
             max=1000,
         ),
@@ -175,7 +175,7 @@ def translate_here(
     stream: bool,
     quiet: bool,
 ) -> list[str]:
-    """Translate by this process, each line as it comes where that is asked for; what the user should know of it."""
+    """Translate in this process, each line as it comes if asked to; return what the user should know of it."""
     typed = read.is_typed
     live = stream or typed
     loaded = options.load()
@@ -185,7 +185,7 @@ def translate_here(
     progress = Progress("translated", quiet=silent, estimate=read.estimate)
     with open_results(output, live) as write, progress as report:
         for number, translation in enumerate(loaded.translate(lines, live=live), start=1):
-            if number == 1 and not quiet:  # not before: a fault of the first lines is told alone
+            if number == 1 and not quiet:  # not before: a fault of the first lines stands alone
                 note(loaded.translator.engine_choice)
             for row in layout.rows(number, translation):
                 write(row)
