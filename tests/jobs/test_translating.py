@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.decoding.checkpoints import make_checkpoint
+from transformer_cli import config
 from transformer_cli.cli.layout import Format, Layout
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding import loading
@@ -21,7 +22,6 @@ from transformer_cli.jobs import shards
 from transformer_cli.jobs.distilling import TrainingSet, distill
 from transformer_cli.jobs.shards import translate_file
 from transformer_cli.jobs.translating import TranslationOptions
-from transformer_cli.storage import checkpoint as storage
 
 TEXT = ["ba da fa", "", "ga", "ke kö", "ba ba ba", "da ga"]
 
@@ -43,19 +43,19 @@ def test_a_model_is_found_and_its_config_read_once(
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
         replace(options, engine=engine).load_translator()  # makes the engine's own copy of the model
-    asked: list[Path] = []
+    asked: list[str] = []
 
-    def noting(real: Callable[[Path], Any], path: Path) -> Any:
-        asked.append(path)
-        return real(path)
+    def noting(name: str, real: Callable[..., Any], *given: Any) -> Any:
+        asked.append(name)
+        return real(*given)
 
-    for module, name in ((loading, "load_config"), (storage, "load_config"), (loading, "find_model")):
-        monkeypatch.setattr(module, name, partial(noting, getattr(module, name)))
+    for module, name in ((config, "parse_config"), (loading, "find_model")):
+        monkeypatch.setattr(module, name, partial(noting, name, getattr(module, name)))
     chosen = replace(options, model=FoundModel.at(folder), engine=engine)
     loaded = chosen.load()
     chosen.fingerprint()
     assert [translation.line.text for translation in loaded.translate(TEXT)] == TEXT
-    assert asked == [folder, folder / "config.yaml"]
+    assert asked == ["find_model", "parse_config"]
 
 
 def test_it_can_be_sent_to_other_processes(options: TranslationOptions) -> None:
