@@ -96,6 +96,8 @@ def test_all_that_may_change_a_line_changes_the_fingerprint(
     assert {name for change in changes for name in change} == set(TranslationOptions.__dataclass_fields__)
     same = replace(options.model, name=Path("another/name"))
     assert replace(options, model=same).fingerprint() == options.fingerprint()
+    orders = [{"beam_size": 3, "n_best": 2}, {"n_best": 2, "beam_size": 3}]
+    assert len({str(replace(options, search=search).fingerprint()) for search in orders}) == 1
 
 
 @pytest.mark.parametrize(
