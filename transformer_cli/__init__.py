@@ -24,7 +24,7 @@ MOVED: dict[str, tuple[str, dict[str, str]]] = {
     "transformer_cli.decoding.protecting": ("transformer_cli.protected.protector", {}),
     "transformer_cli.model.build": ("transformer_cli.build", {}),
     "transformer_cli.model.one_hot": ("transformer_cli.variants.embeddings", {}),
-    "transformer_cli.text.glossary": ("transformer_cli.protected.spans", {}),
+    "transformer_cli.text.glossary": ("transformer_cli.protected.glossary", {}),
 }
 
 

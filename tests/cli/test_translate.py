@@ -233,7 +233,7 @@ def test_a_file_may_be_translated_onto_itself_and_through_a_link(trial: Any, tfm
         (["--beam", 0], "allowed: 1 to 1000"),
         (["--device", "tpu"], "tpu"),
         (["-i", "source"], "exclude each other"),
-        (["-o", "no/such/output"], "no/such/output: cannot be written: there is no folder"),
+        (["-o", "no/such/output"], "no/such/output: cannot be written: the folder"),
         (["-o", "."], "is a folder"),
     ],
 )

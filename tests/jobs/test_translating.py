@@ -1,13 +1,16 @@
 """How to translate is one value: checked when made, sent to other processes, known again by its fingerprint."""
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.decoding.checkpoints import make_checkpoint
+from transformer_cli import config
 from transformer_cli.cli.layout import Format, Layout
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding import loading
@@ -19,7 +22,6 @@ from transformer_cli.jobs import shards
 from transformer_cli.jobs.distilling import TrainingSet, distill
 from transformer_cli.jobs.shards import translate_file
 from transformer_cli.jobs.translating import TranslationOptions
-from transformer_cli.storage import checkpoint as storage
 
 TEXT = ["ba da fa", "", "ga", "ke kö", "ba ba ba", "da ga"]
 
@@ -41,15 +43,19 @@ def test_a_model_is_found_and_its_config_read_once(
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
         replace(options, engine=engine).load_translator()  # makes the engine's own copy of the model
-    asked: list[Path] = []
-    for module, name in ((loading, "load_config"), (storage, "load_config"), (loading, "find_model")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda path, real=real: asked.append(path) or real(path))
+    asked: list[str] = []
+
+    def noting(name: str, real: Callable[..., Any], *given: Any) -> Any:
+        asked.append(name)
+        return real(*given)
+
+    for module, name in ((config, "parse_config"), (loading, "find_model")):
+        monkeypatch.setattr(module, name, partial(noting, name, getattr(module, name)))
     chosen = replace(options, model=FoundModel.at(folder), engine=engine)
     loaded = chosen.load()
     chosen.fingerprint()
     assert [translation.line.text for translation in loaded.translate(TEXT)] == TEXT
-    assert asked == [folder, folder / "config.yaml"]
+    assert asked == ["find_model", "parse_config"]
 
 
 def test_it_can_be_sent_to_other_processes(options: TranslationOptions) -> None:
@@ -90,6 +96,8 @@ def test_all_that_may_change_a_line_changes_the_fingerprint(
     assert {name for change in changes for name in change} == set(TranslationOptions.__dataclass_fields__)
     same = replace(options.model, name=Path("another/name"))
     assert replace(options, model=same).fingerprint() == options.fingerprint()
+    orders = [{"beam_size": 3, "n_best": 2}, {"n_best": 2, "beam_size": 3}]
+    assert len({str(replace(options, search=search).fingerprint()) for search in orders}) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def average(
 
 
 def choose_checkpoints(paths: Sequence[Path], last: int | None) -> list[Path]:
-    """The checkpoint folders that the arguments mean; raises `UserError` where a run has fewer than `last`."""
+    """Return the checkpoint folders that the arguments mean; raise `UserError` where a run has fewer than `last`."""
     from transformer_cli.storage.run_folder import RunFolder
 
     if last is None:
@@ -50,7 +50,7 @@ def choose_checkpoints(paths: Sequence[Path], last: int | None) -> list[Path]:
     if len(paths) > 1:
         raise UserError("--last: takes one run folder; name that alone, or the checkpoints without --last")
     if not os.path.isdir(paths[0]):
-        raise UserError(f"{paths[0]}: is no folder; give a run folder with --last")
+        raise UserError(f"{paths[0]}: is not a folder; give a run folder with --last")
     run = RunFolder(paths[0])
     steps = sorted(run.index().steps)
     if len(steps) < last:

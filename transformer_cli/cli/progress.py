@@ -40,7 +40,7 @@ class Progress:
         return self
 
     def __call__(self, done: int, kept: int = 0, expected: int | None = None) -> None:
-        """So many lines are done, of about `expected`; an earlier command did `kept` of them: those make no speed."""
+        """Show that so many lines are done, of about `expected`; `kept` of them by an earlier command, at no speed."""
         new, self.done, self._kept = done - self.done, done, kept
         if expected is not None:
             self._estimate = lambda: expected
@@ -87,7 +87,7 @@ class Progress:
 
 
 def _duration(seconds: float) -> str:
-    """`40 s`, `12 min` or `3 h 5 min`"""
+    """Return `40 s`, `12 min` or `3 h 5 min`"""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

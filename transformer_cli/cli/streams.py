@@ -38,7 +38,7 @@ class TextInput:
         return self.name == "stdin" and self._stream.isatty()
 
     def estimate(self) -> int | None:
-        """About how many lines there are in all, from how much of the file was read; None: no telling.
+        """Return about how many lines there are, from how much of the file was read; None: nobody knows.
 
         Of a compressed file the compressed bytes count.
         """
@@ -59,7 +59,7 @@ class TextInput:
 
 @contextlib.contextmanager
 def open_input(text: Sequence[str] | None, path: Path | None) -> Iterator[TextInput]:
-    """Arguments, else the file, else stdin."""
+    """Open the arguments, else the file, else stdin."""
     if text:
         yield TextInput(io.BytesIO(b"".join(os.fsencode(argument) + b"\n" for argument in text)), "TEXT")
     elif path is None or str(path) == "-":
@@ -92,7 +92,7 @@ Write = Callable[[str], None]
 
 
 def note(text: str) -> None:
-    """One line on stderr."""
+    """Write one line to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -122,14 +122,14 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
     if _is_special(path):
         return
     if not os.path.isdir(folder):
-        raise UserError(f"{path}: cannot be written: there is no folder {folder}; create it first")
+        raise UserError(f"{path}: cannot be written: the folder {folder} does not exist; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{path}: cannot be written: no permission to write into {folder}; choose another place")
 
 
 @contextlib.contextmanager
 def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
-    """A function that writes one line (without its line end) to stdout, or to `path` (.gz: compressed).
+    """Give a function that writes one line (without its line end) to stdout, or to `path` (.gz: compressed).
 
     The file gets its name only when the block ends well: until then it is a hidden sibling, removed on any failure.
     live: every line reaches the reader at once.
@@ -150,12 +150,12 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
 
 
 def is_file(path: Path) -> bool:
-    """Whether it names a place for a file (there may be none yet), not a stream."""
+    """Return whether it names a place for a file (there may be none yet), not a stream."""
     return str(path) != "-" and not _is_special(path)
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it names a stream, not a place for a file."""
+    """Return whether it names a stream, not a place for a file."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
@@ -171,7 +171,7 @@ def _writer(stream: IO[bytes], live: bool, name: Path | str) -> Write:
 
 @contextlib.contextmanager
 def _named(name: Path | str) -> Iterator[None]:
-    """What fails here failed on this file: a full disk does not say where by itself."""
+    """Let an `OSError` inside name this file: a full disk does not say where by itself."""
     try:
         yield
     except OSError as error:
@@ -193,14 +193,14 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
 
 
 def flush_stdout() -> None:
-    """Everything printed has left this process, or the error says that stdout took it not."""
+    """Send out everything printed; the error names stdout where it does not take it."""
     if sys.stdout is not None:
         with _named("stdout"):
             sys.stdout.flush()
 
 
 def silence_stdout() -> None:
-    """Nothing more can be written to stdout: keep Python from trying, and failing, again when it exits."""
+    """Keep Python from writing to a stdout that takes nothing more, and failing, again when it exits."""
     if sys.stdout is None:
         return
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
@@ -208,7 +208,7 @@ def silence_stdout() -> None:
 
 
 def align(rows: Sequence[Sequence[object]]) -> list[str]:
-    """Rows as lines of columns, two spaces between; to the right where the last row has a number, else to the left."""
+    """Return rows as lines of columns, two spaces between, aligned right where the last row has a number, else left."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numbers = [cell[:1].isdigit() for cell in cells[-1]]

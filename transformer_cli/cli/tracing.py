@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from transformer_cli.cli.options import check_apart
+import typer
+
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
@@ -14,15 +15,23 @@ if TYPE_CHECKING:
 
 WIDTH = 96  # columns of a table of tokens
 
+NOT_TRACED = (
+    *("input_file", "output_file", "format_", "sample", "prefix", "require", "forbid", "constraints", "mbr", "with_"),
+    *("glossary", "n_best", "scores", "alignments", "min_confidence", "stream", "jobs"),
+)
+
 Section = tuple[str, Iterable[str]]  # a title and lines
 
 
-def check_trace(text: Sequence[str] | None, engine: str, **others: object) -> None:
-    """Raise `UserError` for options that a trace does not go with, where they are given (neither None nor False)."""
-    check_apart("--trace", True, **{name: None if value is False else value for name, value in others.items()})
-    if engine == "ctranslate2":
+def check_trace(context: typer.Context) -> None:
+    """Raise `UserError` where the command line of `tfm translate --trace` lacks TEXT, or has more than goes with it."""
+    given = context.params
+    for option in context.command.params:
+        if option.name in NOT_TRACED and given[option.name] not in (None, (), option.default):
+            raise UserError(f"{option.opts[0]} and --trace exclude each other: leave one out")
+    if given["engine"] == "ctranslate2":
         raise UserError("--engine ctranslate2 and --trace exclude each other: only torch shows what is inside")
-    if not text:
+    if not given["text"]:
         raise UserError("--trace: missing TEXT; give a sentence to follow, in quotation marks")
 
 

@@ -25,7 +25,7 @@ def train(
         Path | None,
         option(
             "--profile FILE",
-            "Write a trace of updates 6 to 13 (.json or .json.gz), and tell what took longest; then train on.",
+            "Write a trace of updates 6 to 13 (.json or .json.gz), and report what took longest; then train on.",
         ),
     ] = None,
     device: Device = "auto",

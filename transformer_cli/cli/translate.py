@@ -14,18 +14,13 @@ from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results
 from transformer_cli.cli.tracing import check_trace, print_traces
-from transformer_cli.cli.translation_options import options_given, translation_options
+from transformer_cli.cli.translation_options import translation_options
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.processes import rank_and_size
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.constraints import Line
     from transformer_cli.jobs.translating import TranslationOptions
-
-NOT_TRACED = (
-    *("input_file", "output_file", "format_", "sample", "prefix", "require", "forbid", "constraints", "mbr", "with_"),
-    *("glossary", "n_best", "scores", "alignments", "min_confidence", "stream", "jobs"),
-)
 
 
 def translate(
@@ -79,7 +74,7 @@ def translate(
         int | None,
         opt.option(
             "--jobs N",
-            "Translate a big file by N processes, over all GPUs; begun anew, it goes on where it was interrupted.",
+            "Translate a big file by N processes, over all GPUs; given again, it continues where it was interrupted.",
             min=1,
             max=1000,
         ),
@@ -125,7 +120,7 @@ def translate(
         raise UserError("TEXT and --input exclude each other: translate arguments, or a file")
     check_output(output_file)  # which may be the input: it is read before, and replaced when all is done
     if trace:
-        check_trace(text, engine, **options_given(context, NOT_TRACED))
+        check_trace(context)
     every = check_constraints(prefix, require, forbid, constraints)
     rank, size = rank_and_size()
     in_shards = jobs is not None or size > 1
@@ -180,7 +175,7 @@ def translate_here(
     stream: bool,
     quiet: bool,
 ) -> list[str]:
-    """Translate by this process, each line as it comes where that is asked for; what the user should know of it."""
+    """Translate in this process, each line as it comes if asked to; return what the user should know of it."""
     typed = read.is_typed
     live = stream or typed
     loaded = options.load()
@@ -190,7 +185,7 @@ def translate_here(
     progress = Progress("translated", quiet=silent, estimate=read.estimate)
     with open_results(output, live) as write, progress as report:
         for number, translation in enumerate(loaded.translate(lines, live=live), start=1):
-            if number == 1 and not quiet:  # not before: a fault of the first lines is told alone
+            if number == 1 and not quiet:  # not before: a fault of the first lines stands alone
                 note(loaded.translator.engine_choice)
             for row in layout.rows(number, translation):
                 write(row)

@@ -3,11 +3,9 @@
 Both pass on their options by name, as they stand in the command's context.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import typer
 
 from transformer_cli.cli.options import check_apart, check_needs, check_search, parse_numbers, search_changes
 from transformer_cli.errors import UserError
@@ -91,13 +89,3 @@ def check_columns(given: Mapping[str, Any]) -> None:
     check_apart("--format json or tsv", not text, scores=given["scores"] or None)
     if given["min_confidence"] is not None and given["with_"]:
         raise UserError("--min-confidence and --with exclude each other: it is known of one model alone; leave one out")
-
-
-def options_given(context: typer.Context, names: Collection[str]) -> dict[str, object]:
-    """Return those of some options, by what they are called, that have another value than their default."""
-    found = {}
-    for option in context.command.params:
-        value = context.params[option.name or ""]
-        if option.name in names and value not in (None, [], (), option.default):
-            found[option.opts[0].removeprefix("--")] = value
-    return found

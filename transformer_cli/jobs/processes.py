@@ -23,11 +23,11 @@ Result = TypeVar("Result")
 def rank_and_size() -> tuple[int, int]:
     """Return which of torchrun's processes this is, and how many there are; (0, 1) where it was not started so.
 
-    Raises `UserError` where the variables RANK and WORLD_SIZE are no such numbers.
+    Raises `UserError` where the variables RANK and WORLD_SIZE do not say that.
     """
     values = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if not all(value.isdecimal() for value in values) or int(values[0]) >= int(values[1]):
-        raise UserError(f"RANK={values[0]} WORLD_SIZE={values[1]}: are no process of torchrun's; unset both")
+        raise UserError(f"RANK={values[0]} WORLD_SIZE={values[1]}: are not a process of torchrun's; unset both")
     return int(values[0]), int(values[1])
 
 

@@ -92,6 +92,7 @@ class TranslationOptions:
             "model": teacher,
             "glossary": terms,
             "device": kind_of(self.device),
+            "search": dict(sorted(self.search.items())),  # in whatever order they were given
         }
 
     def load_translator(self, device: str | None = None) -> Translator:
