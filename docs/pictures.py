@@ -1,6 +1,6 @@
-"""Draws the pictures of the README and of docs/ from a finished demo: `python docs/pictures.py demo at-once`.
+"""Draws the pictures of the README and of docs/ from a finished demo: `python docs/pictures.py demo mask-predict`.
 
-`at-once` is the mask-predict model that docs/seeing-inside.md trains on the demo's corpus.
+`mask-predict` is the model that docs/seeing-inside.md trains on the demo's corpus.
 
 The training curve and the maps of attention are `tfm plot`'s; the terminal session is what the commands really print,
 set by rich.
@@ -61,7 +61,7 @@ def truths() -> None:
     save(truth_figure(samplings, steps=5000), IMAGES / "scheduled-sampling.png")
 
 
-def main(folder: Path, at_once: Path) -> None:
+def main(folder: Path, mask_predict: Path) -> None:
     IMAGES.mkdir(exist_ok=True)
     truths()
     console = Console(record=True, width=WIDTH, file=open("/dev/null", "w", encoding="utf-8"), force_terminal=True)  # noqa: SIM115
@@ -78,8 +78,8 @@ def main(folder: Path, at_once: Path) -> None:
             f'tfm plot attention {model} "{sentence}" --grid --kind {kind} --output {IMAGES}/heads-{kind}.png'
             for kind in ("encoder", "decoder", "cross")
         ),
-        f'tfm plot attention {shlex.quote(str(at_once))} "{sentence}" --grid --kind decoder'
-        f" --output {IMAGES}/heads-at-once.png",
+        f'tfm plot attention {shlex.quote(str(mask_predict))} "{sentence}" --grid --kind decoder'
+        f" --output {IMAGES}/heads-mask-predict.png",
         f"tfm plot attention {model} --entropy --input {shlex.quote(str(folder))}/corpus/test.de --count 100"
         f" --output {IMAGES}/entropy.png",
     ):

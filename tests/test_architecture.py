@@ -85,6 +85,7 @@ TORCH_FREE = [
     "decoding.translator",
     "evaluation.alignments",
     "evaluation.metrics",
+    "training.vocabulary",
     "protected",
     "jobs",
     "cli",

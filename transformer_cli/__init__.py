@@ -7,9 +7,11 @@ import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from importlib.abc import Loader
+
     from transformer_cli.decoding.translator import Translation, Translator
 
 __version__ = "0.1.0"
@@ -17,7 +19,7 @@ __version__ = "0.1.0"
 __all__ = ["Translation", "Translator", "__version__"]
 
 # Modules that programs may know by a name of before, and names in them that have changed since.
-MOVED = {
+MOVED: dict[str, tuple[str, dict[str, str]]] = {
     "transformer_cli.decoding.demands": ("transformer_cli.decoding.constraints", {"TextDemands": "Constraints"}),
     "transformer_cli.decoding.protecting": ("transformer_cli.protected.protector", {}),
     "transformer_cli.model.build": ("transformer_cli.build", {}),
@@ -31,7 +33,7 @@ class _MovedModules:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return ModuleSpec(name, _MovedModules) if name in MOVED else None
+        return ModuleSpec(name, cast("Loader", _MovedModules)) if name in MOVED else None
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> None:
@@ -41,10 +43,14 @@ class _MovedModules:
     def exec_module(module: ModuleType) -> None:
         place, renamed = MOVED[module.__name__]
         today = import_module(place)
-        vars(module)["__getattr__"] = lambda name: getattr(today, renamed.get(name, name))
+
+        def look_up(name: str) -> Any:
+            return getattr(today, renamed.get(name, name))
+
+        vars(module)["__getattr__"] = look_up
 
 
-sys.meta_path.append(_MovedModules)  # type: ignore[arg-type]
+sys.meta_path.append(_MovedModules)
 
 
 def __getattr__(name: str) -> Any:

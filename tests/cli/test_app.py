@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 
 import transformer_cli.config
-from transformer_cli.cli.app import app, main
+from transformer_cli.cli.app import PANELS, app, main
 from transformer_cli.errors import UserError
 
 COMMANDS = [
-    "demo",
     "build-vocab",
+    "demo",
     "train",
+    "average",
+    "distill",
     "translate",
+    "align",
     "evaluate",
     "score",
-    "align",
-    "average",
     "calibrate",
-    "distill",
-    "export",
     "inspect",
+    "export",
 ]
 HEAVY = ["torch", "numpy", "pydantic", "rich", "sacrebleu", "spacy", "sentencepiece", "pyarrow", "tqdm", "yaml"]
 
@@ -41,7 +41,7 @@ def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (UserError("a.yaml: is bad\nmend it"), 2, "error: a.yaml: is bad mend it\n"),
+        (UserError("a.yaml: is bad\nfix it"), 2, "error: a.yaml: is bad fix it\n"),
         (OSError(errno.ENOSPC, "No space left on device", "/out/x"), 1, "error: /out/x: No space left on device\n"),
         (UserError("a\x1b[2J\u202eb\tc\x00"), 2, "error: a\\x1b[2J\\u202eb c\\x00\n"),  # nothing steers the terminal
         (MemoryError(), 1, "error: out of memory"),
@@ -120,6 +120,16 @@ def test_without_a_command_it_shows_the_help(capsys: pytest.CaptureFixture[str])
     assert main(["--help"]) == 0
     assert capsys.readouterr().out == shown
     assert all(f"  {command} " in shown for command in COMMANDS)
+
+
+def test_commands_stand_in_panels_in_the_order_of_a_users_way(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out.partition("Options:")[2].splitlines()
+    headings = [line for line in shown if line and not line.startswith(" ")]
+    assert headings == ["Data:", "Train:", "Use:", "Judge:", "Look inside:", "Ship:"]
+    for panel, names in PANELS.items():
+        below = shown[shown.index(f"{panel}:") + 1 :]
+        assert [line.split()[0] for line in below[: len(names)]] == [*names]
 
 
 def test_the_commands_tested_are_all_there_are() -> None:

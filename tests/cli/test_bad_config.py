@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.sampling import one_of_each
 from transformer_cli.storage.publishing import MANIFEST
 from transformer_cli.storage.run_folder import INDEX, find_model
 
@@ -46,8 +47,15 @@ def write(path: Path, kind: str, trace: Path) -> str:
     return says
 
 
-@pytest.mark.parametrize("command", [["build-vocab"], ["train"], ["plot", "schedule"]], ids=" ".join)
-@pytest.mark.parametrize("kind", BAD_CONFIGS)
+COMMANDS = [["build-vocab"], ["train"], ["plot", "schedule"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    one_of_each(
+        [pytest.param(kind, command, id=f"{kind}-{' '.join(command)}") for command in COMMANDS] for kind in BAD_CONFIGS
+    ),
+)
 def test_a_config_that_is_none_is_refused(
     kind: str, command: list[str], tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,12 +123,12 @@ def vocabulary(*rows: object) -> bytes:
 
 
 BAD_VOCABULARIES: dict[str, tuple[str, bytes, str]] = {
-    "garbage": ("shared.json", bytes(range(256)) * 10, "shared.json: is no vocabulary (not JSON)"),
-    "empty": ("shared.json", b"", "shared.json: is no vocabulary (not JSON)"),
-    "a list": ("shared.json", b"[1, 2]", "shared.json: is no vocabulary (no list of tokens)"),
+    "garbage": ("shared.json", bytes(range(256)) * 10, "shared.json: is not a vocabulary (not JSON)"),
+    "empty": ("shared.json", b"", "shared.json: is not a vocabulary (not JSON)"),
+    "a list": ("shared.json", b"[1, 2]", "shared.json: is not a vocabulary (no list of tokens)"),
     "of another format": ("shared.json", b'{"format": 7, "tokens": []}', "shared.json: has format 7, not 1"),
     "of numbers": ("shared.json", vocabulary(7), "entry 4 is not a string with its count"),
-    "with a token twice": ("shared.json", vocabulary(["a", 1], ["a", 1]), "'a' stands there twice"),
+    "with a token twice": ("shared.json", vocabulary(["a", 1], ["a", 1]), "'a' is there twice"),
     "with half a character": ("shared.json", vocabulary(["\ud800", 1]), "half of a surrogate pair"),
     "of another model": ("shared.json", vocabulary(["a", 1]), "does not belong to shared.json beside it"),
     "a subword model of garbage": ("shared.model", bytes(range(256)) * 10, "shared.model: is damaged"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from tests.sampling import one_of_each, quick
 from transformer_cli.cli.app import app
 
 
@@ -33,12 +34,14 @@ def out_of_range(option: Any) -> list[str]:
     return values
 
 
-CASES = [
-    pytest.param(path, option.opts[0], value, id=f"{' '.join(path)} {option.opts[0]}={value}")
-    for path, option in OPTIONS
-    if option.type_descriptor.annotation in (int, float)
-    for value in out_of_range(option)
-]
+NUMBERS = [(path, option) for path, option in OPTIONS if option.type_descriptor.annotation in (int, float)]
+CASES = one_of_each(
+    [
+        pytest.param(path, option.opts[0], value, id=f"{' '.join(path)} {option.opts[0]}={value}")
+        for value in out_of_range(option)
+    ]
+    for path, option in NUMBERS
+)
 
 
 def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
@@ -81,6 +84,8 @@ def test_a_number_out_of_range_is_refused(
 
 def test_the_numbers_tested_are_many() -> None:
     assert len(CASES) > 100
+    assert {(path, option) for path, option, _ in quick(CASES)} == {(path, option.opts[0]) for path, option in NUMBERS}
+    assert len({value for *_, value in quick(CASES)}) > 10
     assert {("translate", "--beam"), ("score", "--length-penalty"), ("average", "--last")} <= ALL
 
 

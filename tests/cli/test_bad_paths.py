@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.environment import unmeasured
+from tests.sampling import one_of_each, quick
 from transformer_cli.data import corpora
 from transformer_cli.evaluation import evaluate
 from transformer_cli.storage.run_folder import find_model
@@ -82,19 +83,27 @@ def command(case: str, words: list[str], trial: Any, place: Path, out: Path) -> 
     return [*case.split(":")[0].split(), *(word.format(place=place, out=out, **given) for word in words)]
 
 
-def cases(table: dict[str, list[str]], places: list[str]) -> list[Any]:
-    return [pytest.param(case, words, place, id=f"{case}-{place}") for case, words in table.items() for place in places]
-
-
-@pytest.mark.parametrize(
-    ("case", "words", "place"),
-    [
-        *cases(FILES, ["folder", "none", "below", "long", "circle"]),
-        *cases(MODELS, ["file", "folder", "none", "below", "long", "circle"]),
-        *cases(RESULTS, ["folder", "below", "long", "circle"]),
-        *cases(RUNS, ["file", "below", "long", "circle"]),
-    ],
+WRONG = [
+    (FILES, ["folder", "none", "below", "long", "circle"]),
+    (MODELS, ["file", "folder", "none", "below", "long", "circle"]),
+    (RESULTS, ["folder", "below", "long", "circle"]),
+    (RUNS, ["file", "below", "long", "circle"]),
+]
+PLACES = one_of_each(
+    [pytest.param(case, words, place, id=f"{case}-{place}") for place in wrong]
+    for table, wrong in WRONG
+    for case, words in table.items()
 )
+
+
+def test_every_kind_of_place_is_sampled() -> None:
+    for table, wrong in WRONG:
+        sample = [(case, place) for case, words, place in quick(PLACES) if table.get(case) == words]
+        assert {case for case, _ in sample} == set(table)
+        assert {place for _, place in sample} >= set(wrong) or len(table) < len(wrong)
+
+
+@pytest.mark.parametrize(("case", "words", "place"), PLACES)
 def test_the_wrong_kind_of_place_is_refused(
     case: str, words: list[str], place: str, trial: Any, tfm: Any, places: dict[str, Path], tmp_path: Path
 ) -> None:

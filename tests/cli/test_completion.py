@@ -1,4 +1,4 @@
-"""The shell completes commands and options: a real bash with the installed script, and what zsh and fish are told."""
+"""The shell completes commands and options: a real bash with the installed script, and what zsh and fish get."""
 
 import os
 import shutil

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from transformer_cli.cli.app import app, main
+from transformer_cli.cli.app import PANELS, app, main
 
 
 def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -35,7 +35,8 @@ def test_no_line_is_left_of_what_it_belongs_to(shown: str) -> None:
     """Texts are indented, and a heading of its own stands alone; nothing else begins in the first column."""
     starts = [line for line in shown.splitlines() if line and not line.startswith("  ")]
     assert starts[0].startswith("Usage: ")
-    assert starts[1:] == [heading for heading in ("Arguments:", "Options:", "Commands:") if heading in starts]
+    headings = ["Arguments:", "Options:", "Commands:", *(f"{panel}:" for panel in PANELS)]
+    assert starts[1:] == [heading for heading in headings if heading in starts]
 
 
 def test_everything_is_explained_and_nothing_is_cut(shown: str) -> None:
@@ -56,4 +57,4 @@ def test_no_types_of_python_and_no_braces(shown: str) -> None:
 
 def test_all_commands_are_there() -> None:
     assert {("train",), ("translate",), ("plot", "attention")} <= set(COMMANDS)
-    assert len(COMMANDS) >= 9
+    assert {name for names in PANELS.values() for name in names} == {path[0] for path in COMMANDS if path}

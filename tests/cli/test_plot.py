@@ -58,8 +58,8 @@ def test_every_picture_is_written_and_named(
     places = {"run": run, "words": trial.words, "config": trial.config, "source": trial.source}
     result = tfm("plot", *(argument.format(**places) for argument in arguments))
     # What an untrained model says may be in any script, and this machine's fonts may lack it.
-    told = [line for line in result.err.splitlines() if not line.startswith("note: no font here has")]
-    assert (result.code, result.out, told) == (0, f"{name}\n", [])
+    notes = [line for line in result.err.splitlines() if not line.startswith("note: no font here has")]
+    assert (result.code, result.out, notes) == (0, f"{name}\n", [])
     content = (tmp_path / name).read_bytes()
     assert content.startswith(PNG) if name.lower().endswith(".png") else b"<svg " in content
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -202,7 +202,7 @@ def test_through_the_real_entry_point_with_and_without_matplotlib(run: Path, tmp
     without = tmp_path / "without"
     without.mkdir()
     (without / "matplotlib.py").write_text("raise ImportError('not here')")
-    environment = {**os.environ, "PYTHONPATH": str(without)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(without), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(start, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")

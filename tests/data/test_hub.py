@@ -81,7 +81,7 @@ def test_empty_damaged_and_missing_parquet(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no rows"):
         list(open_parquet(path).pairs())
     path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(UserError, match=r"a\.parquet: is damaged or no Parquet file") as error:
+    with pytest.raises(UserError, match=r"a\.parquet: is damaged or not a Parquet file") as error:
         open_parquet(path)
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=r"nowhere\.parquet: no such file"):

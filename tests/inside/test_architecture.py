@@ -41,10 +41,10 @@ def test_parameters_sum_to_the_models_with_tied_ones_once(tied: str, positions: 
     assert parts[""].parameters == count_parameters(model)
     assert parts[""].parameters == sum(weight.parameters for part in parts.values() for weight in part.weights)
     weights = [(f"{part.path}.{weight.name}", weight) for part in parts.values() for weight in part.weights]
-    told = {name: weight.tied_to for name, weight in weights if weight.tied_to is not None}
+    tied_to = {name: weight.tied_to for name, weight in weights if weight.tied_to is not None}
     first = "source_embedding.tokens.table.weight" if tied == "all" else "target_embedding.tokens.table.weight"
     assert (
-        told
+        tied_to
         == {
             "none": {},
             "decoder": {"generator.projection.weight": first},

@@ -221,7 +221,7 @@ def test_loading_leaves_the_random_generator_alone(folder: Path) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_loading_goes_on_where_drawing_cannot_be_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_continues_where_drawing_cannot_be_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another torch may know no way: slower, and nothing else."""
     monkeypatch.setattr(torch_private, "has", lambda name: False)
     before = torch.get_rng_state()

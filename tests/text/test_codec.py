@@ -199,7 +199,7 @@ def damage(folder: Path, what: str) -> None:
         ("truncated model", r"shared\.model: (is damaged|does not belong)"),
         ("other vocabulary", r"shared\.model: does not belong to shared\.json"),
         ("shorter vocabulary", r"shared\.model: does not belong to shared\.json"),
-        ("garbage", r"shared\.json: is no vocabulary"),
+        ("garbage", r"shared\.json: is not a vocabulary"),
     ],
 )
 def test_damaged_files_are_refused(

@@ -112,7 +112,7 @@ def test_what_is_validated_is_what_is_saved(
         assert any(name.startswith("weights.") for name in learned)
 
 
-def test_a_run_with_an_average_goes_on_bit_for_bit(tmp_path: Path, tiny_config: MakeConfig) -> None:
+def test_a_run_with_an_average_continues_bit_for_bit(tmp_path: Path, tiny_config: MakeConfig) -> None:
     whole = tiny_config(tmp_path, max_steps=12, ema_decay=0.9, accumulation=2, batch_tokens=60, save_every=3)
     train(whole, tmp_path / "whole", quiet=True)
     for max_steps in (5, 12):
@@ -191,7 +191,7 @@ def test_weights_that_are_not_finite_are_not_saved_as_an_average(
 
 
 @pytest.mark.slow
-def test_two_processes_go_on_exactly_and_are_one_with_twice_the_accumulation(
+def test_two_processes_continue_exactly_and_are_one_with_twice_the_accumulation(
     tmp_path: Path, tiny_tree: Callable[..., dict[str, Any]]
 ) -> None:
     """With a moving average, R-Drop, a frozen part and an average of the best at the end."""

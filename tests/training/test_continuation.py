@@ -21,7 +21,10 @@ from transformer_cli.training.continuation import MAY_CHANGE, check_continuation
 from transformer_cli.training.dry_run import dry_run
 from transformer_cli.training.run import find_run_state, train
 
-# --- which keys may change -------------------------------------------------------------------------------------------
+MakeTree = Callable[..., dict[str, Any]]
+MakeConfig = Callable[..., Config]
+
+# --- which keys may change --------------------------------------------------------------------------------------------
 
 
 DATA = """\
@@ -78,10 +81,7 @@ def test_any_other_key_is_refused_by_name(override: str, tmp_path: Path) -> None
         check_continuation(RunFolder(tmp_path), config(), config(override), has_checkpoint=True)
 
 
-# --- where a run stands ----------------------------------------------------------------------------------------------
-
-
-MakeTree = Callable[..., dict[str, Any]]
+# --- where a run stands -----------------------------------------------------------------------------------------------
 
 
 def begun(folder: Path, config: Config, pairs: int = 200) -> RunFolder:
@@ -103,7 +103,7 @@ def with_vocabulary(tree: dict[str, Any], preset: str | None, **values: Any) -> 
     return config_of_tree({**tree, "model": model, "training": {}, "vocabulary": values}, "my.yaml")
 
 
-def test_a_key_that_the_preset_chose_is_told_as_such(tmp_path: Path, tiny_tree: MakeTree) -> None:
+def test_a_key_that_the_preset_chose_is_reported_as_such(tmp_path: Path, tiny_tree: MakeTree) -> None:
     tree = tiny_tree(tmp_path)
     auto = with_vocabulary(tree, "auto")
     run = begun(tmp_path / "run", auto)
@@ -116,7 +116,7 @@ def test_a_key_that_the_preset_chose_is_told_as_such(tmp_path: Path, tiny_tree: 
     assert "the config now says 4000 (chosen by model.preset = small); set it back" in named
 
 
-def test_a_key_that_is_set_or_that_no_preset_has_is_told_as_before(tmp_path: Path, tiny_tree: MakeTree) -> None:
+def test_a_key_that_is_set_or_that_no_preset_has_is_reported_as_before(tmp_path: Path, tiny_tree: MakeTree) -> None:
     tree = tiny_tree(tmp_path)
     run = begun(tmp_path / "run", with_vocabulary(tree, "tiny", lowercase=True))
     for asked in (
@@ -148,9 +148,6 @@ def test_training_and_a_dry_run_refuse_the_same(
     assert said[0] == said[1]
 
 
-MakeConfig = Callable[..., Config]
-
-
 def change(config: Config, section: str, **values: Any) -> Config:
     return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
 
@@ -173,7 +170,7 @@ def old(tmp_path: Path, tiny_config: MakeConfig) -> Config:
     return change(change(config, "data", train=train_data), "training", max_steps=2)
 
 
-# --- training.init_from -------------------------------------------------------------------------------------------
+# --- training.init_from -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", ["old", "old/step-00000004"])
@@ -273,7 +270,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path, old: Config) -> None:
         train(change(old, "training", init_from=str(path.parent)), tmp_path / "run", quiet=True)
 
 
-# --- training.freeze ----------------------------------------------------------------------------------------------
+# --- training.freeze --------------------------------------------------------------------------------------------------
 
 PREFIXES = {
     "embeddings": ("source_embedding.", "target_embedding."),
@@ -305,7 +302,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(
     assert not any(key.removeprefix("optimizer.exp_avg.").startswith(frozen) for key in moved)
 
 
-def test_a_run_with_frozen_parts_goes_on_bit_for_bit(tmp_path: Path, tiny_config: MakeConfig) -> None:
+def test_a_run_with_frozen_parts_continues_bit_for_bit(tmp_path: Path, tiny_config: MakeConfig) -> None:
     whole = tiny_config(tmp_path, freeze=("embeddings", "encoder"), max_steps=7)
     train(whole, tmp_path / "whole", quiet=True)
     for max_steps in (3, 7):
@@ -324,7 +321,7 @@ def model(tied: str = "all") -> Any:
     return build_model(shape, 12, 12)
 
 
-def test_a_shared_matrix_is_told() -> None:
+def test_a_shared_matrix_is_reported() -> None:
     assert freeze_parts(model(), ()) == []
     (first, second) = freeze_parts(model(), ("embeddings",))
     assert first.startswith("frozen       embeddings: 96 of ")
@@ -344,9 +341,9 @@ def test_one_embedding_alone_is_frozen() -> None:
     assert not any(parameter.requires_grad for parameter in apart.source_embedding.parameters())
     assert all(parameter.requires_grad for parameter in apart.target_embedding.parameters())
     assert len(freeze_parts(model("none"), ("source_embedding", "target_embedding"))) == 1
-    told = freeze_parts(model("decoder"), ("target_embedding",))
-    assert told[1:] == ["             the matrix that the generator shares with them stays too"]
-    told = freeze_parts(model(), ("source_embedding",))
-    assert [line.split()[4] for line in told[1:]] == ["generator", "target"]
-    told = freeze_parts(model(), ("generator",))
-    assert told[1:] == ["             the matrix that the embeddings share with them stays too"]
+    lines = freeze_parts(model("decoder"), ("target_embedding",))
+    assert lines[1:] == ["             the matrix that the generator shares with them stays too"]
+    lines = freeze_parts(model(), ("source_embedding",))
+    assert [line.split()[4] for line in lines[1:]] == ["generator", "target"]
+    lines = freeze_parts(model(), ("generator",))
+    assert lines[1:] == ["             the matrix that the embeddings share with them stays too"]

@@ -26,7 +26,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("transformer_cli.training.dry_run.TIMED", 2)
 
 
-def told(config: Config, run: Path, **options: Any) -> dict[str, str]:
+def reported(config: Config, run: Path, **options: Any) -> dict[str, str]:
     """The lines by their first word; those that go on with another one are joined to it."""
     found: dict[str, str] = {}
     name = ""
@@ -38,7 +38,7 @@ def told(config: Config, run: Path, **options: Any) -> dict[str, str]:
 
 def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     config = tiny_config(tmp_path, accumulation=2)
-    lines = told(config, tmp_path / "run", quiet=True)
+    lines = reported(config, tmp_path / "run", quiet=True)
     batches, updates = (
         int(re.search(pattern, lines[name])[1].replace(",", ""))  # type: ignore[index]
         for name, pattern in (("batches", r"about ([\d,]+) an epoch"), ("training", r"about ([\d,]+) updates"))
@@ -53,19 +53,19 @@ def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path
 
 
 def test_the_moving_average_takes_memory_too(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
-    assert "average" not in told(tiny_config(tmp_path), tmp_path / "run", quiet=True)["memory"]
-    memory = told(tiny_config(tmp_path, ema_decay=0.9), tmp_path / "run", quiet=True)["memory"]
+    assert "average" not in reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)["memory"]
+    memory = reported(tiny_config(tmp_path, ema_decay=0.9), tmp_path / "run", quiet=True)["memory"]
     assert re.search(r"gradients ([\d.]+ MiB), .*, moving average \1;", memory)
 
 
 def test_parameters_by_part_add_up(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
-    lines = told(tiny_config(tmp_path), tmp_path / "run", quiet=True)
+    lines = reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)
     whole = re.search(r"([\d,]+) parameters", lines["model"])
     assert whole is not None
     parts = [int(part.replace(",", "")) for part in re.findall(r"[\d,]*\d", lines["parameters"])]
     assert sum(parts) == int(whole[1].replace(",", ""))
     assert lines["parameters"].count("shared") == 2  # all three embeddings are one table
-    frozen = told(tiny_config(tmp_path, freeze=("encoder",)), tmp_path / "run", quiet=True)["parameters"]
+    frozen = reported(tiny_config(tmp_path, freeze=("encoder",)), tmp_path / "run", quiet=True)["parameters"]
     assert frozen == re.sub(r"(, encoder [\d,]*\d)", r"\1 (frozen)", lines["parameters"])
 
 
@@ -73,7 +73,7 @@ def test_the_first_batch_is_decoded(tiny_tree: Any, tmp_path: Path) -> None:
     tree = tiny_tree(tmp_path)
     config = Config.model_validate(tree)
     texts = {side: set(Path(tree["data"]["train"][side]).read_text().splitlines()) for side in ("source", "target")}
-    lines = told(config, tmp_path / "run", quiet=True)["first batch"].splitlines()[1:]
+    lines = reported(config, tmp_path / "run", quiet=True)["first batch"].splitlines()[1:]
     padded = []
     for text, tokens in zip(lines[::2], lines[1::2], strict=True):
         side, _, sentence = text.strip().partition("       ")
@@ -88,7 +88,7 @@ def test_the_first_batch_is_decoded(tiny_tree: Any, tmp_path: Path) -> None:
 def test_nothing_is_written_but_the_cache(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
     before = set(tmp_path.rglob("*"))
-    told(config, tmp_path / "run", quiet=True)
+    reported(config, tmp_path / "run", quiet=True)
     new = {path.relative_to(tmp_path).parts[0] for path in set(tmp_path.rglob("*")) - before}
     assert new == {"cache"}
 
@@ -99,11 +99,11 @@ def test_a_run_that_has_begun_stays_as_it_is(tiny_config: Callable[..., Config],
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert "finished" in "".join(dry_run(config, run, device="cpu", quiet=True))
     longer = tiny_config(tmp_path, max_steps=30)
-    lines = told(longer, run, quiet=True)
+    lines = reported(longer, run, quiet=True)
     assert "would continue after step 4;" in lines["run"]
     assert "for 26 steps" in lines["time"]
     with pytest.raises(UserError, match=r"training\.seed"):
-        told(tiny_config(tmp_path, max_steps=30, seed=9), run, quiet=True)
+        reported(tiny_config(tmp_path, max_steps=30, seed=9), run, quiet=True)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -113,18 +113,18 @@ def test_no_vocabulary_is_built_where_the_run_has_one(
     config, run = tiny_config(tmp_path, max_steps=4), tmp_path / "run"
     train(config, run, device="cpu", quiet=True)
     monkeypatch.setattr("transformer_cli.training.training_data.build_codecs", None)
-    told(tiny_config(tmp_path, max_steps=5), run, quiet=True)
+    reported(tiny_config(tmp_path, max_steps=5), run, quiet=True)
     with pytest.raises(TypeError):
-        told(config, run, fresh=True, quiet=True)
+        reported(config, run, fresh=True, quiet=True)
 
 
 def test_what_training_refuses_is_refused(tiny_tree: Any, tmp_path: Path) -> None:
     tree = tiny_tree(tmp_path)
     tree["data"]["valid"]["source"] = str(tmp_path / "none.de")
     with pytest.raises(UserError, match=r"none\.de: no such file"):
-        told(Config.model_validate(tree), tmp_path / "run", quiet=True)
+        reported(Config.model_validate(tree), tmp_path / "run", quiet=True)
     with pytest.raises(UserError, match="nothing to resume"):
-        told(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True, resume=True)
+        reported(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True, resume=True)
 
 
 def test_one_process_is_enough(
@@ -132,16 +132,16 @@ def test_one_process_is_enough(
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")  # as torchrun sets it
     with pytest.raises(UserError, match="without torchrun"):
-        told(tiny_config(tmp_path), tmp_path / "run")
+        reported(tiny_config(tmp_path), tmp_path / "run")
 
 
 def test_a_preset_is_resolved_first(tiny_tree: Any, tmp_path: Path) -> None:
     tree = tiny_tree(tmp_path)
     tree["model"] = {"preset": "auto", "encoder_layers": 1, "decoder_layers": 1}
     tree["training"]["warmup_steps"] = 2
-    lines = told(Config.model_validate(tree), tmp_path / "run", quiet=True)
+    lines = reported(Config.model_validate(tree), tmp_path / "run", quiet=True)
     assert "for 200 pairs" in lines["preset"]
-    assert "preset" not in told(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True)
+    assert "preset" not in reported(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True)
 
 
 def test_the_peak_of_memory_is_seen() -> None:
@@ -172,7 +172,7 @@ def test_vocabularies_stay_in_memory(
         raise AssertionError("a dry run saves no vocabulary")
 
     monkeypatch.setattr(Codecs, "save", save)
-    told(tiny_config(tmp_path), tmp_path / "run", quiet=True)
+    reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)
 
 
 def test_times_updates_of_the_middle_of_the_run(
@@ -188,5 +188,5 @@ def test_times_updates_of_the_middle_of_the_run(
     monkeypatch.setattr(ScheduledSamplingObjective, "predict", counted)
     sampling = {"schedule": "linear", "steps": 1, "floor": 0.0, "start_step": 5}
     config = tiny_config(tmp_path, max_steps=12, scheduled_sampling=sampling)
-    told(config, tmp_path / "run", quiet=True)
+    reported(config, tmp_path / "run", quiet=True)
     assert min(passes) == 6

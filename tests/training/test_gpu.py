@@ -45,7 +45,9 @@ def test_low_precision_trains_nearly_as_well(precision: str) -> None:
     assert low == pytest.approx(losses("cpu", "fp32"), rel=0.1)
 
 
-def test_a_run_on_the_gpu_goes_on_after_a_stop_and_translates_on_both(tmp_path: Path, tiny_config: MakeConfig) -> None:
+def test_a_run_on_the_gpu_continues_after_a_stop_and_translates_on_both(
+    tmp_path: Path, tiny_config: MakeConfig
+) -> None:
     config = tiny_config(tmp_path, max_steps=40, validate_every=20)
     train(config, tmp_path / "run", device="cuda", quiet=True)
     longer = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 60})})

@@ -15,7 +15,7 @@ from transformer_cli.training import hardware
 from transformer_cli.training.hardware import Precision, choose_precision
 from transformer_cli.training.run import train
 
-# --- precision -------------------------------------------------------------------------------------------------------
+# --- precision --------------------------------------------------------------------------------------------------------
 
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def test_a_named_precision_is_kept(name: str) -> None:
     assert choose_precision(name, CPU) == name
 
 
-# --- what pays -------------------------------------------------------------------------------------------------------
+# --- what pays --------------------------------------------------------------------------------------------------------
 
 
 ZEN_5 = ("AuthenticAMD", 26)
@@ -116,7 +116,7 @@ def test_elsewhere_the_processor_is_unknown_and_keeps_its_products(
 
 
 def test_without_glibc_the_process_is_tuned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     assert not hardware.keep_large_buffers()
     hardware.tune_process(CPU)
 

@@ -154,7 +154,7 @@ def rubbish(run: RunFolder) -> list[str]:
     return [name for name in names(run) if Path(name).name.startswith((TEMPORARY, REPLACED))]
 
 
-def told(run: RunFolder) -> list[dict[str, Any]]:
+def recorded(run: RunFolder) -> list[dict[str, Any]]:
     """The metrics, but for the speed."""
     events = [json.loads(line) for line in run.metrics.path.read_text().splitlines()]
     return [{key: value for key, value in event.items() if "per_second" not in key} for event in events]
@@ -183,11 +183,11 @@ def check_equal(run: RunFolder, whole: RunFolder) -> None:
         del state["progress"]["seconds"], state["progress"]["validation_seconds"]
     assert values == others
     assert run.index() == whole.index()
-    assert told(run) == told(whole)
+    assert recorded(run) == recorded(whole)
     assert names(run) == names(whole)
 
 
-def step_told(run: RunFolder) -> int:
+def last_step(run: RunFolder) -> int:
     """The last step in the metrics, 0 where there is none."""
     lines = run.metrics.path.read_bytes().splitlines(keepends=True) if run.metrics.path.exists() else []
     return max((json.loads(line)["step"] for line in lines if line.endswith(b"\n")), default=0)
@@ -204,7 +204,7 @@ def wait_until(come: Callable[[], bool], running: Running) -> None:
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
-def test_killed_at_every_spot_of_saving_it_goes_on_bit_for_bit(
+def test_killed_at_every_spot_of_saving_it_continues_bit_for_bit(
     server: Server, run: RunFolder, whole: RunFolder
 ) -> None:
     """At one spot after the other, all in one run."""
@@ -219,7 +219,7 @@ def test_killed_at_every_spot_of_saving_it_goes_on_bit_for_bit(
     check_equal(run, whole)
 
 
-def test_a_killed_run_with_a_moving_average_goes_on_bit_for_bit(place: Path, server: Server, run: RunFolder) -> None:
+def test_a_killed_run_with_a_moving_average_continues_bit_for_bit(place: Path, server: Server, run: RunFolder) -> None:
     averaged = ["--set", "training.ema_decay=0.9"]
     assert server.run("train", "config.yaml", "--out", "averaged", "--quiet", *averaged) == (0, "")
     assert server.run(*train(*averaged), failpoint="after-fsync@3") == (-signal.SIGKILL, "")
@@ -242,7 +242,7 @@ def test_killed_once_at_a_spot(spot: str, number: int, server: Server, run: RunF
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_anywhere_it_goes_on_bit_for_bit(
+def test_killed_anywhere_it_continues_bit_for_bit(
     kills: int, place: Path, server: Server, run: RunFolder, whole: RunFolder
 ) -> None:
     choose, killed = random.Random(kills), 0
@@ -250,7 +250,7 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(
         saved = check_sound(run)
         running = server.start(*train("--set", f"data.workers={2 * (killed % 2)}"))
         last = min(saved + choose.randint(0, 4), STEPS)
-        wait_until(lambda last=last: step_told(run) >= last, running)  # type: ignore[misc]
+        wait_until(lambda last=last: last_step(run) >= last, running)  # type: ignore[misc]
         time.sleep(choose.random() * 0.03)
         running.signal(signal.SIGKILL)
         code, said = running.end()
@@ -270,15 +270,15 @@ def test_killed_anywhere_it_goes_on_bit_for_bit(
 
 
 def is_training(run: RunFolder, step: int) -> bool:
-    return step_told(run) >= step
+    return last_step(run) >= step
 
 
 def is_saving(run: RunFolder, step: int) -> bool:
-    return step_told(run) >= step and any(name.startswith(f"{TEMPORARY}step-") for name in os.listdir(run.path))
+    return last_step(run) >= step and any(name.startswith(f"{TEMPORARY}step-") for name in os.listdir(run.path))
 
 
 def is_validating(run: RunFolder, step: int) -> bool:
-    return step_told(run) == VALIDATE_EVERY and "valid_loss" not in told(run)[-1]
+    return last_step(run) == VALIDATE_EVERY and "valid_loss" not in recorded(run)[-1]
 
 
 @pytest.mark.parametrize(
@@ -292,17 +292,17 @@ def is_validating(run: RunFolder, step: int) -> bool:
         (is_validating, signal.SIGINT),
     ],
 )
-def test_a_signal_saves_and_the_same_command_goes_on_bit_for_bit(
+def test_a_signal_saves_and_the_same_command_continues_bit_for_bit(
     moment: Callable[[RunFolder, int], bool], number: signal.Signals, server: Server, run: RunFolder, whole: RunFolder
 ) -> None:
     step = random.randint(1, STEPS // 2)
     running = server.start(*train())
     wait_until(lambda: moment(run, step), running)
-    before, began = step_told(run), time.monotonic()
+    before, began = last_step(run), time.monotonic()
     running.signal(number)
     assert running.end() == (128 + number, "")
     assert time.monotonic() - began < 20
-    assert before <= check_sound(run) == step_told(run), "it saves where it is"
+    assert before <= check_sound(run) == last_step(run), "it saves where it is"
     assert check_sound(run) < STEPS
     assert rubbish(run) == []
     assert server.run(*train()) == (0, "")
@@ -354,7 +354,7 @@ def largest_files(whole: RunFolder) -> dict[str, int]:
     "what",
     [WEIGHTS, *(pytest.param(what, marks=pytest.mark.slow) for what in ("nothing", "config.yaml", "training"))],
 )
-def test_a_full_disk_is_told_and_keeps_what_there_is(
+def test_a_full_disk_is_reported_and_keeps_what_there_is(
     what: str, server: Server, saved: RunFolder, whole: RunFolder
 ) -> None:
     """Not the disk, but the size of files is bounded here."""

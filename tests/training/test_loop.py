@@ -92,7 +92,7 @@ def test_clipping_bounds_the_gradient() -> None:
     model, (update,) = run(plan(sentences), clip_norm=1e-3, optimizer="adam", betas=(0.0, 0.0), epsilon=1.0)
     free, _ = run(plan(sentences), clip_norm=None, betas=(0.0, 0.0), epsilon=1.0)
     start = weights(objective())
-    assert update.gradient_norm > 1e-3, "the norm is told as it was before clipping"
+    assert update.gradient_norm > 1e-3, "the norm is reported as it was before clipping"
     assert (weights(model) - start).norm() < 0.1 * (weights(free) - start).norm()
 
 
@@ -170,7 +170,7 @@ def test_divergence_is_an_error() -> None:
     assert [update.applied for update in updates] == [False, False, True, False, False]
 
 
-def test_an_overflow_of_fp16_is_told_apart_and_lowers_the_scale() -> None:
+def test_an_overflow_of_fp16_is_reported_apart_and_lowers_the_scale() -> None:
     model = objective(dtype=torch.float32)
     config = TrainingConfig(
         schedule="constant", warmup_steps=0, peak_learning_rate=1e-3, precision="fp16", max_skipped=1

@@ -65,10 +65,7 @@ def test_a_quiet_recorder_still_stores(tmp_path: Path, tiny_config: MakeConfig) 
     assert run.metrics.path.read_bytes().count(b"\n") == 3
 
 
-# --- profiling -------------------------------------------------------------------------------------------------------
-
-
-MakeConfig = Callable[..., Config]
+# --- profiling --------------------------------------------------------------------------------------------------------
 
 
 def test_a_profile_is_written_told_and_changes_nothing(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:

@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path,
     assert weights(tmp_path / "one", 3) != weights(tmp_path / "three", 3)
 
 
-def test_stopping_and_going_on_equals_never_stopping(tmp_path: Path, tiny_config: MakeConfig) -> None:
+def test_stopping_and_continuing_equals_never_stopping(tmp_path: Path, tiny_config: MakeConfig) -> None:
     """max_steps may be raised: 7 steps, then 5 more, cut in the middle of an epoch and of an accumulation's worth."""
     whole = tiny_config(tmp_path, max_steps=12, accumulation=2, batch_tokens=60)
     train(whole, tmp_path / "whole", quiet=True)
@@ -107,7 +107,7 @@ def slow_tree(make: MakeTree, folder: Path, workers: int) -> dict[str, Any]:
         pytest.param(0, signal.SIGINT, 130, marks=pytest.mark.slow),
     ],
 )
-def test_a_killed_run_goes_on_bit_for_bit(
+def test_a_killed_run_continues_bit_for_bit(
     tmp_path: Path, tiny_tree: MakeTree, workers: int, killed_by: signal.Signals, code: int
 ) -> None:
     tree = slow_tree(tiny_tree, tmp_path, workers)
@@ -135,9 +135,9 @@ def test_a_killed_run_goes_on_bit_for_bit(
 
     train(Config.model_validate(tree), killed, quiet=True)
     assert weights(killed, 110) == weights(tmp_path / "whole", 110)
-    told = [event["step"] for event in events(killed) if "loss" in event]
-    assert told == sorted(set(told)), "metrics were cut back to the resumed step"
-    assert told[-1] == 110
+    steps = [event["step"] for event in events(killed) if "loss" in event]
+    assert steps == sorted(set(steps)), "metrics were cut back to the resumed step"
+    assert steps[-1] == 110
 
 
 def test_a_rerun_of_a_finished_run_says_so(tmp_path: Path, tiny_config: MakeConfig, capsys: Any) -> None:
@@ -375,7 +375,7 @@ def test_data_edited_under_its_name_is_noticed(tmp_path: Path, tiny_config: Make
         train(change(config, "training", max_steps=7), tmp_path / "run", quiet=True)
 
 
-def test_a_run_goes_on_with_its_checkpoints_vocabulary_and_refuses_a_damaged_one(
+def test_a_run_continues_with_its_checkpoints_vocabulary_and_refuses_a_damaged_one(
     tmp_path: Path, tiny_config: MakeConfig
 ) -> None:
     config = tiny_config(tmp_path, max_steps=3)

@@ -33,7 +33,9 @@ from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import train
 from transformer_cli.training.saving import Learner, Progress, Saver, capture_random, read_progress, take_snapshot
 
-# --- progress and state ----------------------------------------------------------------------------------------------
+MakeConfig = Callable[..., Config]
+
+# --- progress and state -----------------------------------------------------------------------------------------------
 
 
 CPU = torch.device("cpu")
@@ -174,9 +176,6 @@ def test_a_state_of_another_model_is_refused() -> None:
         learner.restore(TrainingState({**state.tensors, key: torch.zeros(3, 3, 3)}, state.values))
 
 
-MakeConfig = Callable[..., Config]
-
-
 class Training:
     """A model and its optimiser, which any update changes everywhere, and what saves them."""
 
@@ -255,10 +254,10 @@ def full(*args: Any, **kwargs: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-# --- what is saved ------------------------------------------------------------------------------------------------
+# --- what is saved ----------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_does_not_change_when_training_goes_on(training: Training) -> None:
+def test_a_snapshot_does_not_change_when_training_continues(training: Training) -> None:
     training.update()
     state = training.state()
     expected = {name: tensor.clone() for name, tensor in state.tensors.items()}
@@ -327,10 +326,10 @@ def test_numbers_whose_sum_overflows_are_numbers(training: Training) -> None:
     assert training.saver.index.last == 1
 
 
-# --- in the background --------------------------------------------------------------------------------------------
+# --- in the background ------------------------------------------------------------------------------------------------
 
 
-def test_training_goes_on_meanwhile_and_the_next_save_waits(training: Training, gate: Gate) -> None:
+def test_training_continues_meanwhile_and_the_next_save_waits(training: Training, gate: Gate) -> None:
     training.update()
     training.save()  # returns, though nothing can be published
     assert gate.reached.wait(60)
@@ -367,13 +366,13 @@ def test_old_checkpoints_go_and_the_best_stays(training: Training) -> None:
     assert entries(training.run) == ["checkpoints.json", *map(step_name, (1, 3, 4))]
 
 
-# --- failures -----------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "where", ["storage.checkpoint.save_file", "training.saving.save_training_state", "atomic_write"]
 )
-def test_a_failed_save_is_told_and_leaves_the_one_before(
+def test_a_failed_save_is_reported_and_leaves_the_one_before(
     training: Training, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """While the weights, the state or the index is written."""
@@ -434,7 +433,7 @@ def test_a_run_that_diverges_at_once_saves_nothing(tmp_path: Path, tiny_config: 
     assert not [name for name in entries(run) if "step-" in name]
 
 
-# --- a damaged checkpoint -----------------------------------------------------------------------------------------
+# --- a damaged checkpoint ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "training.safetensors", "training.json"])

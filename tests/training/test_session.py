@@ -51,7 +51,7 @@ def suffer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fate]:
     return call
 
 
-def told(run: Path) -> list[tuple[int, str]]:
+def recorded(run: Path) -> list[tuple[int, str]]:
     """The events of a run, each by its step and what it is."""
     events = [json.loads(line) for line in RunFolder(run).metrics.path.read_text().splitlines()]
     return [(event["step"], next(key for key in event if key in ("skipped", "loss", "valid_loss"))) for event in events]
@@ -74,7 +74,7 @@ def test_an_interruption_between_skipped_updates_puts_no_end_off(
     with pytest.raises(UserError, match="diverged at step 3: 5 updates in a row"):
         train(config, tmp_path / "parts", quiet=True)
     assert parts.tried == whole.tried == 8
-    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+    assert recorded(tmp_path / "parts") == recorded(tmp_path / "whole")
 
 
 def test_updates_skipped_before_a_kill_are_recorded_once(
@@ -90,8 +90,8 @@ def test_updates_skipped_before_a_kill_are_recorded_once(
     with pytest.raises(KeyError):
         train(config, tmp_path / "parts", quiet=True)
     train(config, tmp_path / "parts", quiet=True)
-    assert told(tmp_path / "parts") == told(tmp_path / "whole")
-    assert told(tmp_path / "whole")[3:6] == [(4, "skipped"), (4, "skipped"), (4, "loss")]
+    assert recorded(tmp_path / "parts") == recorded(tmp_path / "whole")
+    assert recorded(tmp_path / "whole")[3:6] == [(4, "skipped"), (4, "skipped"), (4, "loss")]
 
 
 def test_a_validation_whose_score_was_not_saved_is_recorded_once(
@@ -116,12 +116,12 @@ def test_a_validation_whose_score_was_not_saved_is_recorded_once(
         patch.setattr(Saver, "save", die)
         with pytest.raises(KeyError):
             train(config, tmp_path / "run", quiet=True)
-    assert told(tmp_path / "run")[-1] == (3, "valid_loss")
+    assert recorded(tmp_path / "run")[-1] == (3, "valid_loss")
     train(config, tmp_path / "run", quiet=True)
-    assert [step for step, what in told(tmp_path / "run") if what == "valid_loss"] == [3, 6]
+    assert [step for step, what in recorded(tmp_path / "run") if what == "valid_loss"] == [3, 6]
 
 
-# --- the result ------------------------------------------------------------------------------------------------------
+# --- the result -------------------------------------------------------------------------------------------------------
 
 
 def describe(progress: Progress) -> list[str]:
@@ -132,7 +132,7 @@ def describe(progress: Progress) -> list[str]:
     return list(describe_result(result, config, progress))
 
 
-def test_the_end_is_told_with_how_long_it_took() -> None:
+def test_the_end_is_reported_with_how_long_it_took() -> None:
     assert describe(Progress(seconds=120.0, validation_seconds=15.0)) == [
         "finished     max_steps = 1,000 reached; 1,000 steps in 2.0 minutes, 12.5% of them validation",
         "best         step 500, validation bleu 30.13",

@@ -99,7 +99,7 @@ class Job:
             time.sleep(0.01)
 
     def wait_for_error(self) -> None:
-        """Until a process has told of its failure, or all have ended."""
+        """Until a process has reported its failure, or all have ended."""
         deadline = time.monotonic() + 120
         while not errors(self.said()) and self.process.poll() is None:
             assert time.monotonic() < deadline
@@ -214,7 +214,7 @@ def random_tree(make: MakeTree, folder: Path, workers: int = 0) -> dict[str, Any
     ("workers", "killed_by", "twice"),
     [(0, signal.SIGTERM, False), (2, signal.SIGTERM, True), (0, signal.SIGINT, False)],
 )
-def test_a_stopped_run_goes_on_bit_for_bit(
+def test_a_stopped_run_continues_bit_for_bit(
     tmp_path: Path, tiny_tree: MakeTree, start: Start, workers: int, killed_by: signal.Signals, twice: bool
 ) -> None:
     """`twice`: each process gets the signal by itself too, as some schedulers send it."""
@@ -252,7 +252,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_another_number_of_processes_goes_on_at_the_same_place(
+def test_another_number_of_processes_continues_at_the_same_place(
     tmp_path: Path, tiny_tree: MakeTree, start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = tiny_tree(tmp_path, batch_tokens=82, max_steps=6)  # 13 batches an epoch
@@ -280,7 +280,7 @@ def test_another_number_of_processes_goes_on_at_the_same_place(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["config", "data", "disk"])
-def test_an_error_is_told_once_and_ends_all(tmp_path: Path, tiny_tree: MakeTree, start: Start, fault: str) -> None:
+def test_an_error_is_reported_once_and_ends_all(tmp_path: Path, tiny_tree: MakeTree, start: Start, fault: str) -> None:
     tree = tiny_tree(tmp_path)
     if fault == "config":
         tree["training"]["batch_tokens"] = -1

@@ -232,7 +232,7 @@ def weights(run: Path, step: int) -> bytes:
     return (RunFolder(run).step_folder(step) / WEIGHTS).read_bytes()
 
 
-def test_stopping_and_going_on_equals_never_stopping(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
+def test_stopping_and_continuing_equals_never_stopping(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
     tiny_config(tmp_path)
     guide = {"prior": "alignments", "alignments": str(write_diagonal(tmp_path)), "max_steps": 3}
 

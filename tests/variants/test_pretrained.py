@@ -95,7 +95,7 @@ def test_frozen_vectors_stay(tmp_path: Path, tiny_tree: MakeTree) -> None:
     assert not torch.equal(first["target"], second["target"])
 
 
-def test_a_file_that_will_not_do_is_told_before_anything_is_built(tmp_path: Path, tiny_tree: MakeTree) -> None:
+def test_a_file_that_will_not_do_is_reported_before_anything_is_built(tmp_path: Path, tiny_tree: MakeTree) -> None:
     write_vectors(tmp_path / "vectors.txt", ["balan"], size=5)
     for path, message in ((tmp_path / "vectors.txt", ":1: has 5 numbers"), (tmp_path / "no.txt", ": no such file")):
         tree = tiny_tree(tmp_path, source_vectors=str(path))

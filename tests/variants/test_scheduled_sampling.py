@@ -235,7 +235,7 @@ def test_the_config_chooses_it(tmp_path: Path, tiny_config: Callable[..., Config
     assert type(build_objective(small_model(), tiny_config(tmp_path))) is TranslationObjective
 
 
-def test_stopping_and_going_on_equals_never_stopping(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
+def test_stopping_and_continuing_equals_never_stopping(tmp_path: Path, tiny_config: Callable[..., Config]) -> None:
     def run(name: str, steps: int) -> bytes:
         sampling = {"steps": 4, "floor": 0.25, "prediction": "sample"}
         config = tiny_config(tmp_path, max_steps=steps, pairs=40, validation_sentences=2, scheduled_sampling=sampling)

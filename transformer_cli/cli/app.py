@@ -5,6 +5,7 @@ Called by the script entry `tfm` and by `python -m transformer_cli`. Nothing hea
 """
 
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -14,9 +15,11 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import Annotated, Any
 
 import typer
+import typer.core
 import typer.main
 
 from transformer_cli import __version__
@@ -25,7 +28,6 @@ from transformer_cli.cli import (
     average,
     build_vocab,
     calibrate,
-    completion,
     demo,
     distill,
     evaluate,
@@ -36,16 +38,44 @@ from transformer_cli.cli import (
     train,
     translate,
 )
-from transformer_cli.cli.options import name_arguments
+from transformer_cli.cli.options import HelpOption, name_arguments, option
 from transformer_cli.cli.streams import flush_stdout, silence_stdout
-from transformer_cli.errors import UserError
+from transformer_cli.errors import UserError, one_of
 
+PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
+    "Data": {"build-vocab": build_vocab.build_vocab},
+    "Train": {"demo": demo.demo, "train": train.train, "average": average.average, "distill": distill.distill},
+    "Use": {"translate": translate.translate, "align": align.align},
+    "Judge": {"evaluate": evaluate.evaluate, "score": score.score, "calibrate": calibrate.calibrate},
+    "Look inside": {"inspect": inspect.inspect, "plot": plot.app},
+    "Ship": {"export": export.export},
+}
 LONGEST_REASON = 150  # characters of an unforeseen error that are shown
 TO_BE_ENDED = 10.0  # seconds in which torchrun surely ends the processes of a job that has failed
+COMPLETE = "_TFM_COMPLETE"  # set by the shell's script: this call is asked for completions
+SHELLS = ["bash", "zsh", "fish", "powershell", "pwsh"]
+
+
+class Panels(typer.core.TyperGroup):
+    """A group whose help lists its commands in panels. Typer's own panels need rich, which is slow to import."""
+
+    def format_commands(self, context: Any, formatter: Any) -> None:
+        """Write the name and the first line of each command, in its panel."""
+        width = max(map(len, self.commands))
+        for panel, names in PANELS.items():
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), self.commands[name].get_short_help_str(formatter.width - 6 - width))
+                        for name in names
+                    ]
+                )
+
 
 app = typer.Typer(
     name="tfm",
-    add_completion=False,  # cli/completion.py has the same without pydantic
+    cls=Panels,
+    add_completion=False,  # see _install_completion
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,39 +88,71 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _print_help(context: typer.Context, wanted: bool) -> None:
+def _install_completion(wanted: bool) -> None:
+    """Install Typer's completion; Typer's option for it would be checked by pydantic, which is slow to import."""
     if wanted:
-        print(context.get_help())
+        from typer.completion import install  # type: ignore[attr-defined]
+
+        shell = _shell()
+        try:
+            _, path = install(shell, prog_name="tfm", complete_var=COMPLETE)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                raise
+            raise UserError(
+                f"{error.filename}: cannot be written: {error.strerror}; put the script of --show-completion where"
+                f" {shell} reads it"
+            ) from None
+        print(f"completion for {shell} is in {path}; it works in shells that start from now on")
         raise typer.Exit
 
 
-# The option --help is our own: Typer's has no default, and to check that, pydantic is loaded before every command.
+def _show_completion(wanted: bool) -> None:
+    if wanted:
+        from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+        print(get_completion_script(prog_name="tfm", complete_var=COMPLETE, shell=_shell()))
+        raise typer.Exit
+
+
+def _shell() -> str:
+    """Return the name of the shell that this was typed in, else of the user's usual one."""
+    import shellingham  # type: ignore[import-untyped]
+
+    try:
+        name: str = shellingham.detect_shell()[0]
+    except (shellingham.ShellDetectionFailure, OSError):
+        name = ""
+    if name not in SHELLS:
+        name = PurePath(os.environ.get("SHELL", "")).name
+    if name not in SHELLS:
+        raise UserError(f"completion: cannot tell which shell this is; set SHELL to one of {one_of(SHELLS)}")
+    return name
+
+
 @app.callback(invoke_without_command=True, add_help_option=False)
 def tfm(
     context: typer.Context,
-    help_: Annotated[
-        bool,
-        typer.Option("--help", "-h", callback=_print_help, is_eager=True, help="Show this message and exit."),
-    ] = False,
+    help_: HelpOption = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, option("--version", "Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
     install_completion: Annotated[
         bool,
-        typer.Option(
+        option(
             "--install-completion",
-            callback=completion.install,
+            "Let this shell complete commands and options of tfm (bash, zsh, fish).",
+            callback=_install_completion,
             is_eager=True,
-            help="Let this shell complete commands and options of tfm (bash, zsh, fish).",
         ),
     ] = False,
     show_completion: Annotated[
         bool,
-        typer.Option(
+        option(
             "--show-completion",
-            callback=completion.show,
+            "Print the script that does it, to put it elsewhere.",
+            callback=_show_completion,
             is_eager=True,
-            help="Print the script that does it, to put it elsewhere.",
         ),
     ] = False,
 ) -> None:
@@ -101,7 +163,7 @@ def tfm(
     MODEL   a run folder (its best checkpoint is used) or one checkpoint folder
     CONFIG  a YAML file; --set SECTION.KEY=VALUE changes any of its values
 
-    Results go to stdout or the named file, everything else to stderr. The exit code tells how it went:
+    Results go to stdout or the named file, everything else to stderr. The exit code says how it went:
 
     \b
     0         done
@@ -113,19 +175,12 @@ def tfm(
         print(context.get_help())
 
 
-app.command("demo")(demo.demo)
-app.command("build-vocab")(build_vocab.build_vocab)
-app.command("train")(train.train)
-app.command("translate")(translate.translate)
-app.command("evaluate")(evaluate.evaluate)
-app.command("score")(score.score)
-app.command("align")(align.align)
-app.command("average")(average.average)
-app.command("calibrate")(calibrate.calibrate)
-app.command("distill")(distill.distill)
-app.command("export")(export.export)
-app.command("inspect")(inspect.inspect)
-app.add_typer(plot.app, name="plot")
+for panel in PANELS.values():
+    for name, command in panel.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,7 +193,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             _settle_process()
         try:
-            completion.prepare()
+            if COMPLETE in os.environ:
+                from typer.completion import completion_init  # type: ignore[attr-defined]
+
+                completion_init()
             result = command.main(args=arguments, prog_name="tfm", standalone_mode=False)
             flush_stdout()
             return result if isinstance(result, int) else 0
@@ -160,14 +218,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_it_to_the_first() -> None:
-    """Of the processes that torchrun started on a machine, let the first tell an error that all of them met: when it
-    has ended, torchrun ends the others. What no other one told comes a little later."""
+    """Let the first of the processes that torchrun started on a machine report an error that all of them met: when it
+    has ended, torchrun ends the others. What no other one reported comes a little later."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(TO_BE_ENDED)
 
 
 def _settle_process() -> None:
-    """For a process of our own: warnings of libraries, which no user can act on, are off (but for `python -W`),
+    """Set up a process of our own: warnings of libraries, which no user can act on, are off (but for `python -W`),
     a terminal that lacks a character shows its number, and what goes to a closed stderr goes nowhere, not to stdout."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (open as long as the process)
@@ -178,7 +236,7 @@ def _settle_process() -> None:
 
 
 def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
-    """Exit code and message of an error; `arguments` are those of the command line."""
+    """Return exit code and message of an error; `arguments` are those of the command line."""
     if isinstance(error, UserError):
         return 2, str(error)
     if isinstance(error, typer.TyperException):
@@ -196,7 +254,7 @@ def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def _one_line(message: str) -> str:
-    """The message without what would break the line or steer the terminal, which a damaged file may hold."""
+    """Return the message without what would break the line or steer the terminal, which a damaged file may hold."""
     text = " ".join(message.split())
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
@@ -204,7 +262,7 @@ def _one_line(message: str) -> str:
 
 
 def _explain_usage(error: Any, arguments: Sequence[str]) -> str:
-    """What is wrong with the command line, and which help to read. Takes the command-line library's own exceptions."""
+    """Return what is wrong with the command line, and which help to read, from an exception of Typer."""
     message = error.format_message().rstrip(".")
     parameter = getattr(error, "param", None)
     low, high = getattr(parameter, "min", None), getattr(parameter, "max", None)
@@ -213,16 +271,14 @@ def _explain_usage(error: Any, arguments: Sequence[str]) -> str:
         message += f"; allowed: {allowed}"
     message = message.replace("Value error, ", "").replace("Input should be", "it should be")
     context = getattr(error, "ctx", None)
-    named = [
-        argument for argument in arguments[:1] if argument in {command.name for command in app.registered_commands}
-    ]
+    named = [argument for argument in arguments[:1] if any(argument in names for names in PANELS.values())]
     path = context.command_path if context is not None else " ".join(["tfm", *named])
     return f"{message[:1].lower()}{message[1:]}; see '{path} --help'"
 
 
 @contextlib.contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C does, so that temporary files go away; a forked worker just ends."""
+    """Let SIGTERM unwind like Ctrl-C does, so that temporary files go away; a forked worker just ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,12 +1,9 @@
 """`tfm build-vocab`: trains tokenizers and counts vocabularies into a run folder, before or without training."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from transformer_cli.cli.options import ConfigFile, Overrides, Quiet, RunOut, option, run_folder_path
 from transformer_cli.cli.streams import align, note
-
-if TYPE_CHECKING:
-    pass
 
 
 def build_vocab(
@@ -33,7 +30,7 @@ def build_vocab(
 
     settings = load_config(config, overrides or [])
     run = run_folder_path(config, out)
-    rows = build_vocabulary(settings, run, fresh=fresh, note=None if quiet else note)
+    rows = build_vocabulary(settings, run, fresh=fresh, progress=not quiet, note=(lambda _: None) if quiet else note)
     print("\n".join(align(rows)))
     if not quiet:
         note(f"wrote {run / 'config.yaml'} and {run / 'vocab'}")

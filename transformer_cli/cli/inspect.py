@@ -1,39 +1,31 @@
 """`tfm inspect`: the architecture of a model as a tree, with shapes, parameters and share of the compute."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from transformer_cli.cli.options import JsonOutput, Model
+from transformer_cli.cli.options import JsonOutput, Model, option
 
 if TYPE_CHECKING:
     from transformer_cli.inside.architecture import Part, Weight
 
 LENGTH = 25  # tokens: about a sentence of news
 
-Row = tuple[str, str, str, str, str, str]
+Row = tuple[str, ...]  # name, weights; parameters, multiply-adds, each with their share
 
 
 def inspect(
     model: Model,
     source_length: Annotated[
-        int,
-        typer.Option(
-            "--source-length", min=1, max=4096, metavar="S", help="Source tokens of the sentence, </s> included."
-        ),
+        int, option("--source-length S", "Source tokens of the sentence, </s> included.", min=1, max=4096)
     ] = LENGTH,
     target_length: Annotated[
-        int,
-        typer.Option(
-            "--target-length", min=1, max=4096, metavar="T", help="Target tokens of the sentence, <s> included."
-        ),
+        int, option("--target-length T", "Target tokens of the sentence, <s> included.", min=1, max=4096)
     ] = LENGTH,
     depth: Annotated[
-        int | None,
-        typer.Option("--depth", min=1, max=100, metavar="N", help="Show so many levels of parts.  [default: all]"),
+        int | None, option("--depth N", "Show so many levels of parts.  [default: all]", min=1, max=100)
     ] = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -71,10 +63,10 @@ def inspect(
 
 
 def lines(tree: "Part", source_length: int, target_length: int, depth: int | None = None) -> Iterator[str]:
-    """The tree as it is printed, under its columns."""
+    """Yield the tree as it is printed, under its columns."""
     header = ("part", "weights", "parameters", "", "multiply-adds", "")
     rows = [header, _row(tree.kind, tree, tree), *_below(tree, tree, "", depth)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         texts = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
         numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
@@ -86,7 +78,7 @@ def lines(tree: "Part", source_length: int, target_length: int, depth: int | Non
 
 
 def as_object(part: "Part", whole: "Part") -> dict[str, Any]:
-    """A part and all below it for JSON."""
+    """Return a part and all below it for JSON."""
     return {
         "name": part.name,
         "path": part.path,
@@ -96,15 +88,13 @@ def as_object(part: "Part", whole: "Part") -> dict[str, Any]:
         "multiply_adds": part.multiply_adds,
         "multiply_adds_share": _share(part.multiply_adds, whole.multiply_adds),
         "own_multiply_adds": part.own_multiply_adds,
-        "weights": [
-            {"name": w.name, "shape": list(w.shape), "tied_to": w.tied_to, "constant": w.constant} for w in part.weights
-        ],
+        "weights": [asdict(weight) for weight in part.weights],
         "parts": [as_object(inner, whole) for inner in part.parts],
     }
 
 
 def _below(part: "Part", whole: "Part", indent: str, depth: int | None) -> Iterator[Row]:
-    """The rows of what is in a part, so many levels deep."""
+    """Yield the rows of what is in a part, so many levels deep."""
     if depth == 0:
         return
     shown = [inner for inner in part.parts if _holds_anything(inner)]
@@ -126,39 +116,33 @@ def _below(part: "Part", whole: "Part", indent: str, depth: int | None) -> Itera
 
 
 def _tied(part: "Part") -> Iterator[str]:
-    """What the tied weights in a part are tied to."""
+    """Yield what the tied weights in a part are tied to."""
     yield from (weight.tied_to for weight in part.weights if weight.tied_to is not None)
     for inner in part.parts:
         yield from _tied(inner)
 
 
 def _holds_anything(part: "Part") -> bool:
-    """Whether a part has tensors or multiplies; dropout does neither."""
+    """Return whether a part has tensors or multiplies; dropout does neither."""
     return bool(part.weights or part.multiply_adds or any(map(_holds_anything, part.parts)))
 
 
 def _content(part: "Part") -> object:
-    """All that is shown of a part but its name."""
+    """Return all that is shown of a part but its name."""
     return part.kind, part.weights, part.own_multiply_adds, tuple((one.name, _content(one)) for one in part.parts)
 
 
 def _row(name: str, part: "Part", whole: "Part") -> Row:
-    weights = ", ".join(map(_weight, part.weights))
-    parameters = f"{part.parameters:,}" if part.parameters else ""
-    multiply_adds = f"{part.multiply_adds:,}" if part.multiply_adds else ""
-    shares = _percent(part.parameters, whole.parameters), _percent(part.multiply_adds, whole.multiply_adds)
-    return name, weights, parameters, shares[0], multiply_adds, shares[1]
+    numbers = []
+    for count, of in ((part.parameters, whole.parameters), (part.multiply_adds, whole.multiply_adds)):
+        numbers += [f"{count:,}" if count else "", _percent(count, of)]
+    return name, ", ".join(map(_weight, part.weights)), *numbers
 
 
 def _weight(weight: "Weight") -> str:
-    text = f"{weight.name} {_shape(weight.shape)}"
-    if weight.tied_to is not None:
-        return f"{text} (tied)"
-    return f"{text} (not trained)" if weight.constant else text
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape)) or "1"
+    shape = "×".join(map(str, weight.shape)) or "1"
+    mark = " (tied)" if weight.tied_to is not None else " (not trained)" if weight.constant else ""
+    return f"{weight.name} {shape}{mark}"
 
 
 def _share(count: int, of: int) -> float:

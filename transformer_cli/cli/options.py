@@ -11,10 +11,11 @@ from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
 
 
-def option(usage: str, meaning: str, **bounds: float | None) -> Any:
-    """Return the option that help shows as `usage`, such as `--beam N`."""
-    name, _, metavar = usage.partition(" ")
-    return typer.Option(name, metavar=metavar or None, help=meaning, **bounds)  # type: ignore[arg-type]
+def option(usage: str, meaning: str, **others: Any) -> Any:
+    """Return the option that help shows as `usage`, such as `--beam N` or `--output -o FILE`."""
+    names = [word for word in usage.split() if word.startswith("-")]
+    metavar = usage.removeprefix(" ".join(names)).strip() or None
+    return typer.Option(*names, metavar=metavar, help=meaning, **others)
 
 
 def search_option(
@@ -206,13 +207,11 @@ def _print_help(context: typer.Context, wanted: bool) -> None:
 
 
 # For groups of commands: Typer's own has no default, and to check that, it loads pydantic before every command.
-HelpOption = Annotated[
-    bool, typer.Option("--help", "-h", callback=_print_help, is_eager=True, help="Show this message and exit.")
-]
+HelpOption = Annotated[bool, option("--help -h", "Show this message and exit.", callback=_print_help, is_eager=True)]
 
 
 def name_arguments(command: Any) -> Any:
-    """The command, whose help calls each argument by its name alone (`CONFIG`, not `{CONFIG}` or `CONFIG <path>`)."""
+    """Return the command, whose help then calls each argument by its name alone (`CONFIG`, not `CONFIG <path>`)."""
     for parameter in command.params:
         if isinstance(parameter, typer.core.TyperArgument):
             name = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
@@ -224,7 +223,7 @@ def name_arguments(command: Any) -> Any:
 
 
 def run_folder_path(config: Path, out: Path | None) -> Path:
-    """RUN: as given, else `checkpoints/<config name>`."""
+    """Return RUN: as given, else `checkpoints/<config name>`."""
     return out if out is not None else Path("checkpoints") / config.name.removesuffix(config.suffix)
 
 
@@ -250,7 +249,7 @@ def check_apart(owner: str, given: object, **options: object) -> None:
 
 
 def parse_numbers(text: str | None, option: str) -> list[int] | None:
-    """`1,3-5` as 1, 3, 4, 5; raises `UserError` for anything else."""
+    """Return `1,3-5` as 1, 3, 4, 5; raises `UserError` for anything else."""
     if text is None:
         return None
     numbers: list[int] = []
@@ -264,12 +263,12 @@ def parse_numbers(text: str | None, option: str) -> list[int] | None:
 
 
 def flag(parameter: str) -> str:
-    """The option of a parameter."""
+    """Return the option of a parameter."""
     return f"--{parameter.rstrip('_').replace('_', '-')}"
 
 
 def search_changes(*, beam: int | None, greedy: bool, sample: bool = False, **others: object) -> dict[str, Any]:
-    """What the options change in a model's own `SearchOptions`; None in `others` changes nothing."""
+    """Return what the options change in a model's own `SearchOptions`; None in `others` changes nothing."""
     changes = {name: value for name, value in others.items() if value is not None}
     if beam is not None:
         changes["beam_size"] = beam

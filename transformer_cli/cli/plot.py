@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from transformer_cli.cli.options import Device, HelpOption, Model, Overrides, Quiet, check_apart, parse_numbers
+from transformer_cli.cli.options import Device, HelpOption, Model, Overrides, Quiet, check_apart, option, parse_numbers
 from transformer_cli.cli.streams import check_output, note
 from transformer_cli.errors import UserError, one_of
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 KINDS = ["encoder", "decoder", "cross"]
 ENTROPY_SENTENCES, MASK_SENTENCES = 20, 3  # of a file
+FROM_ONE = "Such as 1,3 or 2-4, counted from 1.  [default: all]"
 
 Sentence = TypeVar("Sentence", str, list[int])
 
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="The picture, .png or .svg.  [default: here, named after what it shows]"
-    ),
+    option("--output -o FILE", "The picture, .png or .svg.  [default: here, named after what it shows]"),
 ]
 app = typer.Typer(rich_markup_mode=None)
 
@@ -48,44 +47,26 @@ def attention(
     sentences: Annotated[
         list[str] | None, typer.Argument(metavar="SENTENCE", help="A sentence to translate; with --entropy several.")
     ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", metavar="TEXT", help="Show this translation, not the model's own.")
-    ] = None,
+    target: Annotated[str | None, option("--target TEXT", "Show this translation, not the model's own.")] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="encoder, decoder (self-attention) or cross.  [default: cross; with --entropy all three]",
+        option(
+            "--kind KIND", "encoder, decoder (self-attention) or cross.  [default: cross; with --entropy all three]"
         ),
     ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option("--layers", metavar="NUMBERS", help="Such as 1,3 or 2-4, counted from 1.  [default: all]"),
-    ] = None,
-    heads: Annotated[
-        str | None,
-        typer.Option("--heads", metavar="NUMBERS", help="Such as 1,3 or 2-4, counted from 1.  [default: all]"),
-    ] = None,
-    mean: Annotated[bool, typer.Option("--mean", help="One map a layer: the mean of the heads.")] = False,
-    grid: Annotated[bool, typer.Option("--grid", help="Small maps without tokens, to see all heads at once.")] = False,
+    layers: Annotated[str | None, option("--layers NUMBERS", FROM_ONE)] = None,
+    heads: Annotated[str | None, option("--heads NUMBERS", FROM_ONE)] = None,
+    mean: Annotated[bool, option("--mean", "One map a layer: the mean of the heads.")] = False,
+    grid: Annotated[bool, option("--grid", "Small maps without tokens, to see all heads at once.")] = False,
     entropy: Annotated[
-        bool, typer.Option("--entropy", help="One number a head: how widely it attends, as a mean over positions.")
+        bool, option("--entropy", "One number a head: how widely it attends, as a mean over positions.")
     ] = False,
     input_file: Annotated[
-        Path | None,
-        typer.Option("--input", "-i", metavar="FILE", help="Of --entropy: the first sentences of this file."),
+        Path | None, option("--input -i FILE", "Of --entropy: the first sentences of this file.")
     ] = None,
     count: Annotated[
         int | None,
-        typer.Option(
-            "--count",
-            "-n",
-            min=1,
-            max=1000,
-            metavar="N",
-            help=f"Sentences of the file.  [default: {ENTROPY_SENTENCES}]",
-        ),
+        option("--count -n N", f"Sentences of the file.  [default: {ENTROPY_SENTENCES}]", min=1, max=1000),
     ] = None,
     output_file: Output = None,
     device: Device = "auto",
@@ -143,14 +124,12 @@ def attention(
 
 @app.command("positions")
 def positions(
-    d_model: Annotated[
-        int, typer.Option("--d-model", min=2, max=4096, metavar="N", help="Dimensions of the model, an even number.")
-    ] = 128,
-    length: Annotated[int, typer.Option("--length", min=1, max=2000, metavar="N", help="Positions.")] = 100,
+    d_model: Annotated[int, option("--d-model N", "Dimensions of the model, an even number.", min=2, max=4096)] = 128,
+    length: Annotated[int, option("--length N", "Positions.", min=1, max=2000)] = 100,
     output_file: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the sinusoids that tell a model where a token stands.
+    """Draw the sinusoids that encode a token's position.
 
     Above all dimensions as a heat map, below a few of them as lines.
 
@@ -173,22 +152,11 @@ def mask(
         list[str] | None,
         typer.Argument(metavar="SENTENCE", help="Sentences of the batch.  [default: of the model's validation data]"),
     ] = None,
-    input_file: Annotated[
-        Path | None, typer.Option("--input", "-i", metavar="FILE", help="The first sentences of this file.")
-    ] = None,
-    side: Annotated[
-        str, typer.Option("--side", metavar="SIDE", help="Tokens as the encoder (source) or the decoder sees them.")
-    ] = "target",
+    input_file: Annotated[Path | None, option("--input -i FILE", "The first sentences of this file.")] = None,
+    side: Annotated[str, option("--side SIDE", "Tokens as the encoder (source) or the decoder sees them.")] = "target",
     count: Annotated[
         int | None,
-        typer.Option(
-            "--count",
-            "-n",
-            min=1,
-            max=32,
-            metavar="N",
-            help=f"Sentences to take from a file.  [default: {MASK_SENTENCES}]",
-        ),
+        option("--count -n N", f"Sentences to take from a file.  [default: {MASK_SENTENCES}]", min=1, max=32),
     ] = None,
     output_file: Output = None,
     quiet: Quiet = False,
@@ -240,9 +208,7 @@ def schedule(
     overrides: Overrides = None,
     steps: Annotated[
         int | None,
-        typer.Option(
-            "--steps", min=1, max=10**9, metavar="N", help="Draw so many steps.  [default: training.max_steps]"
-        ),
+        option("--steps N", "Draw so many steps.  [default: training.max_steps]", min=1, max=10**9),
     ] = None,
     output_file: Output = None,
     quiet: Quiet = False,

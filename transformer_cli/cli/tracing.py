@@ -27,7 +27,7 @@ def check_trace(text: Sequence[str] | None, engine: str, **others: object) -> No
 
 
 def print_traces(options: "TranslationOptions", text: Sequence[str], *, quiet: bool) -> None:
-    """Follow each sentence, an empty line between two."""
+    """Print the trace of each sentence, an empty line between two."""
     loaded = options.load()
     from transformer_cli.inside.trace import trace
 
@@ -38,7 +38,7 @@ def print_traces(options: "TranslationOptions", text: Sequence[str], *, quiet: b
 
 
 def trace_lines(traced: "Trace") -> Iterator[str]:
-    """A trace as it is printed: numbered stages, with the shapes of tensors and some of their values."""
+    """Yield a trace as it is printed: numbered stages, with the shapes of tensors and some of their values."""
     source, size = len(traced.ids), traced.encoder[-1].shape[-1]
     embedding = [stage for stage in traced.encoder if "layer" not in stage.name and stage.name != "memory"]
     layers = [stage for stage in traced.encoder if stage not in embedding]
@@ -70,14 +70,14 @@ def trace_lines(traced: "Trace") -> Iterator[str]:
 
 
 def _steps(traced: "Trace", steps: Sequence["Step"]) -> Iterator[Section]:
-    """The decoder token by token."""
+    """Yield the decoder token by token."""
     yield "decoder, first step: what it sees of the target is <s>, so T = 1", _stages(traced.decoder)
     lines = (line for number, step in enumerate(steps, start=1) for line in _step(number, step))
     yield f"decoding: the most probable next tokens; > is the one that {_search(traced.options)} took", lines
 
 
 def _passes(traced: "Trace", search: "Refinement") -> Iterator[Section]:
-    """The decoder all at once."""
+    """Yield the decoder pass by pass."""
     from transformer_cli.inside.trace import MASKED
 
     if search.lengths:
@@ -100,7 +100,7 @@ def _pass(number: int, positions: Sequence["Position"], masked: str) -> Iterator
 
 
 def _kept(search: "list[Step] | Refinement") -> str:
-    """What became of the positions that the translation lacks."""
+    """Return what became of the positions that the translation lacks."""
     if isinstance(search, list):
         return ""
     upto = "" if search.lengths else ", read up to the first </s>"
@@ -109,23 +109,20 @@ def _kept(search: "list[Step] | Refinement") -> str:
 
 
 def _stages(stages: Sequence["Stage"]) -> Iterator[str]:
-    """A line for each tensor: name, axes, shape, and how its first row begins."""
-    if not stages:
-        return
-    names, axes, shapes = (
-        [stage.name for stage in stages],
-        [f"({stage.axes})" if stage.axes else "" for stage in stages],
-        [f"({', '.join(map(str, stage.shape))})" for stage in stages],
-    )
-    widths = [max(map(len, column)) for column in (names, axes, shapes)]
-    for stage, *cells in zip(stages, names, axes, shapes, strict=True):
+    """Yield a line for each tensor: name, axes, shape, and how its first row begins."""
+    rows = [
+        (stage.name, f"({stage.axes})" if stage.axes else "", f"({', '.join(map(str, stage.shape))})")
+        for stage in stages
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for stage, row in zip(stages, rows, strict=True):
         values = " ".join(f"{value:7.3f}" for value in stage.first)
         more = " …" if len(stage.first) < stage.shape[-1] else ""
-        yield "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + f"  {values}{more}"
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + f"  {values}{more}"
 
 
 def _step(number: int, step: "Step") -> Iterator[str]:
-    """What was written so far, and what may come next; > marks what search took."""
+    """Yield what was written so far, and what may come next; > marks what search took."""
     yield f"{number:>2}  {_end([_visible(token) for token in step.so_far], WIDTH - 4)}"
     shown = "  ".join(_choice(choice, taken=choice.id == step.taken.id) for choice in step.best)
     if step.rank > len(step.best):
@@ -138,7 +135,7 @@ def _choice(choice: "Choice", *, taken: bool) -> str:
 
 
 def _columns(*rows: Iterable[str], width: int = WIDTH) -> Iterator[str]:
-    """Tokens with what belongs to them below, in as many groups of lines as it takes."""
+    """Yield tokens with what belongs to them below, in as many groups of lines as it takes."""
     from rich.cells import cell_len  # a Chinese character takes two columns
 
     lines, filled = [""] * len(rows), 0
@@ -160,7 +157,7 @@ def _search(options: "SearchOptions") -> str:
 
 
 def _end(tokens: list[str], width: int) -> str:
-    """As many of the last tokens as one line takes; one at least."""
+    """Return as many of the last tokens as one line takes; one at least."""
     text = " ".join(tokens)
     while len(text) > width and len(tokens) > 1:
         tokens = tokens[1:]
@@ -169,5 +166,5 @@ def _end(tokens: list[str], width: int) -> str:
 
 
 def _visible(token: str) -> str:
-    """A token without what would steer the terminal."""
+    """Return a token without what would steer the terminal."""
     return "".join(one if one.isprintable() else f"<U+{ord(one):04X}>" for one in token)

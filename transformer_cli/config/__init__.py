@@ -164,7 +164,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 def parse_config(text: str, where: str, overrides: Sequence[str] = ()) -> Config:
     """Validate the text of a config file, with `--set` overrides merged in first.
 
-    Where it names a preset, what must fit together is looked at when the preset is resolved. Raises `UserError` with
+    Where it names a preset, what must fit together is checked when the preset is resolved. Raises `UserError` with
     the file, the key and the allowed range.
     """
     return config_of_tree(parse_tree(text, where, overrides), where)

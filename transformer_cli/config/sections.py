@@ -91,7 +91,7 @@ class VocabularyConfig(Section):
     shared: bool = True  # one vocabulary for both languages
     min_freq: Positive = 1  # other tokenizers than sentencepiece: tokens that occur less often become `<unk>`
     lowercase: bool = False  # lowercase all text, in training and in translating; translations are lowercase too
-    # Unicode normalisation form of all text, in training and in translating.
+    # Unicode normalization form of all text, in training and in translating.
     normalization: Literal["none", "nfc", "nfkc"] = "none"
     symbols: list[str] = []  # tokens that are never split, such as `<2de>`
     # sentencepiece only: share of all characters in the training text that get a piece of their own.

@@ -62,7 +62,7 @@ class Batch:
         )
 
     def halves(self) -> tuple["Batch", "Batch"]:
-        """The first and the second half of the sentences, of which there must be two at least."""
+        """Return the first and the second half of the sentences, of which there must be two at least."""
         middle = len(self.source) // 2
         assert middle, "a single sentence cannot be halved"
         parts = (self.source, self.target_input, self.target_output)
@@ -71,11 +71,11 @@ class Batch:
         return Batch._of(*before, links=first), Batch._of(*after, links=second)
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
-        """The same batch on another device; from pinned memory the copy runs beside the computation."""
+        """Return the same batch on another device; from pinned memory the copy runs beside the computation."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        """The same batch in page-locked memory; the data loader calls it."""
+        """Return the same batch in page-locked memory; the data loader calls it."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ class Batch:
         return Batch(*self._each(change))
 
     def _each(self, change: Callable[[Tensor], Any]) -> list[Any]:
-        """What becomes of each field; None stays None."""
+        """Return what becomes of each field; None stays None."""
         tensors = [getattr(self, field.name) for field in fields(self)]
         return [None if tensor is None else change(tensor) for tensor in tensors]
 
@@ -98,13 +98,13 @@ def _from_arrays(*arrays: Any) -> Batch:
 
 
 def _with_rows(links: Sequence[Array]) -> Array:
-    """Links of each pair (links, 2) as one array (L, 3), each after the row of its pair."""
+    """Return the links of each pair (links, 2) as one array (L, 3), each after the row of its pair."""
     rows = np.repeat(np.arange(len(links)), [len(of_pair) for of_pair in links])
     return np.column_stack([rows, np.concatenate(links)]).astype(np.int64)
 
 
 def _halve_links(links: Tensor, middle: int) -> tuple[Tensor, Tensor]:
-    """The links of the rows before the middle, and those from it on, whose rows are counted from there."""
+    """Return the links of the rows before the middle, and those from it on, whose rows are counted from there."""
     is_first = links[:, 0] < middle
     return links[is_first], links[~is_first] - links.new_tensor([middle, 0, 0])
 
@@ -112,7 +112,7 @@ def _halve_links(links: Tensor, middle: int) -> tuple[Tensor, Tensor]:
 def _pad(
     rows: Sequence[npt.NDArray[np.int64]], pad_to: int, first: int | None = None, last: int | None = None
 ) -> npt.NDArray[np.int64]:
-    """Rows of unequal lengths as one array (B, longest + 1), with `first` before or `last` after each of them.
+    """Return rows of unequal lengths as one array (B, longest + 1), with `first` before or `last` after each of them.
 
     Its width is rounded up to a multiple of `pad_to`.
     """

@@ -33,15 +33,15 @@ class BatchPlan:
         return self.order[self.starts[batch] : self.stops[batch]]
 
     def padding(self) -> tuple[float, float]:
-        """The share of padding in all source cells and in all target cells of the epoch."""
+        """Return the share of padding in all source cells and in all target cells of the epoch."""
         sentences = self.stops - self.starts
         source_cells = int((sentences * self.longest_source).sum())
         target_cells = int((sentences * self.longest_target).sum())
         return 1 - self.source_tokens / source_cells, 1 - self.target_tokens / target_cells
 
     def costliest(self) -> int:
-        """The batch that needs the most memory, roughly: its cells, where a target cell also carries logits over the
-        vocabulary and long rows carry attention over each other."""
+        """Return the batch that needs the most memory, roughly: its cells, where a target cell also carries logits over
+        the vocabulary and long rows carry attention over each other."""
         sentences = self.stops - self.starts
         cells = sentences * (self.longest_source + 2.0 * self.longest_target)
         rows = np.maximum(self.longest_source, self.longest_target)
@@ -93,7 +93,7 @@ def plan_epoch(
 def _by_length(
     source_lengths: Lengths, target_lengths: Lengths, width: int, bits: np.random.PCG64
 ) -> npt.NDArray[np.int32]:
-    """Pairs ordered by target length in steps of `width`, then by source length, then at random.
+    """Return the pairs ordered by target length in steps of `width`, then by source length, then at random.
 
     Source lengths go up within one step and down within the next (a snake), so that neighbours stay alike where the
     target length changes. Wider steps pad the target more and the source less, which pays where batches are so large
@@ -111,7 +111,7 @@ def _by_length(
 
 
 def _cut(longest: npt.NDArray[np.int64], batch_tokens: int) -> npt.NDArray[np.int64]:
-    """Where each batch begins, if every batch is filled as far as `batch_tokens` allows.
+    """Return where each batch begins, if every batch is filled as far as `batch_tokens` allows.
 
     `longest` (N,) is each pair's longer side, in the order of the plan.
     """

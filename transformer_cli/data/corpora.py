@@ -33,17 +33,17 @@ class Corpus(Protocol):
         """What the last whole pass dropped from the text (carriage returns, byte-order marks), for the user to see."""
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """All (source, target) texts; raises `UserError` with file and line where one is faulty, or there is none."""
+        """Yield all (source, target) texts; raise `UserError` with file and line at a faulty one, or where none is."""
 
     def content_hash(self) -> str:
-        """Changes whenever a pair changes, even in a file of the same name, size and date."""
+        """Return a hash that changes whenever a pair changes, even in a file of the same name, size and date."""
 
     def describe(self) -> str:
-        """Where the pairs come from, in few words."""
+        """Return where the pairs come from, in few words."""
 
 
 def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str, target_language: str) -> Corpus:
-    """The corpus that a config's `data.train`, `data.valid` or `data.test` names.
+    """Return the corpus that a config's `data.train`, `data.valid` or `data.test` names.
 
     Column names default to the language codes. Raises `UserError` for what shows without reading it all: no such file,
     an unknown kind of file, a missing column.
@@ -83,7 +83,7 @@ class LocalFile:
         read_lines(self.path).close()
 
     def content_hash(self) -> str:
-        """sha256 of the bytes, taken once for as long as the file stays untouched."""
+        """Return the sha256 of the bytes, taken once for as long as the file stays untouched."""
         try:
             with open(self.path, "rb") as file:
                 status = os.fstat(file.fileno())
@@ -96,7 +96,7 @@ class LocalFile:
 
 
 def dropped(lines: TextLines) -> list[str]:
-    """What reading a file dropped from its text, in words."""
+    """Return what reading a file dropped from its text, in words."""
     notes = []
     if lines.carriage_returns:
         count = lines.carriage_returns
@@ -140,11 +140,11 @@ class TextCorpus:
         )
 
     def content_hash(self) -> str:
-        """Of the bytes of both files."""
+        """Return a hash of the bytes of both files."""
         return hashlib.sha256(f"text {self.source.content_hash()} {self.target.content_hash()}".encode()).hexdigest()
 
     def describe(self) -> str:
-        """Both paths."""
+        """Return both paths."""
         return f"{self.source.path}, {self.target.path}"
 
 
@@ -191,16 +191,16 @@ class TableCorpus:
         self.notes = dropped(lines)
 
     def content_hash(self) -> str:
-        """Of the file's bytes and the names of the columns."""
+        """Return a hash of the file's bytes and the names of the columns."""
         return hashlib.sha256(json.dumps(["table", self.file.content_hash(), self.columns]).encode()).hexdigest()
 
     def describe(self) -> str:
-        """The path."""
+        """Return the path."""
         return str(self.file.path)
 
 
 def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
-    """Fields between tabs, no quoting; the first line names the columns."""
+    """Yield pairs from fields between tabs, without quoting; the first line names the columns."""
     header = next(lines, "").split("\t")
     source, target = _find_columns(header, where, columns)
     for number, line in enumerate(lines, start=2):
@@ -210,7 +210,7 @@ def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
 
 
 def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
-    """RFC 4180: fields between commas; one with a comma, a quote or a line break stands in quotes, quotes doubled."""
+    """Yield pairs by RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled."""
     csv.field_size_limit(LONGEST_LINE)  # of the whole process; its default cuts off at 131,072 characters
     reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     number = 1
@@ -238,7 +238,7 @@ def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
 
 
 def _jsonl_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
-    """One JSON object a line; a dot in a column's name reaches into nested objects."""
+    """Yield pairs from one JSON object a line; a dot in a column's name reaches into nested objects."""
     blank = 0  # the first blank line; such may only end the file
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -257,7 +257,7 @@ def _jsonl_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
 
 
 def _text(row: dict[str, Any], column: str, where: str, line: int) -> str:
-    """The text in a column; raises `UserError` where there is none."""
+    """Return the text in a column; raise `UserError` where there is none."""
     value: Any = row
     for key in [column] if column in row else column.split("."):
         if not isinstance(value, dict) or key not in value:
@@ -273,7 +273,7 @@ def _text(row: dict[str, Any], column: str, where: str, line: int) -> str:
 
 
 def _find_columns(header: list[str], where: str, columns: Columns) -> tuple[int, int]:
-    """The places of both columns in the header."""
+    """Return the places of both columns in the header."""
     for column in columns:
         if header.count(column) != 1:
             what = "no column" if column not in header else "more than one column"
@@ -291,6 +291,6 @@ def _check_width(fields: list[str], header: list[str], where: str, line: int) ->
 
 
 def _names(names: Iterable[str]) -> str:
-    """Names of columns for a message, shortened where there are many."""
+    """Return names of columns for a message, shortened where there are many."""
     text = ", ".join(repr(name) for name in names if name) or "none"
     return text if len(text) <= 200 else text[:199] + "…"

@@ -7,6 +7,7 @@ import atexit
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -29,6 +30,7 @@ from transformer_cli.data.encoded import (
     write_chunks,
 )
 from transformer_cli.errors import UserError
+from transformer_cli.storage.publishing import atomic_file
 from transformer_cli.text.build import in_chunks, map_in_order
 from transformer_cli.text.codec import Codecs
 
@@ -80,13 +82,13 @@ def encode_corpus(
 
 
 def _cache_key(content_hash: str, codecs: Codecs, max_length: int, keep_text: bool) -> str:
-    """What the encoded file depends on, and nothing else."""
+    """Return a hash of what the encoded file depends on, and nothing else."""
     parts = [FORMAT, content_hash, codecs.fingerprint, max_length, keep_text]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _open_cached(path: Path) -> EncodedCorpus | None:
-    """The cached file, or None where there is none or it is damaged: its bytes are not those that were written."""
+    """Return the cached file, or None where there is none, or its bytes are not those that were written."""
     try:
         with path.open("rb") as file:
             whole = _digest_file(path).read_text() == _digest_line(file, path)
@@ -100,12 +102,12 @@ def _digest_file(path: Path) -> Path:
 
 
 def _digest_line(file: BufferedIOBase, path: Path) -> str:
-    """The line that `sha256sum` prints for a file, which it can check; read piece by piece."""
+    """Return the line that `sha256sum` prints for a file, which it can check."""
     return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
 
 
 def _writable_folder(folder: str | Path | None) -> Path:
-    """The cache folder; where nothing can be written there, a temporary one that goes with this process."""
+    """Return the cache folder; where nothing can be written there, a temporary one that goes with this process."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     path = Path(folder or os.environ.get("TFM_CACHE") or f"{cache}/tfm").expanduser()
     try:
@@ -127,8 +129,8 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _watched(corpus: Corpus | LinkedCorpus, content_hash: str, progress: bool) -> Iterator[Pair]:
-    """The pairs of a corpus, under a progress bar; refuses a corpus that changes meanwhile, since the cache would then
-    hold one text under another's name."""
+    """Yield the pairs of a corpus, under a progress bar; refuse a corpus that changes meanwhile, since the cache would
+    then hold one text under another's name."""
     label = f"encoding {corpus.describe()}"
     pairs: Iterable[Pair] = corpus.pairs()
     yield from tqdm(pairs, desc=label, unit=" pairs", unit_scale=True, disable=None if progress else True)
@@ -138,24 +140,17 @@ def _watched(corpus: Corpus | LinkedCorpus, content_hash: str, progress: bool) -
 
 def _publish(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
     """Write the file, then its digest: a file without its own digest is not used."""
-    with _atomically(path) as file:
+    with _private_file(path) as file:
         write_chunks(file, chunks, schema)
         file.seek(0)
         line = _digest_line(file, path)
-    with _atomically(_digest_file(path)) as file:
+    with _private_file(_digest_file(path)) as file:
         file.write(line.encode())
 
 
 @contextmanager
-def _atomically(path: Path) -> Iterator[BufferedRandom]:
-    """A file that takes its name once it is whole and on the disk; a fault leaves nothing behind."""
-    descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _private_file(path: Path) -> Iterator[BufferedRandom]:
+    """Give a file that nobody else can read, for it holds the user's text; it takes its name once it is whole."""
+    with atomic_file(path, path.with_name(f"{path.stem}.{secrets.token_hex(4)}.tmp")) as file:
+        os.fchmod(file.fileno(), 0o600)
+        yield file

@@ -31,7 +31,7 @@ def open_parquet(path: Path, columns: Columns, file_hash: Callable[[], str]) -> 
     try:
         rows = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: is damaged or no Parquet file ({_brief(error)}); copy it again") from None
+        raise UserError(f"{path}: is damaged or not a Parquet file ({_brief(error)}); copy it again") from None
     if not rows:  # which `datasets` stumbles over
         raise UserError(f"{path}: {NO_ROWS}")
     where = str(path)
@@ -40,7 +40,7 @@ def open_parquet(path: Path, columns: Columns, file_hash: Callable[[], str]) -> 
 
 
 def open_dataset(source: HubDataset, columns: Columns) -> "DatasetCorpus":
-    """A dataset of the hub, downloaded once and mapped from disk, or a local folder of files."""
+    """Open a dataset of the hub, downloaded once and mapped from disk, or a local folder of files."""
     where = f"{source.dataset}, split {source.split}"
     folder = os.path.isdir(source.dataset)
     # A folder is streamed, so that every edit is seen; only slices of splits (`train[:1000]`) need a mapped copy.
@@ -76,7 +76,7 @@ class DatasetCorpus:
             raise UserError(f"{self.where}: {NO_ROWS}")
 
     def content_hash(self) -> str:
-        """Of the file where there is one, else of all texts."""
+        """Return a hash of the file where there is one, else of all texts."""
         if self._file_hash is not None:
             return hashlib.sha256(json.dumps(["parquet", self._file_hash(), self.columns]).encode()).hexdigest()
         digest = hashlib.sha256(b"dataset")
@@ -85,11 +85,11 @@ class DatasetCorpus:
         return digest.hexdigest()
 
     def describe(self) -> str:
-        """The file, or the dataset with its split."""
+        """Return the file, or the dataset with its split."""
         return self.where
 
     def _texts(self) -> Iterator[tuple[list[str], list[str]]]:
-        """Source and target texts of some rows at a time."""
+        """Yield source and target texts of some rows at a time."""
         row = 0
         for rows in self._tables():
             sources, targets = (self._column(rows, name, row) for name in self.columns)
@@ -121,7 +121,7 @@ class DatasetCorpus:
 
 
 def _load(where: str, **arguments: Any) -> Any:
-    """`datasets.load_dataset`, quietly; raises `UserError` where the package or the dataset is missing."""
+    """Call `datasets.load_dataset`, quietly; raise `UserError` where the package or the dataset is missing."""
     try:
         import datasets
     except ImportError:

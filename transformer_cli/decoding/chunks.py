@@ -49,8 +49,12 @@ def source_words(piece: Chunk, codec: Codec) -> list[str]:
 
 def join(texts: Sequence[str], language: str) -> str:
     """The translations of a line's pieces as one text."""
-    space = "" if re.split("[-_]", language)[0].lower() in WITHOUT_SPACES else " "
-    return space.join(text for text in texts if text)
+    return (" " if writes_spaces(language) else "").join(text for text in texts if text)
+
+
+def writes_spaces(language: str) -> bool:
+    """Return whether a language, given by its code, is written with spaces between words."""
+    return re.split("[-_]", language)[0].lower() not in WITHOUT_SPACES
 
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     import torch
 
 
+GPU_FILES = (
+    "/dev/nvidiactl",
+    "/dev/kfd",  # AMD's
+    "/usr/lib/wsl/lib/libcuda.so.1",  # of Windows' NVIDIA driver; /dev/dxg is there under WSL whatever the GPU
+)
+
+
 def usable_cores() -> int:
     """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -20,7 +27,7 @@ def usable_cores() -> int:
 def has_gpu() -> bool:
     """Return whether there may be a GPU for torch: NVIDIA's, also under WSL, or AMD's. Quick, for no torch is asked."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return not hidden and any(os.path.exists(f"/dev/{name}") for name in ("nvidiactl", "dxg", "kfd"))
+    return not hidden and any(map(os.path.exists, GPU_FILES))
 
 
 def choose_device(name: str) -> "torch.device":

@@ -35,12 +35,12 @@ class EnsembleCache:
     caches: tuple[SearchCache, ...]
 
     def select(self, rows: Tensor) -> "EnsembleCache":
-        """The given rows, in the given order; `rows` (N,) may repeat."""
+        """Return the given rows, in the given order; `rows` (N,) may repeat."""
         return EnsembleCache(tuple(cache.select(rows) for cache in self.caches))
 
 
 def load_ensemble(folders: Sequence[Path], device: str = "auto") -> LoadedEngine:
-    """The models of some checkpoint folders as one engine, with the first one's text side and config.
+    """Return the models of some checkpoint folders as one engine, with the first one's text side and config.
 
     Raises `UserError` where vocabularies differ, or where `load_model` or `choose_device` do.
     """
@@ -111,7 +111,7 @@ class EnsembleEngine:
         keys: Sequence[Key] | None = None,
         constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """As `TorchEngine.search`."""
+        """Do as `TorchEngine.search`."""
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
         with evaluating(*self._models), torch.inference_mode():
             return search(self.step_model, sources, options, keys, constraints, MAX_CELLS)
@@ -119,7 +119,7 @@ class EnsembleEngine:
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """As `TorchEngine.search_batches`."""
+        """Do as `TorchEngine.search_batches`."""
         return search_in_threads(
             lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
             self._models,
@@ -128,7 +128,7 @@ class EnsembleEngine:
         )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As `TorchEngine.score`: the log of the mean probability of each token."""
+        """Do as `TorchEngine.score`: the log of the mean probability of each token."""
         each = [engine.score(sources, targets) for engine in self.engines]
         return [
             mean_log_probs([torch.tensor(row, dtype=torch.float64) for row in rows]).tolist()
@@ -142,7 +142,7 @@ class EnsembleEngine:
         layer: int = -1,
         heads: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        """As `TorchEngine.align`, by the first model alone."""
+        """Do as `TorchEngine.align`, by the first model alone."""
         return self.engines[0].align(sources, targets, layer, heads)
 
     @property
@@ -170,7 +170,7 @@ class EnsembleEngine:
 
 
 def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
-    """log of the mean of the models' probabilities, given as logs, all of one shape."""
+    """Return the log of the mean of the models' probabilities, given as logs, all of one shape."""
     return torch.stack([*log_probs]).logsumexp(dim=0) - math.log(len(log_probs))
 
 

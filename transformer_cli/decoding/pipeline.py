@@ -141,7 +141,7 @@ class Pipeline:
 
     def _take(self, window: Window, found: Sequence[list[Hypothesis]]) -> None:
         """Write what was found for the next batch of a window; what the guard flags has to wait."""
-        good = []
+        good: list[Task] = []
         for task, hypotheses in zip(window.pending.popleft(), found, strict=True):
             task.hypotheses = self._electable(task, hypotheses)
             flagged = self.guarded and self._excess(task, task.hypotheses[0])

@@ -32,7 +32,7 @@ class Weight:
 
     @property
     def parameters(self) -> int:
-        """How many it adds to the model's."""
+        """Return how many it adds to the model's."""
         return 0 if self.constant or self.tied_to is not None else torch.Size(self.shape).numel()
 
 
@@ -49,17 +49,17 @@ class Part:
 
     @property
     def parameters(self) -> int:
-        """Its own and its parts', tied ones where they come first."""
+        """Return its own and its parts', tied ones where they come first."""
         return sum(weight.parameters for weight in self.weights) + sum(part.parameters for part in self.parts)
 
     @property
     def multiply_adds(self) -> int:
-        """Its own and its parts'."""
+        """Return its own and its parts'."""
         return self.own_multiply_adds + sum(part.multiply_adds for part in self.parts)
 
 
 def inspect_model(model: Transformer, source_length: int, target_length: int) -> Part:
-    """The tree of a model, with the compute of one sentence: S source tokens, T target tokens, specials included.
+    """Return a model's tree, with the compute of one sentence: S source and T target tokens, specials included.
 
     The multiplications of matrices in one pass of teacher forcing are counted, a multiply-add each: a linear layer from
     n to m dimensions has n · m a token, attention T · S · H · (d_k + d_v) for Q Kᵀ and for the weights times V (the
@@ -75,7 +75,7 @@ def inspect_model(model: Transformer, source_length: int, target_length: int) ->
 
 
 def _part(name: str, path: str, module: nn.Module, counted: dict[str, int], seen: dict[int, str]) -> Part:
-    """seen: the full name of every parameter met so far, by its identity."""
+    """Return a part; `seen`: the full name of every parameter met so far, by its identity."""
     prefix = f"{path}." if path else ""
     weights = []
     for own, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -87,7 +87,7 @@ def _part(name: str, path: str, module: nn.Module, counted: dict[str, int], seen
 
 
 def _multiply_adds(model: Transformer, source_length: int, target_length: int) -> dict[str, int]:
-    """What each module multiplies by itself in one pass, by its path."""
+    """Return what each module multiplies by itself in one pass, by its path."""
     device = next(model.parameters()).device
     source = torch.full((1, source_length), ANY_TOKEN, device=device)  # (1, S)
     target = torch.full((1, target_length), ANY_TOKEN, device=device)  # (1, T)
@@ -96,7 +96,7 @@ def _multiply_adds(model: Transformer, source_length: int, target_length: int) -
         source_mask = padding_mask(source)
         memory = model.encode(source, source_mask)
         model.generator(model.decode(target, memory, source_mask), source)
-        predict_lengths = getattr(model, "length_predictor", None)  # of a model that writes all tokens at once
+        predict_lengths = getattr(model, "length_predictor", None)  # of a mask-predict model
         if predict_lengths is not None:
             predict_lengths(memory, source_mask)
     return counter.counted

@@ -8,7 +8,6 @@ import glob
 import json
 import os
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, tee
@@ -31,6 +30,7 @@ from transformer_cli.jobs.shards import (
     Progress,
     Shard,
     ShardWork,
+    best,
     shards,
     translate_shards,
     wait_for_parts,
@@ -200,11 +200,6 @@ def check_recipe(folder: Path, recipe: Recipe) -> None:
         )
 
 
-def best(shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:
-    """Yield the best translation of each line."""
-    return (translation.text for translation in translations)
-
-
 def closest(shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:
     """Yield, of the n-best translations of each line, the one with the highest sentence chrF, tabs made spaces.
 
@@ -221,32 +216,27 @@ def closest(shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:
 def write_training_set(
     training_set: TrainingSet, recipe: Recipe, corpus: Corpus, translations: Iterable[str], *, with_original: bool
 ) -> list[str]:
-    """Publish the corpus with these translations as its targets, in its order; what the user should know of it.
+    """Publish the corpus with these translations as its targets, in its order; return what the user should know of it.
 
     with_original: all pairs of the corpus follow, as they were. Raises `OSError`.
     """
-    counts: Counter[str] = Counter()
+    distilled = ((source, target) for (source, _), target in zip(corpus.pairs(), translations, strict=True))
+    empty = 0
     for left in training_set.folder.parent.glob(f"{TEMPORARY}{glob.escape(training_set.folder.name)}-*"):
         delete(left)  # what a killed process had half written
 
     def write(folder: Path) -> None:
+        nonlocal empty
         with whole_file(folder / training_set.source) as sources, whole_file(folder / training_set.target) as targets:
-            for source, target in _pairs(corpus, translations, with_original=with_original):
-                counts.update(pairs=1, empty=not (source.strip() and target.strip()))
+            for source, target in chain(distilled, corpus.pairs() if with_original else ()):
+                empty += not (source.strip() and target.strip())
                 sources(one_line(source))
                 targets(one_line(target))
         (folder / RECIPE).write_text(json.dumps(recipe, indent=2), encoding="utf-8")
 
     publish(training_set.folder, write)
-    if not counts["empty"]:
-        return []
-    have = "1 pair has" if counts["empty"] == 1 else f"{counts['empty']:,} pairs have"
-    return [f"{have} an empty side; they stay in their places, and training leaves them out"]
-
-
-def _pairs(corpus: Corpus, translations: Iterable[str], *, with_original: bool) -> Iterator[tuple[str, str]]:
-    distilled = ((source, target) for (source, _), target in zip(corpus.pairs(), translations, strict=True))
-    return chain(distilled, corpus.pairs() if with_original else ())
+    have = "1 pair has" if empty == 1 else f"{empty:,} pairs have"
+    return [] if not empty else [f"{have} an empty side; they stay in their places, and training leaves them out"]
 
 
 def _difference(name: str, before: object, now: object) -> str:

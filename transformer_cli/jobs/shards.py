@@ -221,7 +221,7 @@ def translate_file(
     options: TranslationOptions,
     lines: Iterable[Line],
     output: Path,
-    layout: Layout,
+    layout: Layout | None = None,
     *,
     jobs: int = 1,
     progress: Progress = UNSEEN,
@@ -229,14 +229,14 @@ def translate_file(
 ) -> list[str]:
     """Translate all lines into a file that appears when it is whole; return what the user should know of them.
 
-    Parts are kept beside it until then, and the same call goes on where it was interrupted. Under torchrun each process
-    takes its share, and the first one joins them; the folder of the output must be one that all of them see. Raises as
-    `translate_shards` does.
+    layout: of the file; None: the best translation of each line. Parts are kept beside it until then, and the same
+    call continues where it was interrupted. Under torchrun each process takes its share, and the first one joins them;
+    the folder of the output must be one that all of them see. Raises as `translate_shards` does.
     """
     parts, share = Parts(output), rank_and_size()
     recipe = json.dumps([options.fingerprint(), repr(layout)], default=str)
     parts.open()
-    work = ShardWork(options, parts, recipe, functools.partial(_rows, layout))
+    work = ShardWork(options, parts, recipe, functools.partial(_rows, layout) if layout else best)
     names = translate_shards(work, shards(lines), jobs=jobs, share=share, progress=progress, note=note)
     if share[0]:
         return []
@@ -247,6 +247,11 @@ def translate_file(
     notes = Tally(parts.total(names)).notes
     parts.remove()
     return notes
+
+
+def best(shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:
+    """Yield the best translation of each line."""
+    return (translation.text for translation in translations)
 
 
 def _rows(layout: Layout, shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:

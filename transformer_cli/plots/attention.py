@@ -292,7 +292,7 @@ def entropy_figure(
     for kind in kinds:
         chosen = _choose_few(attentions[0].of(kind), layers, heads)
         values = mean_entropy(attentions, kind)[np.ix_(*([number - 1 for number in side] for side in chosen))]
-        panels.append(Panel(KINDS[kind], values, *(list(map(str, side)) for side in chosen)))
+        panels.append(Panel(KINDS[kind], values, rows=list(map(str, chosen[0])), columns=list(map(str, chosen[1]))))
     highest = max(float(panel.values.max()) for panel in panels)
     most_layers, most_heads = (max(panel.values.shape[axis] for panel in panels) for axis in (0, 1))
     even = ", ".join(f"{kind} {_even_entropy(attentions, kind):.2f}" for kind in kinds)

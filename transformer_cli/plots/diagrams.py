@@ -127,14 +127,13 @@ def schedule_figure(configs: Sequence[tuple[str, Config]], steps: int | None = N
         for axes in below:
             axes.sharex(above)
         for number, (name, config) in enumerate(configs):
-            training, label = config.training, isolated(name)
+            training, sampling, label = config.training, config.training.scheduled_sampling, isolated(name)
             last = steps or training.max_steps or 10 * max(100, training.warmup_steps)
-            places = np.union1d(_places(last), [min(last, max(1, training.warmup_steps))])
-            rates = [learning_rate(training, config.model.d_model, int(step)) for step in places]
+            places = sorted({*_steps(last), min(last, max(1, training.warmup_steps))})
+            rates = [learning_rate(training, config.model.d_model, step) for step in places]
             _draw_line(above, number, places, rates, f"{label}: {_describe(config)}")
-            if training.scheduled_sampling is not None:
-                _draw_truth(below[0], number, f"{label}: {training.scheduled_sampling.schedule}",
-                            training.scheduled_sampling, last)  # fmt: skip
+            if sampling is not None:
+                _draw_truth(below[0], number, f"{label}: {sampling.schedule}", sampling, last)
         above.set_ylim(bottom=0)
         for axes, name in zip([above, *below], ["learning rate", "probability of the true token"], strict=False):
             _finish(axes, name)
@@ -153,17 +152,18 @@ def truth_figure(samplings: Sequence[tuple[str, ScheduledSampling]], steps: int)
     return figure
 
 
-def _places(last: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _steps(last: int) -> list[int]:
     """Return the steps from 1 to the last at which a line is drawn."""
-    return np.unique(np.linspace(1, last, min(last, POINTS)).round().astype(np.int64))
+    steps: list[int] = np.unique(np.linspace(1, last, min(last, POINTS)).round().astype(int)).tolist()
+    return steps
 
 
 def _draw_truth(axes: Axes, number: int, label: str, sampling: ScheduledSampling, last: int) -> None:
     """Draw what update 1 to update `last` read."""
     from transformer_cli.variants.scheduled_sampling import truth_probability  # not at the top: it takes torch
 
-    places = _places(last)
-    _draw_line(axes, number, places, [truth_probability(sampling, int(step) - 1) for step in places], label)
+    places = _steps(last)
+    _draw_line(axes, number, places, [truth_probability(sampling, step - 1) for step in places], label)
     axes.set_ylim(0, 1.05)
 
 

@@ -158,7 +158,7 @@ def visible_line(text: str) -> str:
 
 
 DPI = 150  # of PNG files, where that does not make them too large
-# Okabe and Ito's colours: told apart with any kind of colour blindness. (Their yellow is too light for lines.)
+# Okabe and Ito's colours: distinct with any kind of colour blindness. (Their yellow is too light for lines.)
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LONGEST_NAME = 60  # characters of a config's or a run's name
 DASHES = ("-", "--", ":", "-.")  # one after the other where there are more lines than colours

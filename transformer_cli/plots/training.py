@@ -106,7 +106,6 @@ def training_figure(runs: Sequence[Path]) -> Figure:
         panels = figure.subplots(len(parts), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
         for (draw, _), axes in zip(parts, panels, strict=True):
             draw(axes, found)
-            axes.yaxis.set_major_formatter("{x:g}")
         count_axis(panels[-1], "step (update of the weights)")
         panels[-1].set_xlim(left=0)
         figure.align_ylabels(panels)
@@ -128,6 +127,7 @@ def _draw_loss(axes: Axes, runs: Runs) -> None:
         axes.plot(valid.steps, valid.values, marker="o", label="validation", **look)
     axes.set_title("loss")
     axes.set_ylabel("nats per target token")
+    axes.yaxis.set_major_formatter("{x:g}")
     handles = list(axes.lines)
     if len(runs) > 1:
         grey = "#666666"
@@ -157,6 +157,7 @@ def _draw_rate(axes: Axes, runs: Runs) -> None:
         axes.plot(rate.steps, rate.values, marker=marker, label=name, **line_look(number))
     axes.set_title("learning rate")
     axes.set_ylabel("learning rate")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylim(bottom=0)
 
 

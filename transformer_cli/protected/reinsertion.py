@@ -1,13 +1,14 @@
 """Where in a translation protected text belongs, by the alignment, and how it is written there. Pure; no torch.
 
-`protecting` calls it. Text is changed at places between tokens only, words whole; a place is a number of characters.
+`Protector` calls it. Text is changed at places between tokens only, words whole; a place is a number of characters.
 """
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_cli.protected.spans import CLOSING, Placeholder, capitalised
+from transformer_cli.protected.glossary import capitalised
+from transformer_cli.protected.spans import CLOSING, Placeholder
 from transformer_cli.text.codec import Tokenizer
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import SPECIALS, UNK
@@ -27,19 +28,19 @@ class Output(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """What to write instead of the text from `start` to `end`; a gap's text goes between the two (`start` = `end`)."""
+    """What to write instead of the text from `start` to `end`; a placeholder goes between words (`start` = `end`)."""
 
     start: int
     end: int
     text: str
     source: int  # the source token that it belongs to
-    gap: Placeholder | None = None
+    placeholder: Placeholder | None = None
 
 
 def token_places(tokens: Sequence[str], text: str, tokenizer: Tokenizer) -> list[tuple[int, int]] | None:
-    """Where in a text each of its tokens stands; None where that cannot be told. The bytes of a character share one.
+    """Return where in a text each of its tokens stands; None where that is not clear.
 
-    What stands for `<unk>` may be any word, or any character.
+    The bytes of a character share one place. What stands for `<unk>` may be any word, or any character.
     """
     places: list[tuple[int, int]] = []
     unknown = 0  # at the end of `places`
@@ -72,7 +73,7 @@ def token_places(tokens: Sequence[str], text: str, tokenizer: Tokenizer) -> list
 
 
 def _runs(tokens: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
-    """Tokens one by one, but those that are bytes together with the bytes beside them."""
+    """Return tokens one by one, but those that are bytes together with the bytes beside them."""
     runs: list[list[str]] = []
     for token in tokens:
         if runs and tokenizer.is_byte(token) and tokenizer.is_byte(runs[-1][-1]):
@@ -83,7 +84,7 @@ def _runs(tokens: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
 
 
 def cuts(output: Output, spaces: bool) -> list[tuple[int, int]]:
-    """Where a gap may go, as (number of tokens before, place): between words and before punctuation.
+    """Return where a placeholder may go, as (number of tokens before, place): between words and before punctuation.
 
     spaces: whether the language puts spaces between words; without them every token begins one.
     """
@@ -99,50 +100,53 @@ def cuts(output: Output, spaces: bool) -> list[tuple[int, int]]:
     return [*found, (len(output.places), len(text))] if output.places else found
 
 
-def placeholder_positions(
-    output: Output, gaps: Sequence[Placeholder], before: Sequence[int], spaces: bool
-) -> list[int]:
-    """The place of each gap in the translation; `before` tells how many source tokens stand before each.
+def placeholder_edits(
+    output: Output, placeholders: Sequence[Placeholder], terms: Sequence[Edit], spaces: bool
+) -> list[Edit]:
+    """Return how to write each placeholder into the translation; none stands within one of `terms`, edits too.
 
     Paired tags go around all that is aligned to what they stood around. Anything else goes where it parts best what
     is aligned to the words before it from what is aligned to those after it; nearer words weigh more.
     """
     allowed = cuts(output, spaces)
-    return [
-        _around(output, allowed, gap, number, before)
-        if gap.partners is not None and (gap.opening or gap.closing)
-        else _between(output, allowed, gap, before[number])
-        for number, gap in enumerate(gaps)
-    ]
+    edits = []
+    for number, one in enumerate(placeholders):
+        is_paired = one.partners is not None and (one.opening or one.closing)
+        place = _around(output, allowed, placeholders, number) if is_paired else _between(output, allowed, one)
+        for term in terms:
+            if term.start < place < term.end:
+                place = term.start if one.opening else term.end
+        edits.append(Edit(place, place, one.text, one.tokens + number, one))
+    return edits
 
 
 def _around(
-    output: Output, allowed: Sequence[tuple[int, int]], gap: Placeholder, number: int, before: Sequence[int]
+    output: Output, allowed: Sequence[tuple[int, int]], placeholders: Sequence[Placeholder], number: int
 ) -> int:
-    """The place of a tag that opens or closes a stretch of text. There must be a token."""
-    assert gap.partners is not None, "no partner to tell where the stretch ends"
-    first = number if gap.opening else gap.partners[0]
-    last = gap.partners[1] if gap.opening else number
+    """Return the place of a tag that opens or closes a part of the text. There must be a token."""
+    one = placeholders[number]
+    assert one.partners is not None, "no partner to tell where the part ends"
+    first = placeholders[number if one.opening else one.partners[0]].tokens
+    last = placeholders[one.partners[1] if one.opening else number].tokens
     inside: list[int] = []
-    wider = 0  # where nothing is aligned to the stretch, what stands nearest to it counts
-    while not inside:
-        start, end = before[first] - wider, before[last] + wider
-        inside = [place for place, source in enumerate(output.alignment) if start <= source < end]
-        wider += 1
+    while not inside:  # where nothing is aligned to the part, what stands nearest to it counts
+        inside = [place for place, source in enumerate(output.alignment) if first <= source < last]
+        first, last = first - 1, last + 1
     inside = _words(output, inside) or inside
-    if gap.opening:
+    if one.opening:
         place = max(place for tokens, place in allowed if tokens <= inside[0])
-        return place + (gap.left in _OPENING and output.text.startswith(gap.left, place))
+        return place + (one.left in _OPENING and output.text.startswith(one.left, place))
     place = min(place for tokens, place in allowed if tokens > inside[-1])
-    marks = _PUNCTUATION.match(output.text, place) if CLOSING.match(gap.left) else None
+    marks = _PUNCTUATION.match(output.text, place) if CLOSING.match(one.left) else None
     return place if marks is None else marks.end()
 
 
-def _between(output: Output, allowed: Sequence[tuple[int, int]], gap: Placeholder, before: int) -> int:
-    """The place that crosses the least alignment; of equals one before punctuation where the gap stood before such.
+def _between(output: Output, allowed: Sequence[tuple[int, int]], placeholder: Placeholder) -> int:
+    """Return the place that crosses the least alignment; of equals one before punctuation if it stood before such.
 
     Of those the one that is as far along as in the source.
     """
+    before = placeholder.tokens
     weights = [
         (source < before, 1 / (before - source if source < before else source - before + 1))
         for source in output.alignment
@@ -151,19 +155,22 @@ def _between(output: Output, allowed: Sequence[tuple[int, int]], gap: Placeholde
 
     def crossed(cut: tuple[int, int]) -> tuple[float, bool, float]:
         crossing = sum(weight for place, (left, weight) in enumerate(weights) if left != (place < cut[0]))
-        unlike = bool(CLOSING.match(output.text, cut[1])) != bool(CLOSING.match(gap.right))
+        unlike = bool(CLOSING.match(output.text, cut[1])) != bool(CLOSING.match(placeholder.right))
         return round(crossing, 9), unlike, abs(cut[0] - along * len(weights))
 
     return min(allowed, key=crossed)[1]
 
 
 def _words(output: Output, tokens: Sequence[int]) -> list[int]:
-    """Those of some tokens that are no mere punctuation."""
+    """Return those of some tokens that are not mere punctuation."""
     return [token for token in tokens if any(map(str.isalnum, output.text[slice(*output.places[token])]))]
 
 
 def term_edit(output: Output, translation: str, first: int, last: int, spaces: bool) -> Edit | None:
-    """A term's translation in place of the words aligned to source tokens `first` to `last`; None: there are none."""
+    """Return how to write a term's translation in place of the words aligned to source tokens `first` to `last`.
+
+    None: no word is.
+    """
     own = _words(output, [place for place, source in enumerate(output.alignment) if first <= source < last])
     runs: list[list[int]] = []
     for token in own:
@@ -190,92 +197,84 @@ def term_edit(output: Output, translation: str, first: int, last: int, spaces: b
 
 
 def written(text: str, edits: Sequence[Edit]) -> str:
-    """A translation with edits made; edits that overlap are not allowed. Gaps get the spaces that they had."""
-    ordered = sorted(edits, key=lambda edit: (edit.start, edit.end, _rank(edit.gap)))
-    parts: list[str | Placeholder] = []
-    end = 0
-    for edit in ordered:
-        assert edit.start >= end, "edits overlap"
-        parts.append(text[end : edit.start])
-        parts.append(edit.text if edit.gap is None else edit.gap)
-        end = edit.end
-    parts.append(text[end:])
-    return _spaced(parts)
+    """Return a translation with edits made, which may not overlap. Placeholders get the spaces that they had."""
+    found, end = "", 0
+    last: Placeholder | None = None  # what `found` ends with
+    for edit in [*_in_order(edits), None]:
+        start = len(text) if edit is None else edit.start
+        assert start >= end, "edits overlap"
+        for part in (text[end:start], edit.text if edit and not edit.placeholder else ""):
+            if last is None:
+                found += part
+            elif part.strip():
+                found += _space_after(last, part.lstrip()) + part.lstrip()
+                last = None
+        if edit is not None:
+            end = edit.end
+            if edit.placeholder is not None:
+                found = found.rstrip()
+                found += (_space_before(found, last, edit.placeholder) if found else "") + edit.text
+                last = edit.placeholder
+    return found
 
 
-def _rank(gap: Placeholder | None) -> int:
-    """At one place, what closes comes first and what opens last."""
-    return 0 if gap is None or gap.closing else 2 if gap.opening else 1
+def _in_order(edits: Sequence[Edit]) -> list[Edit]:
+    """Return edits from left to right; at one place, what closes comes first and what opens last."""
+
+    def rank(one: Placeholder | None) -> int:
+        return 0 if one is None or one.closing else 2 if one.opening else 1
+
+    return sorted(edits, key=lambda edit: (edit.start, edit.end, rank(edit.placeholder)))
 
 
-def _spaced(parts: Sequence[str | Placeholder]) -> str:
-    """Stretches of text and gaps as one text."""
-    text = ""
-    last: Placeholder | None = None  # the gap that `text` ends with
-    for part in parts:
-        if isinstance(part, Placeholder):
-            stripped = text.rstrip()
-            text = stripped + (_space_before(stripped, last, part) if stripped else "") + part.text
-            last = part
-        elif last is None:
-            text += part
-        elif part.strip():
-            text += _space_after(last, part.lstrip()) + part.lstrip()
-            last = None
-    return text
-
-
-def _space_before(text: str, last: Placeholder | None, gap: Placeholder) -> str:
-    if gap.closing or (last is not None and last.opening):
+def _space_before(text: str, last: Placeholder | None, one: Placeholder) -> str:
+    if one.closing or (last is not None and last.opening):
         return ""
     if last is not None:
-        touched = not (last.after or gap.before) and last.right and gap.left
-        return "" if touched else gap.before or last.after or " "
-    if gap.before or not gap.left:
-        return gap.before or " "
-    return "" if gap.left.isalnum() or text[-1] == gap.left else " "
+        touched = not (last.after or one.before) and last.right and one.left
+        return "" if touched else one.before or last.after or " "
+    if one.before or not one.left:
+        return one.before or " "
+    return "" if one.left.isalnum() or text[-1] == one.left else " "
 
 
-def _space_after(gap: Placeholder, text: str) -> str:
-    if gap.opening:
+def _space_after(one: Placeholder, text: str) -> str:
+    if one.opening or CLOSING.match(text):
         return ""
-    if CLOSING.match(text):
-        return ""
-    if gap.after or not gap.right:
-        return gap.after or " "
-    return "" if gap.right.isalnum() or text[0] == gap.right else " "
+    if one.after or not one.right:
+        return one.after or " "
+    return "" if one.right.isalnum() or text[0] == one.right else " "
 
 
-def with_placeholders(tokens: Sequence[str], gaps: Sequence[Placeholder], before: Sequence[int]) -> list[str]:
-    """A source's tokens with each gap's text as one token more."""
+def with_placeholders(tokens: Sequence[str], placeholders: Sequence[Placeholder]) -> list[str]:
+    """Return a source's tokens with each placeholder as one token more."""
     found = list(tokens)
-    for gap, place in reversed(list(zip(gaps, before, strict=True))):
-        found.insert(place, gap.text)
+    for one in reversed(placeholders):
+        found.insert(one.tokens, one.text)
     return found
 
 
 def tokens_written(
-    tokens: Sequence[str], output: Output, edits: Sequence[Edit], before: Sequence[int]
+    tokens: Sequence[str], output: Output, edits: Sequence[Edit], placeholders: Sequence[Placeholder]
 ) -> tuple[list[str], list[int]]:
-    """A translation's tokens after edits, each of which is one token, and their alignment to `with_placeholders`."""
-    waiting = sorted(edits, key=lambda edit: (edit.start, edit.end, _rank(edit.gap)), reverse=True)
+    """Return a translation's tokens after edits, each of which is one, and their alignment to `with_placeholders`."""
+    waiting = _in_order(edits)[::-1]
     found: list[str] = []
     alignment: list[int] = []
     end = 0  # of the term written last
+
+    def shifted(place: int) -> int:  # once placeholders are tokens too
+        return place + sum(place >= one.tokens for one in placeholders)
+
     for token, (start, stop), source in zip(
         [*tokens, None], [*output.places, (len(output.text) + 1,) * 2], [*output.alignment, 0], strict=True
     ):
         while waiting and waiting[-1].start <= start:
             edit = waiting.pop()
             found.append(edit.text)
-            alignment.append(edit.source if edit.gap is not None else _shifted(edit.source, before))
+            alignment.append(edit.source if edit.placeholder is not None else shifted(edit.source))
             end = max(end, edit.end)
         if token is not None and (start >= end or stop > end):
             found.append(token)
-            alignment.append(_shifted(source, before))
+            alignment.append(shifted(source))
     return found, alignment
-
-
-def _shifted(place: int, before: Sequence[int]) -> int:
-    """The place of a source token once gaps are tokens too."""
-    return place + sum(place >= gap for gap in before)

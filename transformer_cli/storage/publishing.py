@@ -16,6 +16,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from io import BufferedRandom
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -50,23 +51,39 @@ class _Manifest:
     sha256: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
 
 
+@contextlib.contextmanager
+def atomic_file(path: Path, temporary: Path, name: Path | None = None) -> Iterator[BufferedRandom]:
+    """Give a new file, called `temporary`, that replaces `path` once the block has ended well and it is on the disk.
+
+    On any failure it is removed, and what `path` was stays. An `OSError` of its own names the path, or `name`.
+    """
+    file: BufferedRandom | None = None
+    try:  # from before it is there: an interruption may come as soon as it is
+        with naming(name or path):
+            file = open(temporary, "x+b")  # noqa: SIM115  (closed below)
+        yield file
+        with naming(name or path):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if file is not None:
+                file.close()
+        delete(temporary)
+        raise
+
+
 def atomic_write(path: str | Path, content: str | bytes) -> None:
     """Give the file this content, on the disk when this returns; at any kill it has the old content or the new.
 
     Raises `OSError` that names the file; the old one stays then, and nothing half-written with it.
     """
     path = Path(path)
-    temporary = _temporary(path)
     with naming(path):
-        try:
-            with open(temporary, "xb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            delete(temporary)
-            raise
+        with atomic_file(path, _temporary(path)) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         sync_folder(path.parent)
 
 
@@ -79,32 +96,26 @@ def whole_file(path: Path) -> Iterator[Callable[[str], None]]:
     """
     real = Path(os.path.realpath(path))
     temporary = real.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
-    with contextlib.ExitStack() as streams:
-        try:  # from before it is there: an interruption may come as soon as it is
+    with atomic_file(real, temporary, path) as file:
+        packed = None
+        if real.suffix == ".gz":  # with nothing in it that says when
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+
+        def write(line: str) -> None:
             with naming(path):
-                file = streams.enter_context(open(temporary, "xb"))
-            packed = None
-            if real.suffix == ".gz":  # with nothing in it that says when
-                packed = streams.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+                (packed or file).write(line.encode("utf-8", errors="replace") + b"\n")
 
-            def write(line: str) -> None:
-                with naming(path):
-                    (packed or file).write(line.encode("utf-8", errors="replace") + b"\n")
-
+        try:
             yield write
             with naming(path):
                 if packed is not None:
                     packed.close()
                 if real.exists():
                     os.chmod(temporary, real.stat().st_mode & 0o777)
-                file.flush()
-                os.fsync(file.fileno())
-                file.close()
-                os.replace(temporary, real)
         except BaseException:
-            with contextlib.suppress(OSError, ValueError):
-                streams.close()
-            delete(temporary)
+            with contextlib.suppress(OSError):
+                if packed is not None:
+                    packed.close()
             raise
 
 

@@ -320,7 +320,7 @@ def _start(work: Callable[[Any], Any]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent cannot stop its pool, and a worker never sees its queue close: it holds both ends itself."""
+    """Exit with the parent: a killed one cannot stop its pool, and workers hold both ends of the queue themselves."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "runs in worker processes only"
     multiprocessing.connection.wait([parent.sentinel])

@@ -20,7 +20,7 @@ class TextLines:
     """The lines of one file, strictly: an iterator of `str` without line ends.
 
     Bytes are split on `\\n` only, and a last line without it counts. One trailing `\\r` and a leading byte-order mark
-    are dropped and counted: `carriage_returns` and `byte_order_mark` tell of the lines read so far. Raises `UserError`
+    are dropped and counted: `carriage_returns` and `byte_order_mark` are of the lines read so far. Raises `UserError`
     with file and line at invalid UTF-8, at damaged gzip data and at lines over `LONGEST_LINE`.
     """
 
@@ -80,7 +80,7 @@ class LineReader:
     """The lines of a binary stream of text to translate: an iterator of `str` that refuses no text.
 
     Lines are split and stripped as in `TextLines`; invalid UTF-8 becomes U+FFFD. `lines`, `invalid`,
-    `carriage_returns` and `byte_order_mark` tell of the lines read so far. Raises one of `READ_ERRORS`.
+    `carriage_returns` and `byte_order_mark` are of the lines read so far. Raises one of `READ_ERRORS`.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -109,12 +109,12 @@ class LineReader:
 
 
 def one_line(text: str) -> str:
-    """The text as it may go out: every character that some program takes for a line end becomes a space."""
+    """Return the text as it may go out: every character that some program takes for a line end becomes a space."""
     return text.translate(_SPACES)
 
 
 def newlines_to_spaces(text: str) -> str:
-    """The text as a line of a text file could hold it: what ends a line there becomes a space."""
+    """Return the text as a line of a text file could hold it: what ends a line there becomes a space."""
     return text.replace("\r\n", " ").replace("\n", " ") if "\n" in text else text
 
 
@@ -126,7 +126,7 @@ READ_ERRORS = (OSError, EOFError, zlib.error, LineTooLong)
 
 
 def _read_line(stream: BinaryIO) -> bytes:
-    """The next line with its end, in bounded memory whatever the stream holds."""
+    """Read the next line with its end, in bounded memory whatever the stream holds."""
     raw = stream.readline(LONGEST_LINE + 1)
     if len(raw) > LONGEST_LINE:
         raise LineTooLong
@@ -134,7 +134,7 @@ def _read_line(stream: BinaryIO) -> bytes:
 
 
 def _strip(raw: bytes, *, first: bool) -> tuple[bytes, bool, bool]:
-    """The line without its end, and whether a `\\r` and a byte-order mark were dropped."""
+    """Return the line without its end, and whether a `\\r` and a byte-order mark were dropped."""
     raw = raw.removesuffix(b"\n")
     byte_order_mark = first and raw.startswith(codecs.BOM_UTF8)
     if byte_order_mark:
@@ -158,9 +158,9 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def read_fault(error: Exception) -> str:
-    """What to say of an error that reading met: damaged gzip data, or what the system says."""
+    """Return what to say of an error that reading met: damaged gzip data, or what the system says."""
     if isinstance(error, LineTooLong):
-        return f"the line has more than {LONGEST_LINE:,} bytes, so it is no sentence; check that the file is text"
+        return f"the line has more than {LONGEST_LINE:,} bytes, so it is not a sentence; check that the file is text"
     if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" in str(error):
         return "is named .gz but holds no gzip data; rename or compress it"
     if isinstance(error, EOFError):
@@ -173,4 +173,4 @@ def read_fault(error: Exception) -> str:
 def _encoding_fault(raw: bytes, error: UnicodeDecodeError, first: bool) -> str:
     if first and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "is UTF-16, not UTF-8; convert the file (iconv -f UTF-16 -t UTF-8)"
-    return f"is not valid UTF-8 (byte {error.start + 1} of the line); convert the file (iconv) or mend the line"
+    return f"is not valid UTF-8 (byte {error.start + 1} of the line); convert the file (iconv) or fix the line"

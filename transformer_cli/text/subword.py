@@ -19,73 +19,6 @@ from transformer_cli.text.subword_sampling import BytePairSampler, UnigramSample
 from transformer_cli.text.tokenizers import escape, split_symbols, symbol_pattern, unescape, without_surrogates
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
-TRAINER, NORMALIZER, DENORMALIZER = 2, 3, 5  # fields of a model
-MODEL_TYPE = 3  # field of the trainer's
-CHARACTER_MAP = 2  # field of a normaliser's
-TYPES = {"unigram": 1, "bpe": 2}
-VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # how a field is written
-
-
-def check_model(model: bytes, algorithm: Literal["unigram", "bpe"]) -> None:
-    """Raise `ValueError` where it is no model, one of another algorithm, or one that changes the text.
-
-    `train_subwords` makes none with a map of characters; one would be followed wherever it points.
-    """
-    kinds: list[int | bytes] = []
-    for field, value in _fields(model):
-        if field == TRAINER:
-            named = [kind for number, kind in _fields(_content(value)) if number == MODEL_TYPE]
-            kinds += named or [TYPES["unigram"]]  # the format's default
-        elif field in (NORMALIZER, DENORMALIZER) and any(
-            number == CHARACTER_MAP and characters for number, characters in _fields(_content(value))
-        ):
-            raise ValueError("a sentencepiece model that changes the text")
-    if not kinds:
-        raise ValueError("not a sentencepiece model")
-    if kinds[-1] != TYPES[algorithm]:
-        raise ValueError(f"no {algorithm} model, as config.yaml asks for")
-
-
-def _content(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("not a sentencepiece model")
-    return value
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field; `ValueError` where the lengths do not add up."""
-    place, end = 0, len(message)
-    while place < end:
-        key, place = _varint(message, place)
-        kind = key & 7
-        if kind == VARINT:
-            value, place = _varint(message, place)
-            yield key >> 3, value
-            continue
-        if kind == BYTES:
-            length, place = _varint(message, place)
-        elif kind in (EIGHT_BYTES, FOUR_BYTES):
-            length = 8 if kind == EIGHT_BYTES else 4
-        else:
-            raise ValueError("not a sentencepiece model")
-        if length > end - place:
-            raise ValueError("not a sentencepiece model")
-        yield key >> 3, message[place : place + length]
-        place += length
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number, seven bits a byte, and the place after it."""
-    number = shift = 0
-    for byte in message[place : place + 10]:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        place += 1
-        if byte < 0x80:
-            return number, place
-    raise ValueError("not a sentencepiece model")
-
-
 SPACE = "\u2581"  # what sentencepiece writes for a space
 # A literal U+2581 becomes ESCAPE AS_SPACE, a literal ESCAPE becomes ESCAPE AS_ESCAPE (all three noncharacters).
 ESCAPE, AS_ESCAPE, AS_SPACE = "\ufdd0", "\ufdd1", "\ufdd2"
@@ -96,6 +29,9 @@ SEEDS_A_PIECE = 10
 LONGEST_WORD = 4192  # bytes; longer ones (no words of a language) don't take part in training
 
 sentencepiece.SetMinLogLevel(2)
+
+
+# --- using a model -----------------------------------------------------------------------------------------------
 
 
 def _hide_spaces(text: str) -> str:
@@ -110,7 +46,7 @@ def _show_spaces(text: str) -> str:
 
 
 class SubwordTokenizer:
-    """A sentencepiece model, word by word. Raises `ValueError` if the bytes are no model, or none that can be exact."""
+    """A sentencepiece model, word by word. Raises `ValueError` if the bytes are not one, or none that can be exact."""
 
     is_subword = True
     separator: str | None = None
@@ -140,42 +76,42 @@ class SubwordTokenizer:
         return SubwordTokenizer, (self.model, self._algorithm, self._user_symbols)
 
     def words(self, text: str) -> list[str]:
-        """The text cut at every space: ` a` gives two words, the first empty; no text gives no word."""
+        """Return the text cut at every space: ` a` gives two words, the first empty; no text gives no word."""
         return text.split(" ") if text else []
 
     def tokens(self, word: str) -> list[str]:
-        """The pieces of one word, the first beginning with U+2581 for the space before it."""
+        """Return the pieces of one word, the first beginning with U+2581 for the space before it."""
         tokens: list[str] = []
-        for place, stretch in enumerate(split_symbols(word, self._symbols)):
+        for place, text in enumerate(split_symbols(word, self._symbols)):
             if place % 2:
-                tokens.append(_hide_spaces(stretch))
+                tokens.append(_hide_spaces(text))
             elif place == 0:
-                tokens += self._first_pieces(_hide_spaces(stretch))
-            elif stretch:
-                tokens += self._spell(self._sampler.best(_hide_spaces(stretch)))
+                tokens += self._first_pieces(_hide_spaces(text))
+            elif text:
+                tokens += self._spell(self._sampler.best(_hide_spaces(text)))
         return tokens
 
     def sample(self, word: str, strength: float, rng: random.Random) -> list[str]:
-        """As `tokens`, but a random segmentation; see the samplers for `strength`."""
+        """Return a random segmentation, else as `tokens`; see the samplers for `strength`."""
         tokens: list[str] = []
-        for place, stretch in enumerate(split_symbols(word, self._symbols)):
+        for place, text in enumerate(split_symbols(word, self._symbols)):
             if place % 2:
-                tokens.append(_hide_spaces(stretch))
-            elif stretch or place == 0:
-                text = _hide_spaces(stretch) if place else SPACE + _hide_spaces(stretch)
-                tokens += self._spell(self._sampler.draw(text, strength, rng))
+                tokens.append(_hide_spaces(text))
+            elif text or place == 0:
+                beginning = "" if place else SPACE
+                tokens += self._spell(self._sampler.draw(beginning + _hide_spaces(text), strength, rng))
         return tokens
 
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
-        """The pieces that symbols become."""
+        """Return the pieces that symbols become."""
         return [_hide_spaces(symbol) for symbol in symbols]
 
     def is_byte(self, token: str) -> bool:
-        """Whether a token is a byte of a character that has no piece."""
+        """Return whether a token is a byte of a character that has no piece."""
         return token in self._bytes
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of pieces; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of pieces; bytes that are not UTF-8 become U+FFFD."""
         parts: list[str] = []
         pending = bytearray()
         for token in tokens:
@@ -198,7 +134,7 @@ class SubwordTokenizer:
         return [piece if piece in self._known else escape(piece) for piece in pieces]
 
     def _spell(self, parts: Sequence[str]) -> list[str]:
-        """The tokens of a segmentation: unknown characters as bytes; without those, runs of them as one unknown."""
+        """Return a segmentation's tokens: unknown characters as bytes; without those, runs of them as one unknown."""
         tokens: list[str] = []
         unknown = ""
         for part in parts:
@@ -225,8 +161,76 @@ class SubwordTokenizer:
             if piece in self._known and piece not in symbols
         }
         if not all(map(math.isfinite, scores.values())):
-            raise ValueError("a sentencepiece model with a score that is no number")
+            raise ValueError("a sentencepiece model with a score that is not finite")
         return UnigramSampler(scores) if self._algorithm == "unigram" else BytePairSampler(scores)
+
+
+# --- what a model is ---------------------------------------------------------------------------------------------
+
+# A model is a protocol buffer. Fields of it, of the trainer's part, of a normalizer's, and how fields are written.
+TRAINER, NORMALIZER, DENORMALIZER = 2, 3, 5
+MODEL_TYPE = 3
+CHARACTER_MAP = 2
+TYPES = {"unigram": 1, "bpe": 2}
+VARINT, BYTES = 0, 2
+FIXED_LENGTHS = {1: 8, 5: 4}  # bytes
+
+
+def check_model(model: bytes, algorithm: Literal["unigram", "bpe"]) -> None:
+    """Raise `ValueError` where it is not a model, one of another algorithm, or one that changes the text.
+
+    `train_subwords` makes none with a map of characters; one would be followed wherever it points.
+    """
+    kinds: list[int | bytes] = []
+    for field, value in _fields(model):
+        if field == TRAINER:
+            named = [kind for number, kind in _fields(value) if number == MODEL_TYPE]
+            kinds += named or [TYPES["unigram"]]  # the format's default
+        elif field in (NORMALIZER, DENORMALIZER) and any(
+            number == CHARACTER_MAP and characters for number, characters in _fields(value)
+        ):
+            raise ValueError("a sentencepiece model that changes the text")
+    if not kinds:
+        raise ValueError("not a sentencepiece model")
+    if kinds[-1] != TYPES[algorithm]:
+        raise ValueError(f"no {algorithm} model, as config.yaml asks for")
+
+
+def _fields(message: int | bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a protocol buffer; `ValueError` where the lengths do not add up."""
+    if isinstance(message, int):
+        raise ValueError("not a sentencepiece model")
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        number, kind = key >> 3, key & 7
+        if kind == VARINT:
+            value, place = _varint(message, place)
+            yield number, value
+            continue
+        if kind == BYTES:
+            length, place = _varint(message, place)
+        else:
+            length = FIXED_LENGTHS.get(kind, len(message))
+        if length > len(message) - place:
+            raise ValueError("not a sentencepiece model")
+        yield number, message[place : place + length]
+        place += length
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """Return a number, seven bits a byte, and the place after it."""
+    number = shift = 0
+    for byte in message[place : place + 10]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        place += 1
+        if byte < 0x80:
+            return number, place
+    raise ValueError("not a sentencepiece model")
+
+
+# --- training ----------------------------------------------------------------------------------------------------
 
 
 def check_symbols(options: VocabularyConfig) -> None:
@@ -275,21 +279,21 @@ def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig,
 
 
 def _training_lines(counts: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """Words and counts as the trainer reads them.
+    """Yield words and counts as the trainer reads them.
 
     Its seed pieces are the commonest substrings of these lines, whatever count stands beside them. So that common
     words weigh more there than rare ones, a word seen n times stands on log2(n) + 1 lines, which share its count.
     """
     for word, count in counts:
-        for stretch in re.split("[\t\n\0]", _hide_spaces(word)):  # what the trainer's format cannot hold
-            if stretch:
+        for part in re.split("[\t\n\0]", _hide_spaces(word)):  # what the trainer's format cannot hold
+            if part:
                 lines = count.bit_length()
-                yield from [f"{stretch}\t1"] * (lines - 1)
-                yield f"{stretch}\t{count - lines + 1}"
+                yield from [f"{part}\t1"] * (lines - 1)
+                yield f"{part}\t{count - lines + 1}"
 
 
 def _explain(error: str, options: VocabularyConfig, where: str) -> str:
-    """Sentencepiece's complaint in the user's terms."""
+    """Return sentencepiece's complaint in the user's terms."""
     if match := re.search(r"set it to a value <= (\d+)", error):
         return (
             f"vocabulary.size: {options.size} is too large for {where}; the largest possible size with "

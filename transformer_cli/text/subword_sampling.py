@@ -22,7 +22,7 @@ class UnigramSampler:
     """Draws a segmentation x with probability ∝ p(x)^α (Kudo 2018, "Subword Regularization", with l = ∞).
 
     Exact, by forward filtering and backward sampling. `scores` are log-probabilities of the pieces; a character that
-    is no piece may stand alone.
+    is not a piece may stand alone.
     """
 
     def __init__(self, scores: Mapping[str, float]) -> None:
@@ -32,7 +32,7 @@ class UnigramSampler:
         self._tables: dict[tuple[str, float], list[Choices]] = {}
 
     def draw(self, word: str, strength: float, rng: random.Random) -> list[str]:
-        """One segmentation at α = `strength`: the smaller, the flatter."""
+        """Draw a segmentation at α = `strength`: the smaller, the flatter."""
         key = (word, strength)
         table = self._tables.get(key)
         if table is None:
@@ -52,7 +52,7 @@ class UnigramSampler:
         return parts
 
     def best(self, word: str) -> list[str]:
-        """The likeliest segmentation (Viterbi)."""
+        """Return the likeliest segmentation (Viterbi)."""
         total = [0.0]
         back = [0]
         for end in range(1, len(word) + 1):
@@ -67,7 +67,7 @@ class UnigramSampler:
         return parts[::-1]
 
     def _edges(self, word: str, end: int) -> list[tuple[int, float]]:
-        """The starts of pieces that end at `end`, with their scores."""
+        """Return the starts of pieces that end at `end`, with their scores."""
         edges = []
         for start in range(max(0, end - self._longest), end):
             score = self._scores.get(word[start:end])
@@ -122,7 +122,7 @@ class BytePairSampler:
         self._kept_steps = 0
 
     def draw(self, word: str, strength: float, rng: random.Random) -> list[str]:
-        """One segmentation, each merge dropped with probability `strength`."""
+        """Draw a segmentation, each merge dropped with probability `strength`."""
         if len(word) > LONGEST_CACHED:
             return self._merge(word, strength, rng)
         step = self._first_steps.get(word) or self._first_step(word)
@@ -134,7 +134,7 @@ class BytePairSampler:
         return list(step.parts)
 
     def best(self, word: str) -> list[str]:
-        """The segmentation without dropout."""
+        """Return the segmentation without dropout."""
         return self._merge(word, 0.0, None)
 
     def _first_step(self, word: str) -> _Step:
@@ -159,7 +159,7 @@ class BytePairSampler:
         return step.after_merge
 
     def _step(self, parts: tuple[str, ...], dropped: tuple[bool, ...]) -> _Step:
-        """The step with the best merge that was not dropped: the highest score, the leftmost of equals."""
+        """Return the step with the best merge that was not dropped: the highest score, the leftmost of equals."""
         self._kept_steps += 1
         place, highest = None, -math.inf
         for left, was_dropped in enumerate(dropped):
@@ -169,7 +169,7 @@ class BytePairSampler:
         return _Step(parts, dropped, place)
 
     def _merge(self, word: str, dropout: float, rng: random.Random | None) -> list[str]:
-        """The same for words of any length, in n log n."""
+        """Do the same for words of any length, in n log n."""
         parts = list(word)
         end = len(parts)
         after = list(range(1, end + 1))  # the place of the next part

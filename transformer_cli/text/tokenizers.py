@@ -17,30 +17,38 @@ _LIKE_SPACE = re.compile(rf"\\*{SPACE}")
 
 
 def escape(word: str, like: re.Pattern[str] = _LIKE_SPECIAL) -> str:
-    """A word that looks like a special (or like such a word, escaped) with one more backslash before it."""
+    """Return a word that looks like a special (or like such a word, escaped) with one more backslash before it."""
     return "\\" + word if like.fullmatch(word) else word
 
 
 def unescape(token: str, like: re.Pattern[str] = _LIKE_SPECIAL) -> str:
-    """The word that `escape` made the token of; a bare special stays as it is."""
+    """Return the word that `escape` made the token of; a bare special stays as it is."""
     return token[1:] if token.startswith("\\") and like.fullmatch(token) else token
 
 
 def without_surrogates(text: str) -> str:
-    """The text, lone surrogates (which no file holds, but a Python string may) replaced by U+FFFD."""
+    """Return the text, lone surrogates (which no file holds, but a Python string may) replaced by U+FFFD."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def symbol_pattern(symbols: Sequence[str]) -> re.Pattern[str] | None:
-    """What finds the user's symbols in a text, the longest first; None if there are none."""
-    if not symbols:
-        return None
-    return re.compile("(" + "|".join(map(re.escape, sorted(symbols, key=len, reverse=True))) + ")")
+    """Return what finds the user's symbols in a text, the longest first; None if there are none."""
+    longest_first = sorted(symbols, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if symbols else None
 
 
 def split_symbols(text: str, pattern: re.Pattern[str] | None) -> list[str]:
-    """Text, symbol, text, symbol, … text: the symbols stand at the odd places, and texts may be empty."""
+    """Return text, symbol, text, symbol, … text: the symbols stand at the odd places, and texts may be empty."""
     return [text] if pattern is None else pattern.split(text)
+
+
+def _parts(word: str, symbols: re.Pattern[str] | None, split: Callable[[str], Sequence[str]] | None) -> list[str]:
+    """Return a word in parts: symbols whole, what stands between them as `split` does it (None: whole too)."""
+    parts: list[str] = []
+    for place, text in enumerate(split_symbols(without_surrogates(word), symbols)):
+        if text:
+            parts += [text] if place % 2 or split is None else split(text)
+    return parts
 
 
 class WordTokenizer:
@@ -57,31 +65,25 @@ class WordTokenizer:
         self._split = split
 
     def words(self, text: str) -> list[str]:
-        """The text cut at white space."""
+        """Return the text cut at white space."""
         return text.split()
 
     def tokens(self, word: str) -> list[str]:
-        """The tokens of one word."""
-        parts: list[str] = []
-        for place, stretch in enumerate(split_symbols(without_surrogates(word), self._symbols)):
-            if place % 2 or self._split is None:
-                parts += [stretch] if stretch else []
-            else:
-                parts += self._split(stretch) if stretch else []
-        escaped = [self._escape(part) for part in parts]
+        """Return the tokens of one word."""
+        escaped = [self._escape(part) for part in _parts(word, self._symbols, self._split)]
         return [*escaped[:1], *(JOINER + part for part in escaped[1:])]
 
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
-        """The tokens that symbols become: one after a space, one inside a word."""
+        """Return the tokens that symbols become: one after a space, one inside a word."""
         escaped = [self._escape(symbol) for symbol in symbols]
         return escaped + [JOINER + symbol for symbol in escaped]
 
     def is_byte(self, token: str) -> bool:
-        """No token is a byte; subwords have such."""
+        """Return False: only subwords have tokens that are bytes."""
         return False
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of tokens, words apart by one space."""
+        """Return the text of tokens, words apart by one space."""
         parts: list[str] = []
         for token in tokens:
             joiners = len(token) - len(token.lstrip(JOINER))
@@ -107,26 +109,23 @@ class CharacterTokenizer:
         self._symbols = symbol_pattern(symbols)
 
     def words(self, text: str) -> list[str]:
-        """The text cut at white space."""
+        """Return the text cut at white space."""
         return text.split()
 
     def tokens(self, word: str) -> list[str]:
-        """The characters of one word, symbols whole."""
-        parts: list[str] = []
-        for place, stretch in enumerate(split_symbols(without_surrogates(word), self._symbols)):
-            parts += [stretch] if place % 2 else list(stretch)
-        return [escape(part, _LIKE_SPACE) for part in parts]
+        """Return the characters of one word, symbols whole."""
+        return [escape(part, _LIKE_SPACE) for part in _parts(word, self._symbols, list)]
 
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
-        """The tokens that symbols become."""
+        """Return the tokens that symbols become."""
         return [escape(symbol, _LIKE_SPACE) for symbol in symbols]
 
     def is_byte(self, token: str) -> bool:
-        """No token is a byte; subwords have such."""
+        """Return False: only subwords have tokens that are bytes."""
         return False
 
     def join(self, tokens: Sequence[str]) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return "".join(" " if token == SPACE else unescape(token, _LIKE_SPACE) for token in tokens)
 
 
@@ -137,7 +136,9 @@ FURTHER_PACKAGES = {
     "th": "pythainlp",
     "vi": "pyvi",
 }
-LONGEST_STRETCH = 1000  # characters handed to spaCy at a time: its time grows with their square, and more is no word
+LONGEST_PART = (
+    1000  # characters handed to spaCy at a time: its time grows with their square, and longer ones are no words
+)
 WORDS_A_LIFE = 100_000  # spaCy keeps every string it has seen: after so many it starts afresh, so memory does not grow
 
 
@@ -164,8 +165,8 @@ class SpacySplitter:
                 self._tokenizer, self._words = _tokenizer(self.language), 0
             parts = [
                 token.text
-                for start in range(0, len(word), LONGEST_STRETCH)
-                for token in self._tokenizer(word[start : start + LONGEST_STRETCH])
+                for start in range(0, len(word), LONGEST_PART)
+                for token in self._tokenizer(word[start : start + LONGEST_PART])
             ]
         # Some languages' own tokenizers change the text or make empty tokens; such a word stays whole.
         return parts if "".join(parts) == word and all(parts) else [word]

@@ -50,10 +50,11 @@ class Vocabulary:
         max_size: int | None = None,
         symbols: Sequence[str] = (),
     ) -> Self:
-        """Specials, then `symbols`, then the strings seen at least `min_freq` times: by count, then by code point.
+        """Make one of specials, then `symbols`, then the strings seen at least `min_freq` times.
 
-        `counter` may be a stream of (string, count), each string once; no more than `max_size` of them are held at a
-        time. `max_size` bounds the whole vocabulary. Raises `UserError` if not even the symbols fit.
+        These are ordered by count, then by code point. `counter` may be a stream of (string, count), each string once;
+        no more than `max_size` of them are held at a time. `max_size` bounds the whole vocabulary. Raises `UserError`
+        if not even the symbols fit.
         """
         fixed = [*SPECIALS, *symbols]
         room = None if max_size is None else max_size - len(fixed)
@@ -113,29 +114,29 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]  # the default index can be set
 
     def get_itos(self) -> list[str]:
-        """All strings, by id."""
+        """Return all strings, by id."""
         return list(self._itos)
 
     def get_stoi(self) -> dict[str, int]:
-        """The id of each string."""
+        """Return the id of each string."""
         return dict(self._stoi)
 
     def lookup_token(self, index: int) -> str:
-        """The string of an id; raises `IndexError` if there is none."""
+        """Return the string of an id; raise `IndexError` if there is none."""
         if index < 0:
             raise IndexError(index)
         return self._itos[index]
 
     def lookup_tokens(self, indices: Iterable[int]) -> list[str]:
-        """The strings of ids."""
+        """Return the strings of ids."""
         return [self.lookup_token(index) for index in indices]
 
     def lookup_indices(self, tokens: Iterable[str]) -> list[int]:
-        """The ids of strings, unknown ones the default index."""
+        """Return the ids of strings, unknown ones the default index."""
         return [self[token] for token in tokens]
 
     def get_default_index(self) -> int | None:
-        """The id of a string outside the vocabulary, or None."""
+        """Return the id of a string outside the vocabulary, or None."""
         return self._default_index
 
     def set_default_index(self, index: int | None) -> None:
@@ -144,7 +145,7 @@ class Vocabulary:
         self._default_index = index
 
     def dumps(self) -> str:
-        """The vocabulary as JSON text, one string and its count a line."""
+        """Return the vocabulary as JSON text, one string and its count a line."""
         rows = (json.dumps(row, ensure_ascii=False) for row in zip(self._itos, self.counts, strict=True))
         return f'{{"format": {FORMAT}, "tokens": [\n' + ",\n".join(rows) + "\n]}\n"
 
@@ -160,24 +161,24 @@ class Vocabulary:
             with open(path, "rb") as file:
                 raw = file.read(MAX_BYTES + 1)
             if len(raw) > MAX_BYTES:
-                raise UserError(f"{path}: is larger than {MAX_BYTES:,} bytes; that is no vocabulary")
+                raise UserError(f"{path}: is larger than {MAX_BYTES:,} bytes; that is not a vocabulary")
             content = json.loads(raw.decode("utf-8"))
         except OSError as error:
             raise UserError(f"{path}: cannot read the vocabulary: {error.strerror or error}") from None
         except (ValueError, RecursionError):
-            raise UserError(f"{path}: is no vocabulary (not JSON); build or copy it again") from None
+            raise UserError(f"{path}: is not a vocabulary (not JSON); build or copy it again") from None
         if not isinstance(content, dict) or not isinstance(content.get("tokens"), list):
-            raise UserError(f"{path}: is no vocabulary (no list of tokens); build or copy it again")
+            raise UserError(f"{path}: is not a vocabulary (no list of tokens); build or copy it again")
         if content.get("format") != FORMAT:
             raise UserError(f"{path}: has format {str(content.get('format'))[:SHOWN]}, not {FORMAT}; build it again")
         fault = _fault(content["tokens"])
         if fault:
-            raise UserError(f"{path}: is no vocabulary ({fault}); build or copy it again")
+            raise UserError(f"{path}: is not a vocabulary ({fault}); build or copy it again")
         return cls([token for token, _ in content["tokens"]], [count for _, count in content["tokens"]])
 
 
 def _fault(rows: list[Any]) -> str | None:
-    """What is wrong with the rows of a vocabulary file, if anything."""
+    """Return what is wrong with the rows of a vocabulary file, if anything."""
     seen = set()
     for number, row in enumerate(rows):
         if not (isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and type(row[1]) is int):
@@ -185,7 +186,7 @@ def _fault(rows: list[Any]) -> str | None:
         if row[1] < 0:
             return f"entry {number} has a negative count"
         if row[0] in seen:
-            return f"{row[0][:SHOWN]!r} stands there twice"
+            return f"{row[0][:SHOWN]!r} is there twice"
         if not row[0].isascii() and any("\ud800" <= character <= "\udfff" for character in row[0]):
             return f"entry {number} holds half of a surrogate pair"
         seen.add(row[0])

@@ -52,16 +52,13 @@ TRAINED_WITH = (
 
 
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield dotted key, old and new value of every leaf that differs."""
+    """Yield dotted key, old and new value of every leaf in which two configs, or parts of them, differ."""
+    old, new = (side.model_dump(mode="json") if isinstance(side, Config) else side for side in (old, new))
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
             yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
     elif old != new:
         yield path, old, new
-
-
-def _config_differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
-    return _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
 
 
 def _within(key: str, prefixes: tuple[str, ...]) -> bool:
@@ -85,7 +82,7 @@ def check_continuation(
     `asked`: the new config as it was before its preset was resolved.
     """
     notes = []
-    for key, before, after in _config_differences(old, new):
+    for key, before, after in _differences(old, new):
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
         if key == "training.max_steps" and new.training.schedule == "cosine" and has_checkpoint:
             fixed = True  # the cosine schedule's shape depends on it
@@ -135,7 +132,7 @@ def load_start_codecs(config: Config, own: Codecs | None) -> tuple[Codecs, list[
     may_differ = TRAINED_WITH + (("model.max_positions",) if config.model.positions == "sinusoidal" else ())
     differences = [
         (key, _show(ours), _show(theirs))
-        for key, ours, theirs in _config_differences(config, load_config(folder / CONFIG))
+        for key, ours, theirs in _differences(config, load_config(folder / CONFIG))
         if _within(key, START_KEYS) and not _within(key, may_differ)
     ]
     if differences:
@@ -196,8 +193,8 @@ def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
         )
     lines = [f"frozen       {', '.join(parts)}: {frozen:,} of {count:,} parameters stay as they are"]
     halves = {"source_embedding", "target_embedding"}
-    others = modules.keys() - set(parts) - ({"embeddings"} if halves & set(parts) else halves)
-    for part in sorted(others - (halves if "embeddings" in parts else set())):
+    embeddings = set() if "embeddings" in parts else halves if halves & set(parts) else {"embeddings"}
+    for part in sorted({"generator", *embeddings} - set(parts)):
         if not all(parameter.requires_grad for module in modules[part] for parameter in module.parameters()):
             name = f"{part.replace('_', ' ')} share{'s' * (part[-1] != 's')}"
             lines.append(f"             the matrix that the {name} with them stays too")

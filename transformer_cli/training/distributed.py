@@ -94,11 +94,6 @@ class Ranks:
             distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]  # every place is filled now
 
-    def agree(self, value: Value) -> bool:
-        """Return whether all ranks have the same."""
-        first, *others = self.gather(value)
-        return all(other == first for other in others)
-
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
         """Let rank 0 do it before the others begin, who find what it wrote; nothing may be sent meanwhile.

@@ -26,7 +26,7 @@ from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.run_folder import RunFolder
-from transformer_cli.text.codec import Codec, Codecs
+from transformer_cli.text.codec import Codecs
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import PAD
 from transformer_cli.training.hardware import tuned_process
@@ -117,18 +117,14 @@ def _describe_first_batch(data: TrainingData) -> Iterator[str]:
 
 
 def _describe_pair(batch: Batch, row: int, codecs: Codecs) -> Iterator[str]:
-    """Yield both sides of a sentence pair: the text of the ids, then the tokens."""
-    for name, codec, ids in (("source", codecs.source, batch.source), ("target", codecs.target, batch.target_output)):
-        yield one_line(f"    {name}       {codec.decode(ids[row].tolist())}")
-        yield one_line(f"                 {_tokens(codec, ids[row].tolist())}")
-
-
-def _tokens(codec: Codec, ids: list[int]) -> str:
-    """Return each token with its id, padding only counted."""
-    padding = ids.count(PAD)
-    kept = ids[: len(ids) - padding]
-    tokens = [f"{token}:{index}" for token, index in zip(codec.tokens(kept), kept, strict=True)]
-    return " ".join(tokens) + (f" and {padding} × <pad>:{PAD}" if padding else "")
+    """Yield both sides of a sentence pair: the text of the ids, then each token with its id, padding only counted."""
+    for name, codec, side in (("source", codecs.source, batch.source), ("target", codecs.target, batch.target_output)):
+        ids = side[row].tolist()
+        kept = [index for index in ids if index != PAD]
+        tokens = [f"{token}:{index}" for token, index in zip(codec.tokens(kept), kept, strict=True)]
+        padding = f" and {len(ids) - len(kept)} × <pad>:{PAD}" if len(kept) < len(ids) else ""
+        yield one_line(f"    {name}       {codec.decode(ids)}")
+        yield one_line(f"                 {' '.join(tokens)}{padding}")
 
 
 # --- memory -------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def train(
             if ranks.is_main:
                 notes += _take_folder(run, fresh, resuming, stack)
                 _write_start(state, data.codecs)
-        if not ranks.agree((data.train.key, data.valid.key, state.index.last, dump_config(config))):
+        if len(set(ranks.gather((data.train.key, data.valid.key, state.index.last, dump_config(config))))) > 1:
             raise UserError(
                 f"{run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give all "
                 "of them the same files, best by a shared file system (docs/scaling.md)"

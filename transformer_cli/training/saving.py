@@ -31,6 +31,8 @@ from transformer_cli.training.objective import TranslationObjective
 
 CPU_RANDOM, CUDA_RANDOM = "random.cpu", "random.cuda"  # of rank 0; the others' carry their rank behind a dot
 
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's and AdamW's state of a parameter
+
 RandomState = dict[str, Tensor]
 
 
@@ -176,24 +178,18 @@ class Learner:
 
     def _restore_moments(self, tensors: Mapping[str, Tensor]) -> None:
         for name, parameter in self.model.named_parameters():
-            moments = {key.split(".", 2)[1]: value for key, value in tensors.items() if _moment_of(key) == name}
+            moments = {key: tensors[place] for key in MOMENTS if (place := f"optimizer.{key}.{name}") in tensors}
             for key, value in moments.items():
                 if key != "step" and value.shape != parameter.shape:
                     raise ValueError(f"{key} of {name} has another shape")
+                if key != "step" or parameter.device.type != "cpu":
+                    moments[key] = value.to(parameter.device)
             if moments:
-                self.optimizer.state[parameter] = {
-                    key: value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
-                    for key, value in moments.items()
-                }
+                self.optimizer.state[parameter] = moments
 
 
 def _of_rank(name: str, rank: int) -> str:
     return f"{name}.{rank}" if rank else name
-
-
-def _moment_of(key: str) -> str | None:
-    kind, _, rest = key.partition(".")
-    return rest.partition(".")[2] if kind == "optimizer" else None
 
 
 # --- saving -------------------------------------------------------------------------------------------------------

@@ -57,22 +57,20 @@ def describe_result(result: TrainingResult, config: Config, progress: Progress) 
     yield f'model        {result.run}: tfm translate {result.run} "…"'
 
 
+@dataclass
 class Session:
     """One process's part of a run, from its start or its last checkpoint to its end or an interruption."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        learner: Learner,
-        validator: Validator,
-        saver: Saver,
-        recorder: Recorder,
-        ranks: Ranks,
-        profiling: Profiling | None = None,
-    ) -> None:
-        self.data, self.learner, self.validator, self.saver = data, learner, validator, saver
-        self.recorder, self.ranks, self.profiling = recorder, ranks, profiling
-        self.config, self.run, self.progress = data.config, saver.run, learner.progress
+    data: TrainingData
+    learner: Learner
+    validator: Validator
+    saver: Saver
+    recorder: Recorder
+    ranks: Ranks
+    profiling: Profiling | None = None
+
+    def __post_init__(self) -> None:
+        self.config, self.run, self.progress = self.data.config, self.saver.run, self.learner.progress
 
     def run_to_end(self, notes: list[str]) -> TrainingResult:
         """Train until the run is finished (`TrainingResult`) or a signal comes (`Interrupted`)."""

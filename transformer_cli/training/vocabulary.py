@@ -14,13 +14,18 @@ from transformer_cli.text.build import build_codecs, describe
 
 
 def build_vocabulary(
-    config: Config, path: Path, *, fresh: bool = False, note: Callable[[str], None] | None = None
+    config: Config,
+    path: Path,
+    *,
+    fresh: bool = False,
+    progress: bool = False,
+    note: Callable[[str], None] = lambda _: None,
 ) -> list[list[str]]:
     """Build and save the vocabularies of a run; return the rows of the table of sizes and coverage.
 
     Nothing is written before all data was read. Raises `UserError` for bad data, and where the run has a vocabulary
     already and `fresh` is false: its checkpoints, or a copy of it elsewhere, may depend on it.
-    note: called with each sentence for the user; None: no progress is shown either.
+    note: called with each sentence for the user.
     """
     if config.training.init_from is not None:
         raise UserError(
@@ -35,15 +40,15 @@ def build_vocabulary(
             f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
             " this one aside and build anew"
         )
-    config, preset = resolve_preset(config, partial(count_pairs, progress=note is not None))
-    for line in preset if note else ():
+    config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
+    for line in preset:
         note(line)
     languages = config.data.source_language, config.data.target_language
     train = open_corpus(config.data.train, *languages)
     valid = open_corpus(config.data.valid, *languages)
     for _ in valid.pairs():  # a fault in it shows before the long part
         pass
-    codecs, notes = build_codecs(config, train.pairs, progress=note is not None)
+    codecs, notes = build_codecs(config, train.pairs, progress=progress)
     rows = describe(codecs, valid.pairs())
     if fresh and run.exists():
         notes = [*notes, f"renamed {path} to {run.set_aside()}"]
@@ -54,6 +59,6 @@ def build_vocabulary(
         run.clean_temporaries()
         atomic_write(run.config_path, dump_config(config))
         run.publish_vocabulary(codecs.save)
-    for line in [*train.notes, *valid.notes, *notes] if note else ():
+    for line in [*train.notes, *valid.notes, *notes]:
         note(line)
     return [[str(cell) for cell in row] for row in rows]

@@ -171,7 +171,7 @@ def test_the_config_chooses(
 
 
 @pytest.mark.parametrize("generation", ["mask_predict", "one_shot"])
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(
+def test_an_interrupted_run_continues_as_if_it_had_not_been(
     generation: str, tiny_tree: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     tree = tiny_tree(tmp_path, pairs=40, validate_every=2, save_every=2)

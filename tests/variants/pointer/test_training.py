@@ -139,7 +139,7 @@ def test_what_no_vocabulary_holds_is_copied_to_the_very_text(
         translator.translate_batch(lines[:1], constraints=[Constraints(required=("Ugo",))])
 
 
-def test_a_run_goes_on_bit_for_bit_and_its_model_is_whole(tmp_path: Path, names: dict[str, dict[str, str]]) -> None:
+def test_a_run_continues_bit_for_bit_and_its_model_is_whole(tmp_path: Path, names: dict[str, dict[str, str]]) -> None:
     training = {"max_steps": 4, "accumulation": 2, "batch_tokens": 64, "save_every": 2}
     whole = train(make_config(tmp_path, training, **names), tmp_path / "whole", quiet=True).run
     half = make_config(tmp_path, training | {"max_steps": 2}, **names)

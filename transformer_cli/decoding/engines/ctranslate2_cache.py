@@ -30,7 +30,7 @@ ABANDONED = 86_400  # seconds after which what a killed process left is removed
 
 
 def cached_model(folder: Path) -> tuple[Path, bool]:
-    """The CTranslate2 folder of a checkpoint folder, whole and verified, and whether it had to be made.
+    """Return the CTranslate2 folder of a checkpoint folder, whole and verified, and whether it had to be made.
 
     Several processes may ask at once. Raises `UserError` where the checkpoint is damaged, or cannot become such a
     model; `OSError` where the cache cannot be written.
@@ -52,7 +52,7 @@ def cached_model(folder: Path) -> tuple[Path, bool]:
 
 
 def cache_folder() -> Path:
-    """Where such models are kept."""
+    """Return where such models are kept."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         return Path(os.environ.get("TFM_CACHE") or f"{cache}/tfm").expanduser() / "ctranslate2"
@@ -61,7 +61,7 @@ def cache_folder() -> Path:
 
 
 def _key(folder: Path) -> str:
-    """A hash of all that the model depends on: weights, config and vocabulary, by the checkpoint's own manifest."""
+    """Return a hash of all that the model depends on: weights, config and vocabulary, by the checkpoint's manifest."""
     import ctranslate2
 
     hashes = manifest_hashes(folder)
@@ -73,7 +73,7 @@ def _key(folder: Path) -> str:
 
 
 def _is_whole(place: Path) -> bool:
-    """Whether a model is there and undamaged; if so, it counts as used now."""
+    """Return whether a model is there and undamaged; if so, it counts as used now."""
     try:
         verify(place, manifest_names(place))
     except UserError:

@@ -40,7 +40,7 @@ class Description:
 
 
 def worker_count() -> int:
-    """How many chunks of sentences are searched at once, on a thread each: OMP_NUM_THREADS, else the cores."""
+    """Return how many chunks of sentences are searched at once, on a thread each: OMP_NUM_THREADS, else the cores."""
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     return max(1, min(int(given) if given.isdigit() else usable_cores(), MOST_WORKERS))
 
@@ -130,7 +130,7 @@ class CTranslate2Engine:
         keys: Sequence[tuple[int, ...]] | None = None,
         constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each source, best first. `keys` are for sampling alone."""
+        """Return the `n_best` hypotheses of each source, best first. `keys` are for sampling alone."""
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
         batch = SearchBatch(
             [list(source) for source in sources], list(keys), list(constraints) if constraints else None
@@ -140,7 +140,7 @@ class CTranslate2Engine:
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """`search` for each batch, in order. While workers search some, the caller prepares the next ones."""
+        """Return `search` for each batch, in order. While workers search some, the caller prepares the next ones."""
         waiting: deque[Callable[[], list[list[Hypothesis]]]] = deque()
         under_way: deque[int] = deque()  # chunks
         for batch in batches:
@@ -187,7 +187,7 @@ class CTranslate2Engine:
         return self._rescored(sources, found, options) if options.no_repeat_ngram else found
 
     def _hypotheses(self, result: Any, options: SearchOptions, limit: int) -> list[Hypothesis]:
-        """The `n_best` of what CTranslate2 found for a source, by our own score: |y| leaves </s> out."""
+        """Return the `n_best` of what CTranslate2 found for a source, by our own score: |y| leaves </s> out."""
         scored = []
         for tokens, score in zip(result.hypotheses, result.scores, strict=True):
             length = len(tokens)
@@ -204,8 +204,9 @@ class CTranslate2Engine:
     def _rescored(
         self, sources: Sequence[Ids], found: Sequence[list[Hypothesis]], options: SearchOptions
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses by the model's own probabilities: where an n-gram is forbidden, CTranslate2 gives the
-        other tokens what its last token might have had, and so takes a loop that it breaks off for likely."""
+        """Return the `n_best` hypotheses by the model's own probabilities: where an n-gram is forbidden, CTranslate2
+        gives the other tokens what its last token might have had, and so takes a loop that it breaks off for likely.
+        """
         pairs = [(source, one) for source, group in zip(sources, found, strict=True) for one in group]
         rows = iter(self.score([source for source, _ in pairs], [one.ids for _, one in pairs]))
         best = []
@@ -231,7 +232,7 @@ class CTranslate2Engine:
     # --- forced decoding ----------------------------------------------------------------------------------------------
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
-        """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
+        """Return log p of each target token and of `</s>` after them, given the source and the tokens before it."""
         longest = max(map(len, (*sources, *targets)), default=0) + 1
         if longest > self.description.positions:
             self._check_allowed([f"texts of {longest:,} tokens (here {self.description.positions:,} are the most)"])
@@ -253,7 +254,7 @@ class CTranslate2Engine:
         layer: int = -1,
         heads: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        """For each target token, the place of its source token by the cross-attention (see `own_sources`).
+        """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
 
         CTranslate2 gives what was written into the model: the mean over the heads of the last layer, or, where they are
         the first heads of a layer, those that learned to align. Other layers and heads are torch's.
@@ -281,7 +282,7 @@ class CTranslate2Engine:
                 asynchronous=True,
                 beam_size=1,
                 max_input_length=0,
-                max_decoding_length=len(targets[chunk[-1]]),  # shorter ones go on after their own tokens
+                max_decoding_length=len(targets[chunk[-1]]),  # shorter ones continue after their own tokens
                 min_decoding_length=1,
                 return_attention=True,
             )
@@ -305,7 +306,7 @@ def _chunks(places: list[int], workers: int) -> Iterator[list[int]]:
 
 
 def _translate(translator: Any, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
-    """CTranslate2's results to come, one a source, of at most `limit` tokens."""
+    """Return CTranslate2's results to come, one a source, of at most `limit` tokens."""
     beam = options.beam_size if options.method == "beam" else 1
     results: list[Any] = translator.translate_batch(
         sources,

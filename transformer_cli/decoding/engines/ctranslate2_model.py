@@ -52,8 +52,8 @@ def write_model(folder: Path, loaded: LoadedModel, quantization: str | None = No
 
 
 def position_count(config: Config) -> int:
-    """The rows of the position tables: for every source that is translated in one piece, with its `</s>`, and for the
-    longest translation that the config allows it, after `<s>`. Learned tables have the rows they have.
+    """Return the rows of the position tables: for every source that is translated in one piece, with its `</s>`, and
+    for the longest translation that the config allows it, after `<s>`. Learned tables have the rows they have.
     """
     if config.model.positions == "learned":
         return config.model.max_positions
@@ -62,7 +62,7 @@ def position_count(config: Config) -> int:
 
 
 def alignment_attention(config: Config) -> tuple[int, int | None]:
-    """The layer whose attention CTranslate2 is to give, and the mean of how many of its first heads (None: of all).
+    """Return the layer whose attention CTranslate2 is to give, and of how many of its first heads (None: of all).
 
     Those that learned to align, where they are a layer's first; CTranslate2 can give no others.
     """
@@ -73,7 +73,7 @@ def alignment_attention(config: Config) -> tuple[int, int | None]:
 
 
 def build_spec(loaded: LoadedModel) -> Any:
-    """CTranslate2's specification, with the weights in it; `UserError` for a model that it has no place for."""
+    """Return CTranslate2's specification, with the weights in it; `UserError` for a model that it has no place for."""
     shape, codecs = loaded.config.model, loaded.codecs
     weights = _Weights(loaded)
     spec = transformer_spec.TransformerSpec(_encoder(shape), _decoder(loaded.config))
@@ -111,7 +111,7 @@ def _decoder(config: Config) -> Any:
 
 
 def _kind(shape: ModelConfig) -> dict[str, Any]:
-    """What encoder and decoder have in common."""
+    """Return what encoder and decoder have in common."""
     return {
         "pre_norm": shape.norm == "pre",
         "activation": ACTIVATIONS[shape.activation],
@@ -121,7 +121,7 @@ def _kind(shape: ModelConfig) -> dict[str, Any]:
 
 
 def _fill_layer(layer: Any, name: str, weights: "_Weights", *, is_decoder: bool) -> None:
-    """One encoder or decoder layer. Self-attention projects queries, keys and values in one go, in that order."""
+    """Fill one encoder or decoder layer. Self-attention projects queries, keys and values in one go, in that order."""
     weights.linear(layer.self_attention.linear[0], f"{name}.self_attention.query", f"{name}.self_attention.key_value")
     weights.linear(layer.self_attention.linear[1], f"{name}.self_attention.output")
     weights.norm(layer.self_attention.layer_norm, f"{name}.self_attention_residual.norm")
@@ -147,7 +147,7 @@ class _Weights:
         self._folder = loaded.folder
 
     def take(self, name: str) -> Array:
-        """A tensor's copy (quantization changes it), in float32; `UserError` where the model has none of that name."""
+        """Return a copy of a tensor (quantization changes it), in float32; `UserError` where there is none."""
         if name not in self._tensors:
             raise self._refusal(f"it has no {name}")
         self._left.discard(name)
@@ -155,17 +155,17 @@ class _Weights:
         return array
 
     def linear(self, spec: Any, *names: str) -> None:
-        """One or more linear layers, one below the other, with their biases where they have any."""
+        """Fill in one or more linear layers, one below the other, with their biases where they have any."""
         spec.weight = np.concatenate([self.take(f"{name}.weight") for name in names])
         if f"{names[0]}.bias" in self._tensors:
             spec.bias = np.concatenate([self.take(f"{name}.bias") for name in names])
 
     def norm(self, spec: Any, name: str) -> None:
-        """A layer norm."""
+        """Fill in a layer norm."""
         spec.gamma, spec.beta = self.take(f"{name}.weight"), self.take(f"{name}.bias")
 
     def positions(self, name: str, shape: ModelConfig, count: int) -> Array:
-        """The table of positions (count, d_model): our own, always; CTranslate2's sinusoids are others."""
+        """Return the table of positions (count, d_model): our own, always; CTranslate2's sinusoids are others."""
         if shape.positions == "learned":
             return self.take(f"{name}.positions.table.weight")
         table: Array = sinusoidal_table(count, shape.d_model).numpy()

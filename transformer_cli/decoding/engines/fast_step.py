@@ -17,6 +17,8 @@ from transformer_cli.model.torch_private import can_pack, embedding, layer_norm,
 from transformer_cli.model.transformer import Transformer
 
 Change = Callable[[Tensor], Tensor]
+# States (N, D), what was decoded before, the memory, its mask (M, 1, 1, S) → states (N, D), all that was decoded
+LayerStep = Callable[[Tensor, KeysValues | None, KeysValues, Tensor], tuple[Tensor, KeysValues]]
 
 LARGE = 2**18  # numbers in a weight from which on packing it pays, for few rows and many
 
@@ -28,16 +30,6 @@ class Attention(NamedTuple):
     query: Change
     key_value: Change
     output: Change
-
-
-class Layer(NamedTuple):
-    """A decoder layer's parts, and the norms around them: those that come before a part are None in post-norm."""
-
-    enter: tuple[Change, Change, Change]
-    self_attention: Attention
-    cross_attention: Attention
-    feed_forward: Change
-    leave: tuple[Change, Change, Change]
 
 
 def can_step_fast(model: Transformer) -> bool:
@@ -55,53 +47,50 @@ class FastStep:
         pack = constant and can_pack(model.generator.projection.weight)
         self._table, self._scale = model.target_embedding.tokens.table.weight, model.target_embedding.tokens.scale
         self._positions = model.target_embedding.positions
-        self._layers = [_unpack(layer, pack) for layer in cast(Iterable[DecoderLayer], model.decoder.layers)]
+        self._layers = [_layer_step(layer, pack) for layer in cast(Iterable[DecoderLayer], model.decoder.layers)]
         norm = model.decoder.norm
         self._norm = _norm(norm) if isinstance(norm, nn.LayerNorm) else _same
         self._projection = _product(model.generator.projection, pack)
 
     def __call__(self, tokens: Tensor, source_mask: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
-        """Tokens (N,) that follow what the cache holds, mask (M, 1, 1, S) → log-probabilities (N, V), grown cache."""
+        """Take tokens (N,) after what the cache holds, mask (M, 1, 1, S) → log-probabilities (N, V), grown cache."""
         position = self._positions(cache.length, 1)  # (1, D)
         states = torch.add(position, embedding(self._table, tokens), alpha=self._scale)  # (N, D)
         decoded = []
-        for layer, before, memory in zip(self._layers, cache.decoded, cache.memory, strict=True):
-            seen = layer.enter[0](states)
-            so_far = _append(before, layer.self_attention, seen)
-            states = layer.leave[0](states + _attend(layer.self_attention, seen, so_far, None))
-            seen = layer.enter[1](states)
-            states = layer.leave[1](states + _attend(layer.cross_attention, seen, memory, source_mask))
-            states = layer.leave[2](states + layer.feed_forward(layer.enter[2](states)))
+        for step, before, memory in zip(self._layers, cache.decoded, cache.memory, strict=True):
+            states, so_far = step(states, before, memory, source_mask)
             decoded.append(so_far)
         logits = self._projection(self._norm(states))  # (N, V)
         log_probs = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         return log_probs, DecoderCache(tuple(decoded), cache.memory, cache.length + 1)
 
 
-def _append(before: KeysValues | None, attention: Attention, seen: Tensor) -> KeysValues:
-    """Return what was decoded before, then the keys and values of the states (N, D) seen now."""
-    new = KeysValues(attention.key_value(seen).view(len(seen), 2, 1, -1), attention.heads)  # (N, 2, 1, H·d)
-    return new if before is None else before.grow(new)
+def _layer_step(layer: DecoderLayer, pack: bool) -> LayerStep:
+    """Return what `DecoderLayer` does, for one position."""
+    own, cross = _attention(layer.self_attention, pack), _attention(layer.cross_attention, pack)
+    change = _feed_forward(layer.feed_forward, pack)
+    enter_own, leave_own = _around(layer.self_attention_residual)
+    enter_cross, leave_cross = _around(layer.cross_attention_residual)
+    enter_change, leave_change = _around(layer.feed_forward_residual)
+
+    def step(states: Tensor, before: KeysValues | None, memory: KeysValues, mask: Tensor) -> tuple[Tensor, KeysValues]:
+        seen = enter_own(states)
+        so_far = KeysValues(own.key_value(seen).view(len(seen), 2, 1, -1), own.heads)  # (N, 2, 1, H·d)
+        if before is not None:
+            so_far = before.grow(so_far)
+        states = leave_own(states + _attend(own, seen, so_far, None))
+        states = leave_cross(states + _attend(cross, enter_cross(states), memory, mask))
+        return leave_change(states + change(enter_change(states))), so_far
+
+    return step
 
 
 def _attend(attention: Attention, seen: Tensor, keys_values: KeysValues, mask: Tensor | None) -> Tensor:
-    """`MultiHeadAttention` from states (N, D); N / M rows in a row share each of M rows of keys and values. → (N, D)"""
+    """Attend from states (N, D), N / M rows in a row to each of M rows of keys and values. → (N, D)"""
     keys, values = keys_values.split()  # (M, H, S, d) each
     query = attention.query(seen).view(len(keys), -1, attention.heads, keys.size(3)).transpose(1, 2)
     mixed = scaled_dot_product_attention(query, keys, values, mask)  # (M, H, N/M, d)
     return attention.output(mixed.transpose(1, 2).reshape(len(seen), -1))
-
-
-def _unpack(layer: DecoderLayer, pack: bool) -> Layer:
-    residuals = (layer.self_attention_residual, layer.cross_attention_residual, layer.feed_forward_residual)
-    enter, leave = zip(*map(_around, residuals), strict=True)
-    return Layer(
-        cast(tuple[Change, Change, Change], enter),
-        _attention(layer.self_attention, pack),
-        _attention(layer.cross_attention, pack),
-        _feed_forward(layer.feed_forward, pack),
-        cast(tuple[Change, Change, Change], leave),
-    )
 
 
 def _around(residual: Residual) -> tuple[Change, Change]:

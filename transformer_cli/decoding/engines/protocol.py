@@ -76,7 +76,7 @@ class LoadedEngine(NamedTuple):
 def search_batches(
     engine: Engine, batches: Iterable[SearchBatch], options: SearchOptions
 ) -> Iterator[list[list[Hypothesis]]]:
-    """What is found for each batch, in order. `batches` is read in this thread, a few batches ahead or none."""
+    """Return what is found for each batch, in order. `batches` is read in this thread, a few batches ahead or none."""
     if isinstance(engine, PipelinedEngine):
         yield from engine.search_batches(batches, options)
     else:
@@ -85,7 +85,7 @@ def search_batches(
 
 
 def torch_needs(options: SearchOptions) -> list[str]:
-    """What of these options only the torch engine has, by name.
+    """Return what of these options only the torch engine has, by name.
 
     CTranslate2 has some of it too, but not alike: where it forbids a token, the others share its probability.
     """
@@ -102,7 +102,7 @@ def torch_needs(options: SearchOptions) -> list[str]:
 def batch_needs(
     batch: SearchBatch, options: SearchOptions, longest: int, positions: int, target_tokens: int
 ) -> list[str]:
-    """What of a batch only the torch engine can do, by name.
+    """Return what of a batch only the torch engine can do, by name.
 
     longest: tokens of the longest source with `</s>`, or of the longest translation there may be; positions: rows of
     the CTranslate2 model's position tables; target_tokens: size of the target vocabulary.
@@ -123,7 +123,7 @@ FLOOR = 0.05
 
 
 def own_sources(weights: "npt.NDArray[Any]") -> list[int]:
-    """Attention weights (T, S), as each of T target tokens is predicted → the place of each one's source token.
+    """Return the place of each target token's source token, from attention weights (T, S) as each of T is predicted.
 
     A weight counts by its share of all that the source token gets, so that a full stop which every step looks at is
     not everybody's. S must be 1 or more; `</s>` and padding do not belong in `weights`.

@@ -43,11 +43,11 @@ class SearchCache:
 
     @classmethod
     def start(cls, decoder: DecoderCache, source: Tensor, source_mask: Tensor) -> Self:
-        """One row a sentence."""
+        """Begin with one row a sentence."""
         return cls(decoder, source, source_mask, torch.arange(len(source), device=source.device))
 
     def select(self, rows: Tensor) -> Self:
-        """The given rows, in the given order; `rows` (N,) may repeat. Those of a sentence stay together, in order."""
+        """Return the given rows, in the given order; `rows` (N,) may repeat. Those of a sentence stay together."""
         places = self.places[rows]
         if places.shape == self.places.shape and torch.equal(places, self.places):
             decoder = self.decoder.select(rows, memory_rows=None)
@@ -66,7 +66,7 @@ ResultT = TypeVar("ResultT")
 
 
 def map_in_order(work: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int) -> Iterator[ResultT]:
-    """`map`, with up to `workers` items under way at once. `items` are read in this thread, one ahead of the workers.
+    """Map with up to `workers` items under way at once. `items` are read in this thread, one ahead of the workers.
 
     What `work` raises is raised here, at its place. Closed early, it waits for what is under way and drops the rest.
     """
@@ -110,7 +110,7 @@ def search_in_threads(
 
 @contextmanager
 def evaluating(*models: torch.nn.Module) -> Iterator[None]:
-    """No dropout inside; after it, the modes as before."""
+    """Switch dropout off inside; afterwards the modes are as before."""
     training = [model for model in models if model.training]
     for model in training:
         model.eval()
@@ -175,7 +175,7 @@ class TorchEngine:
         keys: Sequence[Key] | None = None,
         constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each source, best first.
+        """Return the `n_best` hypotheses of each source, best first.
 
         `keys` seed each source's draws in sampling (default: its place here); `constraints` are those of its
         translation (default: none).
@@ -200,7 +200,7 @@ class TorchEngine:
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """`search` for each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
+        """Return `search` of each batch, in order; see `search_in_threads`."""
         return search_in_threads(
             lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
             [self.model],
@@ -209,7 +209,7 @@ class TorchEngine:
         )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """log p of each target token and of `</s>` after them, given the source and the target tokens before it."""
+        """Return log p of each target token and of `</s>` after them, given the source and the tokens before it."""
         scores: list[list[float]] = []
         longest = 1 + max(map(len, targets), default=0)
         for part in parts(len(sources), longest * output_size(self.step_model, sources), MAX_CELLS):
@@ -228,7 +228,7 @@ class TorchEngine:
         layer: int = -1,
         heads: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        """For each target token, the place of its source token by the cross-attention (see `own_sources`).
+        """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
 
         The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
         empty source. Raises `UserError` where there is no such layer or head.
@@ -271,7 +271,7 @@ class TorchEngine:
         return log_probs, replace(cache, decoder=decoder)
 
     def _attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
-        """The same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
+        """Do the same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
         output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
         log_probs = self._last(self.model.generator(output, cache.source))
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf

@@ -45,7 +45,7 @@ class BeamState(NamedTuple):
     ended_count: Tensor  # (B,) all that ever ended
 
     def keep(self, places: Tensor) -> "BeamState":
-        """Only the sentences at these places, (N,)."""
+        """Return only the sentences at these places, (N,)."""
         return BeamState(
             self.sentences[places],
             self.limits[places],
@@ -80,7 +80,7 @@ def beam_search(
     propose: Propose[CacheT] | None = None,
     bonus: Bonus[CacheT] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` best hypotheses of each sentence, best first; fewer only where the vocabulary holds no more.
+    """Return the `n_best` best hypotheses of each sentence, best first; fewer only where the vocabulary holds no more.
 
     `limits`: a sentence's most tokens, `</s>` not counted. The first step gets one row a sentence; after it, rows
     are sentences × beams. Sentences that are done leave the batch. `propose` chooses other candidates than the
@@ -120,7 +120,7 @@ def beam_search(
 
 
 def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState:
-    """The state before the first step, with the type and on the device of its log-probabilities."""
+    """Return the state before the first step, with the type and on the device of its log-probabilities."""
     batch, device, dtype = len(limits), log_probs.device, accumulation_dtype(log_probs.dtype)
     empty = torch.zeros(batch, beam_size, dtype=torch.long, device=device)
     nothing = torch.full((batch, beam_size), -torch.inf, dtype=dtype, device=device)
@@ -138,7 +138,7 @@ def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState
 def advance(
     state: BeamState, candidates: Candidates, options: SearchOptions, bonus: tuple[Tensor, Tensor] | None = None
 ) -> tuple[BeamState, Tensor, bool]:
-    """One step: set aside what ended, go on with what lives.
+    """Take one step: set aside what ended, continue with what lives.
 
     `bonus`: see `Bonus`. Returns the new state; for each new beam, the one that it continues, (B, K); and False where
     no sentence can be done yet.
@@ -167,12 +167,12 @@ def advance(
 
 
 def is_cheap_to_read(tensor: Tensor) -> bool:
-    """Whether to look at values may save work. A GPU's must be waited for, while it could do the work meanwhile."""
+    """Return whether to look at values may save work. A GPU's must be waited for; it could do the work meanwhile."""
     return tensor.device.type == "cpu"
 
 
 def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None = None) -> Candidates:
-    """The `count` likeliest continuations of a sentence, over all its beams and the whole vocabulary.
+    """Return the `count` likeliest continuations of a sentence, over all its beams and the whole vocabulary.
 
     `cost` (B, V) of the tokens counts in choosing, not in the log-probability.
     """
@@ -192,7 +192,7 @@ def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None 
 
 
 def is_done(state: BeamState, options: SearchOptions) -> Tensor:
-    """Which sentences are done: at the limit, without a live beam, or by the stopping rule. → (B,)
+    """Return which sentences are done: at the limit, without a live beam, or by the stopping rule. → (B,)
 
     `first`: K hypotheses ended. `exact`: the best live one can no longer get among the `n_best` best: its
     log-probability only falls, and (α ≥ 0) divided by the penalty of the longest text allowed it falls least.
@@ -207,12 +207,12 @@ def is_done(state: BeamState, options: SearchOptions) -> Tensor:
 
 
 def freeze(state: BeamState, done: Tensor) -> BeamState:
-    """The same without a live beam where `done` (B,): these wait."""
+    """Return the same without a live beam where `done` (B,): these wait."""
     return state._replace(log_probability=state.log_probability.masked_fill(done[:, None], -torch.inf))
 
 
 def collect(state: BeamState, n_best: int) -> list[tuple[int, list[Hypothesis]]]:
-    """What was found for each sentence of a state: its number in the batch and the hypotheses, best first."""
+    """Return what was found for each sentence of a state: its number in the batch and the hypotheses, best first."""
     kept = [field[:, :n_best].tolist() for field in state.ended]
     return [
         (
@@ -230,8 +230,8 @@ def collect(state: BeamState, n_best: int) -> list[tuple[int, list[Hypothesis]]]
 def _score(
     candidates: Candidates, ends: Tensor, length: int, options: SearchOptions, bonus: tuple[Tensor, Tensor] | None
 ) -> Tensor:
-    """What each candidate (B, K) scores if it ends now (`ends`) or is cut. All that end in one step have one length,
-    all that are cut off another.
+    """Return what each candidate (B, K) scores if it ends now (`ends`) or is cut. All that end in one step have one
+    length, all that are cut off another.
     """
     log_probability = candidates.log_probability
     score = torch.where(ends, log_probability / options.penalty(length), log_probability / options.penalty(length + 1))
@@ -244,7 +244,7 @@ def _score(
 def _set_aside(
     before: Ended, sequences: Tensor, log_probability: Tensor, score: Tensor, ends: Tensor, closing: Tensor
 ) -> Ended:
-    """The K best of those that ended before and those ending now, best first; of equal ones the earlier first."""
+    """Return the K best of those that ended before and those ending now, best first; of equal ones the earlier."""
     beam_size, length = before.lengths.size(1), sequences.size(2)
     both = Ended(
         torch.cat([functional.pad(before.tokens, (0, length - before.tokens.size(2)), value=PAD), sequences], dim=1),
@@ -258,10 +258,10 @@ def _set_aside(
 
 
 def _longer(sequences: Tensor, candidates: Candidates) -> Tensor:
-    """The sequences (B, W, t) that candidates (B, N) continue, with their tokens at the end. → (B, N, t + 1)"""
+    """Return the sequences (B, W, t) that candidates (B, N) continue, with their tokens at the end. → (B, N, t + 1)"""
     return torch.cat([_pick(sequences, candidates.origins), candidates.tokens[:, :, None]], dim=2)
 
 
 def _pick(sequences: Tensor, which: Tensor) -> Tensor:
-    """Sequences (B, N, t) numbered by `which` (B, M) → (B, M, t)"""
+    """Return sequences (B, N, t) numbered by `which` (B, M). → (B, M, t)"""
     return sequences.gather(1, which[:, :, None].expand(-1, -1, sequences.size(2)))

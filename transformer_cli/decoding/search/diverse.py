@@ -24,7 +24,7 @@ def diverse_beam_search(
     device: torch.device | str = "cpu",
     bonus: Bonus[CacheT] | None = None,
 ) -> list[list[Hypothesis]]:
-    """`n_best` hypotheses of each sentence, best first: of all groups their best, then their second best, and so on.
+    """Return `n_best` hypotheses of each sentence, best first: every group's best, every second best, and so on.
 
     Fewer where groups found the same. Arguments are those of `beam_search`, and one group is that, exactly. After the
     first step rows are sentences × groups × beams. Sentences of which all groups are done leave the batch.
@@ -65,7 +65,7 @@ def diverse_beam_search(
 def advance_groups(
     states: Sequence[BeamState], log_probs: Tensor, bonuses: Sequence[Tensor], options: SearchOptions
 ) -> tuple[list[BeamState], Tensor]:
-    """One step of all groups, in order; `log_probs` (B, G, W, V), `bonuses` none or two (B, G, W).
+    """Take one step of all groups, in order; `log_probs` (B, G, W, V), `bonuses` none or two (B, G, W).
 
     A token costs λ for each live beam of the groups before that just took it (Hamming diversity). Ends cost nothing:
     a group that ends takes no word away. Returns the new states and the beams that theirs continue, (B, G, W).
@@ -86,7 +86,7 @@ def advance_groups(
 
 
 def _best(groups: Sequence[Sequence[Hypothesis]], n_best: int) -> list[Hypothesis]:
-    """The best of each group before any second best, each text once; then by score."""
+    """Return the best of each group before any second best, each text once; then by score."""
     ranked = [(rank, -one.score, one) for group in groups for rank, one in enumerate(group)]
     ranked.sort(key=lambda place: place[:2])
     once = {tuple(one.ids): one for _, _, one in reversed(ranked)}

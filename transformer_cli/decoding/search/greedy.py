@@ -18,7 +18,7 @@ LARGE = 1 << 17  # scores from which more steps cost less than they save
 
 
 def best_token(log_probs: Tensor) -> Tensor:
-    """The likeliest token of each row, of equal ones the first. (N, V) → (N,)"""
+    """Return the likeliest token of each row, of equal ones the first. (N, V) → (N,)"""
     if log_probs.numel() < LARGE or log_probs.device.type != "cpu":
         return log_probs.argmax(dim=1)
     maxima = block_maxima(log_probs)
@@ -28,7 +28,7 @@ def best_token(log_probs: Tensor) -> Tensor:
 
 
 def best_continuations(before: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` greatest of before (B, W) + log_probs (B·W, V), over a sentence's W rows, best first.
+    """Return the `count` greatest of before (B, W) + log_probs (B·W, V), over a sentence's W rows, best first.
 
     Returns sums and places in W·V, (B, count) each; or as many as there are. The `count` best lie in the `count` blocks
     with the greatest maxima, so no other is looked into, and no sum over the whole vocabulary is made.
@@ -54,7 +54,7 @@ def best_continuations(before: Tensor, log_probs: Tensor, count: int) -> tuple[T
 
 
 def block_maxima(log_probs: Tensor) -> Tensor:
-    """The greatest of every BLOCK tokens in turn; the last block may have fewer. (N, V) → (N, blocks)"""
+    """Return the greatest of every BLOCK tokens in turn; the last block may have fewer. (N, V) → (N, blocks)"""
     whole = log_probs.size(1) // BLOCK * BLOCK
     maxima = log_probs[:, :whole].view(len(log_probs), -1, BLOCK).amax(dim=2)
     if whole == log_probs.size(1):
@@ -66,11 +66,11 @@ class Cache(Protocol):
     """What a step remembers of the rows decoded so far."""
 
     def select(self, rows: Tensor) -> Self:
-        """The given rows, in the given order; `rows` (N,) may repeat."""
+        """Return the given rows, in the given order; `rows` (N,) may repeat."""
 
 
 CacheT = TypeVar("CacheT", bound=Cache)
-CHECK_EVERY = 8  # steps on a GPU; rows that are done walk on till then
+CHECK_EVERY = 8  # steps on a GPU; rows that are done continue till then
 
 Step = Callable[[Tensor, CacheT], tuple[Tensor, CacheT]]  # tokens (N,), cache → log-probabilities (N, V), cache
 Choose = Callable[[Tensor, Tensor, int], Tensor]  # log-probabilities (N, V), rows (N,), position → tokens (N,)
@@ -79,7 +79,7 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]  # log-probabilities (N, V), ro
 def greedy_search(
     step: Step[CacheT], cache: CacheT, limits: Sequence[int], options: SearchOptions, device: torch.device | str = "cpu"
 ) -> list[Hypothesis]:
-    """The likeliest token at each step, for as many sentences as there are `limits` (most tokens, `</s>` aside)."""
+    """Take the likeliest token at each step, for as many sentences as there are `limits` (tokens without `</s>`)."""
     return walk(step, cache, limits, options, lambda log_probs, rows, position: best_token(log_probs), device)
 
 
@@ -134,12 +134,12 @@ def walk(
 
 
 def check_interval(device: torch.device) -> int:
-    """Every how many steps to see who is done: to look at a GPU's values is to wait for it."""
+    """Return after how many steps to check which rows are done: to look at a GPU's values is to wait for it."""
     return CHECK_EVERY if device.type == "cuda" else 1
 
 
 def forbid_empty(log_probs: Tensor) -> Tensor:
-    """Log-probabilities (N, V) of first tokens without `</s>`: no line with text translates to none.
+    """Return log-probabilities (N, V) of first tokens without `</s>`: no line with text translates to none.
 
     CTranslate2's default (`min_decoding_length` 1); training never shows an empty target either.
     """
@@ -147,13 +147,13 @@ def forbid_empty(log_probs: Tensor) -> Tensor:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type that log-probabilities of type `dtype` are summed in: float32 at least."""
+    """Return the type that log-probabilities of type `dtype` are summed in: float32 at least."""
     return torch.promote_types(dtype, torch.float32)
 
 
 UNIFORM_BLOCK = 256  # numbers drawn at once; always as many, so that a longer row begins like a shorter one
 
-Key = tuple[int, ...]  # says which draw a row is: the sentence, its piece, the number of the draw
+Key = tuple[int, ...]  # says which draw a row is: the sentence, its chunk, the number of the draw
 
 
 def sample(
@@ -164,7 +164,7 @@ def sample(
     keys: Sequence[Key],
     device: torch.device | str = "cpu",
 ) -> list[Hypothesis]:
-    """One translation a row, drawn token by token.
+    """Return one translation a row, drawn token by token.
 
     Its log-probability is the model's own, whatever temperature, top-k and top-p made of it for the draw.
     """
@@ -172,7 +172,7 @@ def sample(
 
 
 def chooser(options: SearchOptions, keys: Sequence[Key], length: int, device: torch.device | str) -> Choose:
-    """How a row draws its next token: by inverse distribution function, from one uniform number a position."""
+    """Return how a row draws its next token: by inverse distribution function, from one uniform number a position."""
     uniforms = torch.stack([uniform_numbers((options.seed, *key), length) for key in keys])  # (N, length)
     uniforms = uniforms.to(device, sum_type(torch.device(device)))
 
@@ -183,7 +183,7 @@ def chooser(options: SearchOptions, keys: Sequence[Key], length: int, device: to
 
 
 def uniform_numbers(key: Key, length: int) -> Tensor:
-    """Numbers in [0, 1) that depend on the key and the position only. → (length,) float64"""
+    """Return numbers in [0, 1) that depend on the key and the position only. → (length,) float64"""
     digest = hashlib.blake2b(",".join(map(str, key)).encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
     blocks = [
@@ -193,13 +193,13 @@ def uniform_numbers(key: Key, length: int) -> Tensor:
 
 
 def sum_type(device: torch.device) -> torch.dtype:
-    """The type to add probabilities of a whole vocabulary in: float64 where the device has it."""
+    """Return the type to add probabilities of a whole vocabulary in: float64 where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def draw(logits: Tensor, uniform: Tensor, top_k: int, top_p: float) -> Tensor:
-    """One token a row from softmax(logits), (N, V), cut to the `top_k` likeliest (0: all) and to the fewest tokens that
-    hold a probability of `top_p`; `uniform` (N,) in [0, 1). → (N,)
+    """Return one token a row from softmax(logits), (N, V), cut to the `top_k` likeliest (0: all) and to the fewest
+    tokens that hold a probability of `top_p`; `uniform` (N,) in [0, 1). → (N,)
     """
     tokens: Tensor | None = None
     if 0 < top_k < logits.size(-1):

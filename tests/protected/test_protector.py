@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from tests.decoding.echo import Echo
 from transformer_cli.build import build_model
 from transformer_cli.config import Config
-from transformer_cli.decoding import pipeline as windows
+from transformer_cli.decoding import pipeline
 from transformer_cli.decoding.constraints import Constraints, Line
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Confidence
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.protected import protector as protecting
+from transformer_cli.protected.glossary import Glossary
 from transformer_cli.protected.protector import Protector, translate_protected
-from transformer_cli.protected.spans import Glossary, find_spans, is_kept
+from transformer_cli.protected.spans import find_spans, is_kept
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 
@@ -218,7 +218,7 @@ def test_a_capital_at_the_beginning_goes_with_the_place() -> None:
     assert texts(translator, ["x y Hund"], GLOSSARY) == ["Hound y"]
 
 
-def test_what_the_model_makes_up_sends_the_line_to_pieces() -> None:
+def test_what_the_model_makes_up_sends_the_line_to_segments() -> None:
     translator, engine = scripted(
         lambda source: [*echo(source), (translator.codecs.target.vocabulary["{{made}}"], len(source) - 1)]
     )
@@ -244,6 +244,13 @@ def test_tokens_and_alignments_hold_protected_text_as_one_token() -> None:
     assert found.alignment == [3, 4, 5, 0, 1, 2]
 
 
+def test_tokens_stand_in_the_order_of_the_text() -> None:
+    translator, _ = scripted()
+    (found,) = translate_protected(translator, ["A {{x}} {{y}} <b>b</b>"], alignments=True)
+    assert found.text == " ".join(found.tokens).replace("> ", ">").replace(" </", "</") == "A {{x}} {{y}} <b>b</b>"
+    assert found.alignment == [0, 1, 2, 3, 4, 5]
+
+
 def test_symbols_that_the_model_was_trained_with_are_left_to_it() -> None:
     translator, engine = scripted(crossed, symbols="{{x}}")
     protector = Protector(translator)
@@ -265,7 +272,7 @@ def test_languages_without_spaces_may_have_it_between_any_tokens() -> None:
     assert texts(translator, ["Ab {{x}} cd", "漢字{{x}}漢字"]) == ["Ab {{x}} cd", "漢字{{x}}漢字"]
 
 
-def test_a_line_too_long_for_one_piece_keeps_its_text() -> None:
+def test_a_line_too_long_for_one_chunk_keeps_its_text() -> None:
     translator, _ = scripted(max_length=4)
     protector = Protector(translator)
     (found,) = protector.translate_lines(["A b c d e {{x}} f A b c d e."])
@@ -273,7 +280,7 @@ def test_a_line_too_long_for_one_piece_keeps_its_text() -> None:
     assert protector.tally["split_lines"] == 1
 
 
-def test_alignments_change_no_text_of_a_line_too_long_for_one_piece() -> None:
+def test_alignments_change_no_text_of_a_line_too_long_for_one_chunk() -> None:
     protector = Protector(scripted(max_length=4)[0])
     lines = ["A b c d e <b>f A b c</b> d e."]
     (one,), (other,) = (list(protector.translate_lines(lines, alignments=wanted)) for wanted in (False, True))
@@ -297,16 +304,16 @@ def test_what_is_translated_again_obeys_too() -> None:
     assert all(set(x) <= set(one.forbidden) for one in engine.demanded)
 
 
-def test_a_line_in_pieces_is_as_sure_as_its_pieces() -> None:
+def test_a_line_in_segments_is_as_sure_as_its_segments() -> None:
     translator, _ = scripted(max_length=4)
     translator.confidence = Confidence([-1.0, 0.0], [0.0, 1.0], 10, 10, 0.0)
-    pieces, alone = Protector(translator).translate_lines(["A b c d e {{x}} f A b c d e.", "{{x}} {{y}}"])
-    assert pieces.confidence is not None
-    assert 0 < pieces.confidence < 1
+    segments, alone = Protector(translator).translate_lines(["A b c d e {{x}} f A b c d e.", "{{x}} {{y}}"])
+    assert segments.confidence is not None
+    assert 0 < segments.confidence < 1
     assert alone.confidence == 1.0
 
 
-def test_draws_of_lines_in_pieces_do_not_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_of_lines_in_segments_do_not_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[tuple[str, tuple[int, ...]]] = []
     translator, engine = scripted(max_length=4)
     search = engine.search
@@ -348,8 +355,7 @@ def test_a_window_of_one_answers_each_line_before_the_next_is_read() -> None:
 
 
 def test_very_long_lines_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (windows, protecting):
-        monkeypatch.setattr(module, "WINDOW_CHARACTERS", 10)
+    monkeypatch.setattr(pipeline, "WINDOW_CHARACTERS", 10)
     translator, _ = scripted()
     numbers = count()
     lines = ("A {{x}} 00000" for _ in numbers)

@@ -4,15 +4,14 @@ import pytest
 
 from transformer_cli.config import VocabularyConfig
 from transformer_cli.protected.reinsertion import (
-    Edit,
     Output,
     cuts,
-    placeholder_positions,
+    placeholder_edits,
     term_edit,
     token_places,
     written,
 )
-from transformer_cli.protected.spans import find_spans, leave_out
+from transformer_cli.protected.spans import Placeholder, find_spans, leave_out
 from transformer_cli.text.codec import Tokenizer
 from transformer_cli.text.subword import SubwordTokenizer, train_subwords
 from transformer_cli.text.tokenizers import CharacterTokenizer, WordTokenizer
@@ -23,6 +22,13 @@ def word_output(text: str, alignment: list[int]) -> Output:
     places = token_places(text.split(), text, WordTokenizer())
     assert places is not None
     return Output(text, places, alignment)
+
+
+def placeholders(line: str, before: list[int] | None = None) -> list[Placeholder]:
+    """What is left out of a line; `before` it so many tokens, else so many words."""
+    text, found = leave_out(line, find_spans(line))
+    counts = [len(text[: one.place].split()) for one in found] if before is None else before
+    return [one._replace(tokens=count) for one, count in zip(found, counts, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +73,7 @@ def test_copied_characters_are_found() -> None:
     assert token_places(["<unk>", "a", "\u2581", "<unk>"], "漢a 字", tokenizer) == [(0, 1), (1, 2), (2, 2), (3, 4)]
 
 
-def test_gaps_may_go_between_words_and_before_punctuation() -> None:
+def test_placeholders_may_go_between_words_and_before_punctuation() -> None:
     assert cuts(word_output("one two, three.", [0, 1, 2]), spaces=True) == [
         (0, 0),
         (1, 4),
@@ -110,12 +116,8 @@ def test_gaps_may_go_between_words_and_before_punctuation() -> None:
         ("<b>a</b> ({{x}}) b", "A B", [0, 1], "<b>A</b> ({{x}}) B"),
     ],
 )
-def test_gaps_are_put_back(line: str, translation: str, alignment: list[int], expected: str) -> None:
-    masked = leave_out(line, find_spans(line))
-    before = [len(masked.text[: gap.place].split()) for gap in masked.gaps]
-    output = word_output(translation, alignment)
-    places = placeholder_positions(output, masked.gaps, before, spaces=True)
-    edits = [Edit(place, place, gap.text, 0, gap) for place, gap in zip(places, masked.gaps, strict=True)]
+def test_placeholders_are_put_back(line: str, translation: str, alignment: list[int], expected: str) -> None:
+    edits = placeholder_edits(word_output(translation, alignment), placeholders(line), [], spaces=True)
     assert written(translation, edits) == expected
 
 
@@ -130,18 +132,14 @@ def test_gaps_are_put_back(line: str, translation: str, alignment: list[int], ex
     ],
 )
 def test_brackets_stay_on_their_side_of_a_tag(line: str, before: list[int], expected: str) -> None:
-    gaps = leave_out(line, find_spans(line)).gaps
     output = Output("B (A)", [(0, 1), (2, 3), (3, 4), (4, 5)], [3, 0, 1, 2])
-    places = placeholder_positions(output, gaps, before, spaces=True)
-    edits = [Edit(place, place, gap.text, 0, gap) for place, gap in zip(places, gaps, strict=True)]
-    assert written(output.text, edits) == expected
+    assert written(output.text, placeholder_edits(output, placeholders(line, before), [], spaces=True)) == expected
 
 
 def test_nearer_words_weigh_more() -> None:
-    """Of the words before the gap a far one has gone to the end; the near one decides."""
-    line = "a b c {{x}} d"
-    masked = leave_out(line, find_spans(line))
-    assert placeholder_positions(word_output("C D A", [2, 3, 0]), masked.gaps, [3], spaces=True) == [2]
+    """Of the words before the placeholder a far one has gone to the end; the near one decides."""
+    (edit,) = placeholder_edits(word_output("C D A", [2, 3, 0]), placeholders("a b c {{x}} d"), [], spaces=True)
+    assert (edit.start, edit.end) == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.protected.spans import Glossary, cut_out, find_spans, is_kept, leave_out
+from transformer_cli.protected.glossary import Glossary
+from transformer_cli.protected.spans import cut_out, find_spans, is_kept, leave_out
 
 
 def texts(line: str, glossary: Glossary | None = None) -> list[str]:
@@ -53,7 +54,7 @@ def test_terms_count_only_outside_of_other_spans() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "without", "gaps"),
+    ("line", "without", "placeholders"),
     [
         ("a {{x}} b", "a b", ["{{x}}"]),
         ("{{x}} a", "a", ["{{x}}"]),
@@ -75,25 +76,27 @@ def test_terms_count_only_outside_of_other_spans() -> None:
         ("😀{{x}}😀", "😀😀", ["{{x}}"]),
     ],
 )
-def test_a_line_without_its_spans(line: str, without: str, gaps: list[str]) -> None:
+def test_a_line_without_its_spans(line: str, without: str, placeholders: list[str]) -> None:
     masked = leave_out(line, find_spans(line))
-    assert (masked.text, [gap.text for gap in masked.gaps]) == (without, gaps)
-    places = [gap.place for gap in masked.gaps]
+    assert (masked.text, [one.text for one in masked.placeholders]) == (without, placeholders)
+    places = [one.place for one in masked.placeholders]
     assert places == sorted(places)
     assert all(0 <= place <= len(masked.text) for place in places)
 
 
-def test_gaps_know_what_stood_beside_them() -> None:
-    before, after, pair, close = leave_out("x {{a}} {{b}}, <i>y</i>", find_spans("x {{a}} {{b}}, <i>y</i>")).gaps
+def test_placeholders_know_what_stood_beside_them() -> None:
+    line = "x {{a}} {{b}}, <i>y</i>"
+    before, after, pair, close = leave_out(line, find_spans(line)).placeholders
     assert (before.before, before.after, before.left, before.right) == (" ", " ", "", "")
     assert (after.before, after.after, after.left, after.right) == (" ", "", "", ",")
     assert (pair.opening, pair.closing, pair.partners) == (True, False, (3, 3))
     assert (close.opening, close.closing, close.partners) == (False, True, (2, 2))
 
 
-def test_tags_that_open_or_close_together_are_gaps_of_their_own() -> None:
-    gaps = leave_out("x <b><i>y</i> z</b>!", find_spans("x <b><i>y</i> z</b>!")).gaps
-    assert [(gap.text, gap.opening, gap.closing, gap.partners) for gap in gaps] == [
+def test_tags_that_open_or_close_together_are_placeholders_of_their_own() -> None:
+    line = "x <b><i>y</i> z</b>!"
+    placeholders = leave_out(line, find_spans(line)).placeholders
+    assert [(one.text, one.opening, one.closing, one.partners) for one in placeholders] == [
         ("<b>", True, False, (3, 3)),
         ("<i>", True, False, (2, 2)),
         ("</i>", False, True, (1, 1)),
@@ -111,12 +114,12 @@ spanned_lines = st.lists(
 @given(spanned_lines | st.text(st.characters(codec="utf-8"), max_size=30))
 def test_cut_out_loses_nothing_and_leave_out_no_span(line: str) -> None:
     spans = find_spans(line)
-    stretches, fixed = cut_out(line, spans)
-    assert stretches[0] + "".join(own + rest for own, rest in zip(fixed, stretches[1:], strict=True)) == line
+    parts = cut_out(line, spans)
+    assert "".join(text + fixed for text, fixed in parts) == line
     masked = leave_out(line, spans)
-    assert [gap.text for gap in masked.gaps] == fixed
+    assert [*(one.text for one in masked.placeholders), ""] == [fixed for _, fixed in parts]
     kept = "".join(masked.text.split())
-    assert kept == "".join("".join(stretches).split())
+    assert kept == "".join("".join(text for text, _ in parts).split())
     assert is_kept(line, spans) or any(span.kind == "tag" for span in spans)
 
 
