@@ -20,6 +20,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def main() -> None:
     longest = 10 if options.small else 100  # seconds to compile
     for what, seconds in (("layers", longest), ("model", 2 * longest)):
         name = f"training: tfm, pad_to 8, {what} compiled"
-        benchmark.run(name, lambda what=what: measure(work, lambda: tfm(work, 8, what)), seconds)
+        benchmark.run(name, partial(measure, work, partial(tfm, work, 8, what)), seconds)
     name = "training: torch.nn.Transformer, compiled"
     benchmark.run(name, lambda: measure(work, lambda: plain(work, "model")), 2 * longest)
     benchmark.run(f"decoding: {COMPILED}", lambda: compiled(work), 1.5 * longest)

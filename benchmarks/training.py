@@ -155,8 +155,11 @@ def main() -> None:
         parser.error("--rounds: two at least")
     interpreters = dict(item.split("=", 1) for item in options.python)
     shape = Shape()
-    pairs = encode_corpus(*options.corpus, shape.vocabulary) if options.corpus else None
-    pairs = pairs or generate_sentences(29_000, shape.vocabulary)
+    if options.corpus:
+        source, target = options.corpus
+        pairs = encode_corpus(source, target, shape.vocabulary)
+    else:
+        pairs = generate_sentences(29_000, shape.vocabulary)
     batches, size = make_batches(pairs, options.target_tokens, options.rounds + WARMUP)
     entries = contenders([name for name in options.contenders.split(",") if name])
     with tempfile.TemporaryDirectory(prefix="tfm-training-") as folder:

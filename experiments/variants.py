@@ -35,8 +35,8 @@ NO_VECTORS = ("training.source_vectors=null", "training.target_vectors=null")
 VECTORS = ("training.source_vectors={data}/vectors.de", "training.target_vectors={data}/vectors.en")
 DEEP = ("model.encoder_layers=6", "model.decoder_layers=1")
 SHORT = ("training.average_last=null", "training.keep_last=1", "data.workers=0", "data.test=null")
-BEAMS = {"greedy": ("--beam", "1"), "beam 5": ("--beam", "5")}
-PASSES = {f"iterations {count}": ("--iterations", str(count)) for count in (1, 2, 4, 10)}
+BEAMS: Mapping[str, Sequence[str]] = {"greedy": ("--beam", "1"), "beam 5": ("--beam", "5")}
+PASSES: Mapping[str, Sequence[str]] = {f"iterations {count}": ("--iterations", str(count)) for count in (1, 2, 4, 10)}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Variant:
     name: str
     config: str
     changes: Sequence[str]
-    evaluations: dict[str, Sequence[str]] = field(default_factory=lambda: BEAMS)
+    evaluations: Mapping[str, Sequence[str]] = field(default_factory=lambda: BEAMS)
     distilled: bool = False  # trained on the teacher's translations in place of the corpus' own
     train: str = "train"  # stem of the training files
 

@@ -19,7 +19,7 @@ def start(work: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     """Of the model that `work["huggingface"]` names, in float32."""
     warnings.filterwarnings("ignore")
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    model = MarianMTModel.from_pretrained(work["huggingface"]).eval()
+    model = MarianMTModel.from_pretrained(work["huggingface"]).eval()  # type: ignore[no-untyped-call]
 
     def translate(rows: list[list[int]], beam: int) -> int:
         longest = max(map(len, rows))

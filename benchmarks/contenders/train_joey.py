@@ -19,11 +19,12 @@ from shape import Shape
 LIBRARIES = ("torch", "joeynmt")
 
 
-class NumberedVocabulary(Vocabulary):
+class NumberedVocabulary(Vocabulary):  # type: ignore[misc]  # mypy does not see JoeyNMT
     """As many tokens as wanted, named by their numbers; its own constructor wants <unk> first and takes minutes."""
 
     def __init__(self, size: int) -> None:
-        self.specials, self.lang_tags = ["<pad>", "<unk>", "<s>", "</s>"], []
+        self.specials = ["<pad>", "<unk>", "<s>", "</s>"]
+        self.lang_tags: list[str] = []
         self._itos = [*self.specials, *(str(number) for number in range(len(self.specials), size))]
         self._stoi = {token: number for number, token in enumerate(self._itos)}
         self.pad_index, self.unk_index, self.bos_index, self.eos_index = PAD, UNK, BOS, EOS

@@ -41,7 +41,7 @@ class PlainTransformer(nn.Module):
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = 0.0
             if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                module.dropout = nn.Identity()  # after the activation; dropout1 and so on are on sub-layers' outputs
+                module.dropout = nn.Identity()  # type: ignore[assignment]  # after the activation; dropout1 and so on are on sub-layers' outputs
 
     def embed(self, ids: Tensor) -> Tensor:
         states: Tensor = self.dropout(self.embedding(ids) * self.scale + self.positions[: ids.size(1)])

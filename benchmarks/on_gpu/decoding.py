@@ -6,6 +6,7 @@ Random weights of one shape; `</s>` is never said, so that every output has the 
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,7 +55,8 @@ def hugging_face(work: Work, **ways: Any) -> Decode:
     from contenders.train_marian import build
 
     torch.manual_seed(1)
-    model = build(work.shape).to(work.device, torch.bfloat16).eval()
+    model: Any = build(work.shape)
+    model = model.to(work.device, torch.bfloat16).eval()
     model.final_logits_bias[0, [PAD, BOS, EOS]] = NEVER
 
     def decode(sources: Sources, beams: int, length: int) -> list[int]:
@@ -82,7 +84,7 @@ def decoding(work: Work) -> dict[str, Any]:
         "tfm, bf16": lambda: tfm(work, torch.bfloat16),
         "tfm, fp16": lambda: tfm(work, torch.float16),
         "tfm, fp32": lambda: tfm(work, torch.float32),
-        **{name: (lambda ways=ways: hugging_face(work, **ways)) for name, ways in HUGGING_FACE.items()},
+        **{name: partial(hugging_face, work, **ways) for name, ways in HUGGING_FACE.items()},
     }
     results: dict[str, Any] = {case(beams, batch): {} for beams, batch in sizes(work)}
     for name, build in contenders.items():
@@ -163,8 +165,9 @@ def look_inside(work: Work) -> dict[str, Any]:
         sources = sentences(work, batch)
         decode(sources, beams, 8)
         result: dict[str, Any] = {}
+        search = partial(decode, sources, beams, 8)
         if work.device.type == "cuda":
-            result["waits in two searches of 8 steps"] = find_waits(lambda b=beams, s=sources: decode(s, b, 8))
-        result["kernels"] = profile_kernels(lambda b=beams, s=sources: decode(s, b, 8), work.device)
+            result["waits in two searches of 8 steps"] = find_waits(search)
+        result["kernels"] = profile_kernels(search, work.device)
         results[case(beams, batch)] = result
     return results

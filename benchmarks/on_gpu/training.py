@@ -10,7 +10,7 @@ import torch
 from batches import PaddedBatch, pad
 from contenders.matmul import synchronise
 from contenders.train_plain import PlainTransformer
-from torch import Tensor, nn
+from torch import nn
 
 from on_gpu.profiling import Step, find_waits, profile_kernels
 from on_gpu.work import Work
@@ -119,7 +119,8 @@ def time_rounds(work: Work, step: Step) -> list[float]:
 
 
 def move(batch: PaddedBatch, device: torch.device) -> PaddedBatch:
-    return PaddedBatch(*(part.to(device) if isinstance(part, Tensor) else part for part in batch))
+    source, target_input, target_output = (part.to(device) for part in batch[:3])
+    return PaddedBatch(source, target_input, target_output, batch.target_tokens)
 
 
 def graphs() -> int:

@@ -180,18 +180,10 @@ def test_tags_around_words_that_nothing_is_aligned_to_stay_a_pair() -> None:
 
 
 def test_a_term_becomes_what_the_glossary_says() -> None:
-    translator, engine = scripted(crossed)
-    assert (
-        texts(translator, ["A Hund b", "Hund und Hund!", "A e f b", "Hunde", "A hound b"], GLOSSARY)
-        == [
-            "b A hound",
-            "hound! hound und" if "!" not in TEXT[0].split() else "Hound! hound und",
-            "b A g",
-            "Hunde",
-            "b A hound",
-        ]
-        or engine.read
-    )
+    translator, _ = scripted(crossed)
+    lines = ["A Hund b", "Hund und Hund!", "A e f b", "Hunde", "A hound b"]
+    expected = ["b A hound", "hound und hound!", "b A g", "Hunde", "b A hound"]
+    assert texts(translator, lines, GLOSSARY) == expected
 
 
 def test_a_term_that_the_model_knows_is_left_to_it() -> None:
@@ -204,11 +196,8 @@ def test_a_term_that_nothing_is_aligned_to_is_left_out_and_put_back() -> None:
     """The model sees the line a second time, without it."""
     translator, engine = scripted(lambda source: [(token, 0) for token in source])
     protector = Protector(translator, GLOSSARY)
-    assert [one.text.split() for one in protector.translate_lines(["A Hund b"])] in (
-        [["A", "hound", "b"]],
-        [["A", "b", "hound"]],
-        [["hound", "A", "b"]],
-    )
+    (found,) = protector.translate_lines(["A Hund b"])
+    assert sorted(found.text.split()) == ["A", "b", "hound"]
     assert [translator.codecs.source.decode(ids) for ids in engine.read] == ["A Hund b", "A b"]
     assert not protector.tally["split_lines"]
 
