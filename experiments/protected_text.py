@@ -94,8 +94,9 @@ def replaced_nouns(path: Path) -> list[tuple[str, str, str]]:
 def in_chunks(translator: Translator, lines: Sequence[str]) -> list[str]:
     """Lines translated as those are for which everything else failed."""
     split = [segment_line(line, find_spans(line)) for line in lines]
-    parts = iter(translator.translate([text for one in split for text in one.spoken]))
-    return [join_segments(one, [next(parts) for _ in one.spoken]) for one in split]
+    texts = [[segment.text for segment in one if segment.text] for one in split]
+    parts = iter(translator.translate([text for own in texts for text in own]))
+    return [join_segments(one, [next(parts) for _ in own]) for one, own in zip(split, texts, strict=True)]
 
 
 def without(line: str, spans: Sequence[str]) -> str:

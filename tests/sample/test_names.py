@@ -8,6 +8,7 @@ import pytest
 from data.sample.make.dice import Dice
 from data.sample.make.names import SPLITS, TEMPLATES, WORDS, main, sentences, write_names
 from transformer_cli import Translator
+from transformer_cli.codecs import model_codecs
 from transformer_cli.config import load_config
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.run import train
@@ -47,7 +48,8 @@ def test_a_name_or_number_stands_in_one_pair_alone_and_on_both_sides(lines: dict
 
 def test_the_vocabulary_of_the_config_holds_no_name(lines: dict[str, list[str]]) -> None:
     pairs = list(zip(lines["train.de"], lines["train.en"], strict=True))
-    codecs, _ = build_codecs(load_config(CONFIG), lambda: pairs)
+    config = load_config(CONFIG)
+    codecs = model_codecs(build_codecs(config, lambda: pairs)[0], config)
     unknown = [word for word in codecs.target.vocabulary.get_itos() if any(character.isdigit() for character in word)]
     assert not unknown
     assert len(codecs.target.vocabulary) < 120
