@@ -1,4 +1,4 @@
-"""How translations are printed: plain text with columns on demand, a table of fixed columns, or JSON lines.
+"""How translations are printed: plain text with columns as asked for, a table of fixed columns, or JSON lines.
 
 `tfm translate` calls it. One line of input gives one row, or `n_best` rows; as JSON always one.
 """
