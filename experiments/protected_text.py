@@ -91,7 +91,7 @@ def replaced_nouns(path: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-def in_chunks(translator: Translator, lines: Sequence[str]) -> list[str]:
+def in_segments(translator: Translator, lines: Sequence[str]) -> list[str]:
     """Lines translated as those are for which everything else failed."""
     split = [segment_line(line, find_spans(line)) for line in lines]
     texts = [[segment.text for segment in one if segment.text] for one in split]
@@ -183,7 +183,7 @@ def main() -> None:
     ]
     print(f"\n{len(lines)} times a noun and its translation replaced by `{NAME}`\n\n| | chrF |\n|---|---|")
     print(f"| `{NAME}` left out and put back | {chrf(protected, references):.1f} |")
-    print(f"| the text around it in chunks | {chrf(in_chunks(translator, lines), references):.1f} |")
+    print(f"| the text around it in segments | {chrf(in_segments(translator, lines), references):.1f} |")
     print(f"| the noun as a term of a glossary | {chrf(as_terms, references):.1f} |")
 
 

@@ -48,9 +48,9 @@ def test_each_line_obeys_its_own(way: list[object], trial: Any, tfm: Any, tmp_pa
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "constraints:2: is no JSON"),
-        ("[" * 100_000, "constraints:2: is no JSON"),
-        ("[1]", 'constraints:2: is no JSON object; write one such as {"require"'),
+        ("{", "constraints:2: is not JSON"),
+        ("[" * 100_000, "constraints:2: is not JSON"),
+        ("[1]", 'constraints:2: is not a JSON object; write one such as {"require"'),
         ('{"required": ["a"]}', "unknown key 'required'; allowed: prefix, require or forbid"),
         ('{"require": "a"}', "constraints:2: require should be a list of texts"),
         ('{"forbid": [1]}', "constraints:2: forbid should be a list of texts"),

@@ -167,7 +167,7 @@ def test_alignments_are_of_the_layer_and_heads_asked_for(trial: Any, tfm: Any) -
         (["--with", "{run}", "--engine", "ctranslate2"], "--with: several models need the torch engine"),
         (["--glossary", "no/such"], "no/such: no such file"),
         (["--glossary", "{source}", "--no-protect"], "--glossary and --no-protect exclude each other"),
-        (["--glossary", "{source}"], ":1: is no glossary entry"),
+        (["--glossary", "{source}"], ":1: is not a glossary entry"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )

@@ -1,4 +1,4 @@
-"""Loops and runaways are caught, what repeats itself for a reason is not; the better of two searches is kept."""
+"""Loops and runaways are flagged, what repeats itself for a reason is not; the better of two searches is kept."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -29,7 +29,9 @@ def ended(ids: Sequence[int]) -> Hypothesis:
     st.integers(3, 8),
     st.lists(st.integers(61, 90), max_size=6, unique=True),
 )
-def test_a_phrase_again_and_again_is_caught(before: list[int], phrase: list[int], times: int, after: list[int]) -> None:
+def test_a_phrase_again_and_again_is_flagged(
+    before: list[int], phrase: list[int], times: int, after: list[int]
+) -> None:
     times += len(phrase) == 1  # "..." is three of a kind
     loop = [*before, *phrase * times, *after]
     assert guard.repeated(loop, PLAIN) > 0
@@ -50,7 +52,7 @@ def test_repetition_in_the_source_excuses_as_much_and_a_little_more() -> None:
     assert guard.repeated([9] * 40, row) > 0
 
 
-def test_a_phrase_that_comes_back_between_others_is_caught() -> None:
+def test_a_phrase_that_comes_back_between_others_is_flagged() -> None:
     phrase = [5, 6, 7, 8]
     scattered = [token for number in range(4) for token in (*phrase, 20 + number)]
     assert guard.repeated(scattered, PLAIN) > 0
@@ -59,7 +61,7 @@ def test_a_phrase_that_comes_back_between_others_is_caught() -> None:
 
 
 @pytest.mark.parametrize("cut", [str.split, list], ids=["words", "characters"])
-def test_no_human_translation_is_caught(cut: Callable[[str], list[str]]) -> None:
+def test_no_human_translation_is_flagged(cut: Callable[[str], list[str]]) -> None:
     german, english = (
         (SAMPLE / f"train.{language}").read_text(encoding="utf-8").splitlines()[:1000] for language in ("de", "en")
     )
@@ -186,7 +188,7 @@ def test_where_repetition_is_blocked_already_nothing_is_searched_twice(make_code
 
 
 @pytest.mark.parametrize("window", [1, 2, 100])
-def test_mended_translations_keep_their_places(make_codecs: MakeCodecs, window: int) -> None:
+def test_repaired_translations_keep_their_places(make_codecs: MakeCodecs, window: int) -> None:
     lines = LINES * 5
     engine = Looping()
     translator = translator_of(make_codecs, engine)

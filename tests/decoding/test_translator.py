@@ -301,8 +301,8 @@ def test_long_lines_are_cut_at_sentence_ends_and_joined(make_codecs: MakeCodecs)
     translator, engine = echo(make_codecs, make_config(max_length=5, decoding={"batch_tokens": 6}))
     line = 'Yes. one two. No! three four five… one "two." three four a.b c. Why?'
     assert translator.translate(["a b", line, "c"]) == ["a b", line, "c"]
-    pieces = ["Yes. one two. No!", 'three four five… one "two."', "three four a.b c. Why?"]
-    expected = [translator.codecs.source.encode(text) for text in ["a b", *pieces, "c"]]
+    chunks = ["Yes. one two. No!", 'three four five… one "two."', "three four a.b c. Why?"]
+    expected = [translator.codecs.source.encode(text) for text in ["a b", *chunks, "c"]]
     found = [source for batch in engine.batches for source in batch]
     assert sorted(found) == sorted(expected)
     assert translator.notes == ["1 line was longer than the model takes: cut into chunks, translated and joined"]
@@ -322,7 +322,7 @@ def test_a_sentence_that_is_too_long_is_cut_at_tokens(make_codecs: MakeCodecs) -
     assert found.score == pytest.approx(-1.0), "the joined translation's own, by its own length"
 
 
-def test_the_models_positions_bound_pieces_too(make_codecs: MakeCodecs) -> None:
+def test_the_models_positions_bound_chunks_too(make_codecs: MakeCodecs) -> None:
     translator, engine = echo(make_codecs, make_config(max_length=5), max_source_length=3)
     assert translator.translate(["a b c one two"]) == ["a b c one two"]
     assert max(len(source) for batch in engine.batches for source in batch) == 3
@@ -347,7 +347,7 @@ def test_a_line_of_100_000_characters(make_codecs: MakeCodecs, tokenizer: str, u
     assert text.replace(" ", "") == "".join(line.split())
 
 
-def test_pieces_of_a_language_without_spaces_are_joined_without() -> None:
+def test_chunks_of_a_language_without_spaces_are_joined_without() -> None:
     from transformer_cli.decoding.chunks import join
 
     assert join(["一。", "", "二"], "zh") == join(["一。", "二"], "zh-TW") == "一。二"
@@ -385,7 +385,7 @@ def test_an_unknown_word_copies_the_source_word_that_attention_points_at(
 ) -> None:
     config = make_config("spacy", max_length=3)
     translator = Translator(Unknown(), make_codecs(config), config)
-    # Joiners go with the words, escapes are undone, and pieces know their own words.
+    # Joiners go with the words, escapes are undone, and chunks know their own words.
     found = translator.translate_batch(["x", "quux a!", "u v w x y z"], alignments=alignments)
     assert [one.text for one in found] == ["x", "! a quux", "w v u z y x"]
     assert [one.alignment for one in found] == ([[0], [2, 1, 0], [2, 1, 0, 5, 4, 3]] if alignments else [None] * 3)

@@ -73,7 +73,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_a_bad_line_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
     path = tmp_path / "terms.tsv"
     path.write_text(f"# first\na\tb\n{line}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"terms\.tsv:3: is no glossary entry"):
+    with pytest.raises(UserError, match=r"terms\.tsv:3: is not a glossary entry"):
         Glossary.read(path)
 
 

@@ -19,7 +19,7 @@ KEYS = {"prefix": str, "require": list, "forbid": list}
 def check_constraints(
     prefix: str | None, require: Sequence[str] | None, forbid: Sequence[str] | None, file: Path | None
 ) -> "Constraints | None":
-    """What `--prefix`, `--require` and `--forbid` demand of every line; None: nothing, and `file` is None too.
+    """Return what `--prefix`, `--require` and `--forbid` ask of every line; None: nothing, and `file` is None too.
 
     Raises `UserError` where nothing can obey that, or the file (`--constraints`) is wrong. It is read through once, if
     it can be read twice, so that no fault in it comes late.
@@ -34,10 +34,10 @@ def check_constraints(
 
 
 def constraints_by_line(path: Path, every: "Constraints") -> "Iterator[Constraints]":
-    """What a file of constraints constraints of each line, beside what is demanded of every line.
+    """Yield what each line's translation must obey: what a file says of it, beside what holds for every line.
 
     A line of the file is a JSON object with any of `prefix` (in place of that of every line), `require` and `forbid`
-    (beside those of every line); an empty line constraints nothing of its own. Raises `UserError` with file and line.
+    (beside those of every line); an empty line adds nothing. Raises `UserError` with file and line.
     """
     from transformer_cli.text.lines import read_lines
 
@@ -70,9 +70,9 @@ def _of_line(line: str, every: "Constraints", where: str) -> "Constraints":
     try:
         content: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}is no JSON: {str(error)[:100]}") from None
+        raise UserError(f"{where}is not JSON: {str(error)[:100]}") from None
     if not isinstance(content, dict):
-        raise UserError(f'{where}is no JSON object; write one such as {{"require": ["word"]}}')
+        raise UserError(f'{where}is not a JSON object; write one such as {{"require": ["word"]}}')
     for key, value in content.items():
         if key not in KEYS:
             raise UserError(f"{where}unknown key {key[:50]!r}; allowed: {one_of([*KEYS])}")

@@ -1,4 +1,4 @@
-"""How translations are printed: plain text with columns on demand, a table of fixed columns, or JSON lines.
+"""How translations are printed: plain text with columns as asked for, a table of fixed columns, or JSON lines.
 
 `tfm translate` calls it. One line of input gives one row, or `n_best` rows; as JSON always one.
 """
@@ -44,7 +44,7 @@ class Layout:
     below: Below = Below.MARK
 
     def rows(self, number: int, translation: "Translation") -> list[str]:
-        """The output lines of input line `number` (from 1): always as many, whatever the search found."""
+        """Return the output lines of input line `number` (from 1): always as many, whatever the search found."""
         found = translation.hypotheses
         chosen = [found[min(rank, len(found) - 1)] for rank in range(self.n_best)]
         if self.format == Format.JSON:
@@ -88,7 +88,7 @@ class Layout:
         return to_json(content)
 
     def _fields(self, candidate: "Candidate") -> dict[str, object]:
-        """What a translation is in JSON. A key is always there; null: not asked for, or the model cannot tell."""
+        """Return what a translation is in JSON. A key is always there; null: not asked for, or not known."""
         alignment = candidate.alignment
         return {
             "translation": self._text(candidate, mark=False),
@@ -106,18 +106,18 @@ class Layout:
         return "" if self.below == Below.DROP else MARK + candidate.text if mark else candidate.text
 
     def _is_below(self, candidate: "Candidate") -> bool:
-        """Whether its confidence is too low; an empty line's is none."""
+        """Return whether its confidence is too low; an empty line's is none."""
         wanted, found = self.min_confidence, candidate.confidence
         return wanted is not None and found is not None and found < wanted and bool(candidate.text)
 
 
 def pharaoh(candidate: "Candidate") -> str:
-    """`0-0 1-2 …`: source token i with target token j; empty where nobody asked for it."""
+    """Return `0-0 1-2 …`: source token i with target token j; empty where nobody asked for it."""
     return " ".join(f"{place}-{token}" for token, place in enumerate(candidate.alignment or ()))
 
 
 def to_json(content: dict[str, object]) -> str:
-    """One line, whatever is in it: what some programs take for a line end is escaped."""
+    """Return one line, whatever is in it: what some programs take for a line end is escaped."""
     return json.dumps(content, ensure_ascii=False).translate(_LINE_ENDS)
 
 

@@ -1,6 +1,6 @@
 """What to do with lines that are longer than the model allows: cut them, and join the translations. No torch.
 
-`Translator` calls it for every line; nearly all are one piece.
+`Translator` calls it for every line; nearly all are one chunk.
 """
 
 import math
@@ -26,29 +26,29 @@ class Chunk:
 
 
 def cut(text: str, ids: list[int], codec: Codec, max_length: int) -> list[Chunk]:
-    """Pieces of at most `max_length` tokens: cut at sentence ends, and a sentence that is longer still at tokens.
+    """Cut a line into chunks of at most `max_length` tokens: at sentence ends, and a longer sentence at tokens.
 
-    `ids` are those of the whole text; a text without ids gives no piece.
+    `ids` are those of the whole text; a text without ids gives no chunk.
     """
     if len(ids) <= max_length:
         return [Chunk(ids, text)] if ids else []
     sentences = list(_sentences(text))
     lengths = [len(sentence_ids) for sentence_ids in codec.encode_batch([text[start:end] for start, end in sentences])]
-    pieces: list[Chunk] = []
+    chunks: list[Chunk] = []
     for start, end in _pack(sentences, lengths, max_length):
         # Tokens of sentences and of the text they make together may differ, so that even a pack may be too long.
         part = text[start:end]
-        pieces += _cut_at_tokens(part, codec.encode(part), max_length)
-    return pieces
+        chunks += _cut_at_tokens(part, codec.encode(part), max_length)
+    return chunks
 
 
-def source_words(piece: Chunk, codec: Codec) -> list[str]:
-    """The tokens of a piece, anew from its text: the ids may have lost the very words that are to be copied."""
-    return codec.tokenize(piece.text)[piece.start : piece.start + len(piece.ids)]
+def source_words(chunk: Chunk, codec: Codec) -> list[str]:
+    """Return the tokens of a chunk, anew from its text: the ids may have lost the very words that are to be copied."""
+    return codec.tokenize(chunk.text)[chunk.start : chunk.start + len(chunk.ids)]
 
 
 def join(texts: Sequence[str], language: str) -> str:
-    """The translations of a line's pieces as one text."""
+    """Join the translations of a line's chunks."""
     return (" " if writes_spaces(language) else "").join(text for text in texts if text)
 
 
@@ -58,7 +58,7 @@ def writes_spaces(language: str) -> bool:
 
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Where each sentence starts and ends, the white space after it left out."""
+    """Yield where each sentence starts and ends, the white space after it left out."""
     start = 0
     for end in [*(match.end() for match in SENTENCE_END.finditer(text)), len(text)]:
         sentence = text[start:end]
@@ -69,7 +69,7 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _pack(sentences: Sequence[tuple[int, int]], lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring sentences together, as many as make at most `most` tokens."""
+    """Yield where neighbouring sentences start and end, as many as make at most `most` tokens."""
     first, total = 0, 0
     for place, length in enumerate(lengths):
         if total and total + length > most:
@@ -81,7 +81,7 @@ def _pack(sentences: Sequence[tuple[int, int]], lengths: Sequence[int], most: in
 
 
 def _cut_at_tokens(text: str, ids: list[int], max_length: int) -> list[Chunk]:
-    """Parts of equal lengths, as few as possible."""
+    """Cut a text into parts of equal lengths, as few as possible."""
     if not ids:
         return []
     parts = math.ceil(len(ids) / max_length)

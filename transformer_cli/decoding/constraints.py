@@ -1,4 +1,4 @@
-"""What a user constraints of one line's translation, as text, and what that is in a model's target ids. No torch.
+"""What one line's translation must obey: as a user writes it, and in a model's target ids. No torch.
 
 `Translator` turns the one into the other; `options.TokenConstraints` is what engines obey.
 """
@@ -38,19 +38,19 @@ class Line:
 
 
 def token_constraints(
-    wanted: Constraints, pieces: Sequence[Chunk], codec: Codec, beside: Callable[[Chunk], Codec] | None = None
+    wanted: Constraints, chunks: Sequence[Chunk], codec: Codec, beside: Callable[[Chunk], Codec] | None = None
 ) -> list[TokenConstraints]:
-    """What each piece of a line must obey: the first has the prefix, none the forbidden words.
+    """Return what each chunk of a line must obey: the first has the prefix, none the forbidden words.
 
-    A required text goes to the first piece whose source holds it as it is (a name, a placeholder), else to the first.
-    `beside` gives the target's codec beside a piece, where that is another one each time. Raises `UserError` where the
+    A required text goes to the first chunk whose source holds it as it is (a name, a placeholder), else to the first.
+    `beside` gives the target's codec beside a chunk, where that is another one each time. Raises `UserError` where the
     vocabulary cannot write a text.
     """
-    codecs = [codec if beside is None else beside(piece) for piece in pieces]
-    required: list[list[tuple[int, ...]]] = [[] for _ in pieces]
+    codecs = [codec if beside is None else beside(chunk) for chunk in chunks]
+    required: list[list[tuple[int, ...]]] = [[] for _ in chunks]
     for text in filter(str.strip, wanted.required):
-        holder = next((place for place, piece in enumerate(pieces) if text in piece.text), 0)
-        if pieces:
+        holder = next((place for place, chunk in enumerate(chunks) if text in chunk.text), 0)
+        if chunks:
             required[holder].append(_written(text, codecs[holder]))
     prefix = tuple((codecs or [codec])[0].encode(wanted.prefix))
     if UNK in prefix:
@@ -64,11 +64,11 @@ def token_constraints(
 
 
 def _forbidden(wanted: Constraints, held: Sequence[tuple[int, ...]], codec: Codec) -> tuple[tuple[int, ...], ...]:
-    """All spellings of the forbidden words but those that stand within other words that are `held`."""
+    """Return all spellings of the forbidden words but those that stand within other words that are `held`."""
     for word in wanted.forbidden:
         for text in (wanted.prefix, *wanted.required):
             if _holds(text, word):
-                raise UserError(f"{word!r} is forbidden, but demanded too (in {text!r}): drop one of them")
+                raise UserError(f"{word!r} is forbidden, but required too (in {text!r}): drop one of them")
     found = [ids for word in wanted.forbidden for ids in spellings(word, codec) if UNK not in ids]
     return tuple(ids for ids in found if not any(occurs(ids, text) for text in held))
 
@@ -78,7 +78,7 @@ def _holds(text: str, word: str) -> bool:
 
 
 def spellings(text: str, codec: Codec) -> list[tuple[int, ...]]:
-    """The token sequences of a text: as a word of its own, and glued to what stands before it."""
+    """Return the token sequences of a text: as a word of its own, and glued to what stands before it."""
     tokens = codec.tokenize(text)
     if not tokens:
         return []
@@ -94,7 +94,7 @@ def spellings(text: str, codec: Codec) -> list[tuple[int, ...]]:
 
 
 def _written(text: str, codec: Codec) -> tuple[int, ...]:
-    """How a required text is best written: punctuation that follows a word is glued to it, all else a word."""
+    """Return how a required text is best written: punctuation that follows a word is glued to it, all else a word."""
     own, *glued = spellings(text, codec)
     follows = unicodedata.category(text.lstrip()[0]) in ("Pe", "Pf", "Po")
     ways = [ids for ids in ([*glued[:1], own] if follows else [own]) if UNK not in ids]
@@ -104,11 +104,11 @@ def _written(text: str, codec: Codec) -> tuple[int, ...]:
 
 
 def _unwritable(text: str) -> UserError:
-    return UserError(f"{text!r}: cannot be demanded of a translation, the model's vocabulary lacks it; leave it out")
+    return UserError(f"{text!r}: cannot be required of a translation: the model's vocabulary lacks it; leave it out")
 
 
 def violations(text: str, ids: Sequence[int], forbidden: Iterable[str], codec: Codec) -> list[tuple[int, ...]]:
-    """The tokens with which a translation (its text and ids) writes forbidden words all the same.
+    """Return the tokens with which a translation (its text and ids) writes forbidden words all the same.
 
     Subwords can write one word in many ways; forbid these as well, and search again.
     """

@@ -1,6 +1,6 @@
-"""Translations that run in circles, or on without an end: recognised by their ids alone. No torch.
+"""Translations that repeat themselves, or never end: recognised by their ids alone. No torch.
 
-`Translator` searches again, with repetition blocked, for what is caught here, and keeps the better of the two.
+`Translator` searches again, with repetition blocked, for what is flagged here, and keeps the better of the two.
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ BLOCKED_PHRASE = 3  # tokens that may not come twice, when a sentence is searche
 
 
 def excess_tokens(hypothesis: Hypothesis, source: Sequence[int], options: SearchOptions) -> int:
-    """How many tokens of a translation are too many: it repeats itself, or was cut at its length limit. 0: none.
+    """Return how many tokens of a translation are too many: it repeats itself, or was cut at its length limit.
 
-    A limit that the user set (`max_length`) tells nothing.
+    A limit that the user set (`max_length`) does not count.
     """
     cut = not hypothesis.ended and options.max_length is None
     runaway = cut and len(hypothesis.ids) >= options.length_limit(len(source))
@@ -27,21 +27,21 @@ def excess_tokens(hypothesis: Hypothesis, source: Sequence[int], options: Search
 
 
 def repeated(ids: Sequence[int], source: Sequence[int]) -> int:
-    """How many tokens of a translation are one repetition too many; a source that repeats itself excuses it."""
+    """Return how many tokens of a translation are one repetition too many; a source that repeats itself excuses it."""
     if len(ids) - len(set(ids)) <= IN_A_ROW:
         return 0  # nearly all: no phrase can have come too often
     return _repeated_in_a_row(ids, source) + _repeated_anywhere(ids, source)
 
 
 def search_again(options: SearchOptions) -> SearchOptions | None:
-    """How to search again for what is at fault; None: the search blocks repetition already."""
+    """Return how to search again for what is flagged; None: the search blocks repetition already."""
     if 0 < options.no_repeat_ngram <= BLOCKED_PHRASE:
         return None
     return replace(options, no_repeat_ngram=BLOCKED_PHRASE)
 
 
 def runs(ids: Sequence[int]) -> list[int]:
-    """For each phrase length from 1: how many times a phrase of so many tokens comes in a row at the most."""
+    """Return for each phrase length from 1 how many times a phrase of so many tokens comes in a row at the most."""
     found = []
     for size in range(1, min(LONGEST_PHRASE, len(ids) // 2) + 1):
         longest = now = 0

@@ -17,7 +17,7 @@ BETA = 2  # how many times recall weighs what precision does
 
 
 def by_utility(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates by their expected chrF, best first, which becomes their `utility`; of equals the earlier one.
+    """Return the candidates by their expected chrF, which becomes their `utility`, best first; of equals the first.
 
     The expectation runs over the candidates themselves, all alike: what is drawn twice counts twice. Scores stay the
     model's.
@@ -34,7 +34,7 @@ def by_utility(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def chrf_table(texts: Sequence[str]) -> NDArray[np.float64]:
-    """The sentence chrF, 0 to 1, of each text (row) with each (column) as its reference: sacreBLEU's chrF2, (N, N).
+    """Return sacreBLEU's sentence chrF2, 0 to 1, of each text (row) with each (column) as its reference: (N, N).
 
     All pairs together: some milliseconds for 100 sentences, which n-gram by n-gram take half a second.
     """
@@ -56,7 +56,7 @@ def chrf_table(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _counts(texts: Sequence[str], order: int) -> NDArray[np.int64]:
-    """How often each text holds each n-gram of so many characters."""
+    """Return how often each text holds each n-gram of so many characters."""
     grams = [Counter(text[start : start + order] for start in range(len(text) - order + 1)) for text in texts]
     columns = {gram: column for column, gram in enumerate(dict.fromkeys(gram for counter in grams for gram in counter))}
     table = np.zeros((len(texts), len(columns)), dtype=np.int64)
@@ -66,7 +66,7 @@ def _counts(texts: Sequence[str], order: int) -> NDArray[np.int64]:
 
 
 def _overlaps(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Σ min(a, b) over the n-grams for every two texts: Σ over k of how many n-grams both hold k times or more."""
+    """Return Σ min(a, b) over n-grams for every two texts: Σ over k of how many n-grams both hold k times or more."""
     shared = np.zeros((len(counts), len(counts)))
     most = np.sort(counts, axis=0)[-2] if len(counts) > 1 else counts[0]  # no two texts hold a gram oftener
     for times in range(1, int(most.max(initial=0)) + 1):

@@ -136,7 +136,7 @@ class Pipeline:
             batches = list(window.pending)
             waiting.append(window)
             yield from map(_search_batch, batches)
-            if not (together and batches):  # without any batch, only the end of the search tells
+            if not (together and batches):  # without any batch, only the end of the search gives its lines
                 return
 
     def _take(self, window: Window, found: Sequence[list[Hypothesis]]) -> None:

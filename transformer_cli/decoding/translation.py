@@ -66,7 +66,7 @@ class Scored:
     score: float  # the sum by the length penalty, as search would give it
 
 
-_OLD_NAMES = {"caught": "flagged", "mended": "repaired"}  # in the parts of translations that were interrupted long ago
+_OLD_NAMES = {"caught": "flagged", "mended": "repaired"}  # in the parts of translations that were interrupted
 
 
 class Tally:
@@ -86,7 +86,7 @@ class Tally:
         self.add(**{_OLD_NAMES.get(name, name): count for name, count in (counts or {}).items()})
 
     def add(self, **more: int) -> None:
-        """So many more, by name."""
+        """Count so many more, by name."""
         with self._lock:
             for name, count in more.items():
                 self._counts[name] += count
@@ -134,11 +134,11 @@ class Confidence:
     error: float  # mean |predicted - observed| chrF is this, in ten bins of equal size
 
     def expect(self, text: str, log_probability: float) -> float:
-        """The sentence chrF, 0 to 1, to expect of a translation that the model gives this log-probability."""
+        """Return the sentence chrF, 0 to 1, to expect of a translation that the model gives this log-probability."""
         return self.at(score(text, log_probability))
 
     def at(self, here: float) -> float:
-        """The chrF to expect at a score."""
+        """Return the chrF to expect at a score."""
         after = bisect_right(self.scores, here)
         if after in (0, len(self.scores)):
             return self.chrf[min(after, len(self.chrf) - 1)]
@@ -147,12 +147,12 @@ class Confidence:
         return (1 - part) * self.chrf[after - 1] + part * self.chrf[after]
 
     def dumps(self) -> str:
-        """What confidence.json holds."""
+        """Return what confidence.json holds."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def score(text: str, log_probability: float) -> float:
-    """What confidence is read from: the log-probability of a translation, for each of its characters.
+    """Return what confidence is read from: the log-probability of a translation, for each of its characters.
 
     Of the measures tried (by token, by word, the least token's) it goes best with chrF, whose unit is the character.
     """
@@ -160,7 +160,7 @@ def score(text: str, log_probability: float) -> float:
 
 
 def load_confidence(folder: Path) -> Confidence | None:
-    """What `tfm calibrate` left in a checkpoint folder, held against its hash; None: it never ran.
+    """Read what `tfm calibrate` left in a checkpoint folder, verified by its hash; None: it never ran.
 
     Raises `UserError` where the file is damaged.
     """

@@ -1,6 +1,6 @@
 """Text in, text out, whatever engine searches: the command line, evaluation, training and other programs call it.
 
-Lines become ids, long lines pieces, pieces batches of like length; what comes back is put in order again. No torch.
+Lines become ids, long lines chunks, chunks batches of like length; what comes back is put in order again. No torch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ class Translator:
         alignment_layer: int | None = None,
         alignment_heads: Sequence[int] | None = None,
     ) -> None:
-        """guard: search again, with repetition blocked, where a translation runs in circles or has no end.
+        """guard: search again, with repetition blocked, where a translation repeats itself or never ends.
 
         confidence: what `tfm calibrate` found. alignment_layer, alignment_heads: of the decoder, whose attention
         alignments are read from. Without both, those that learned it, else the last layer; without heads, all of it.
@@ -69,10 +69,10 @@ class Translator:
         compute_type: str | None = None,
         guard: bool = True,
     ) -> "Translator":
-        """The model in a run folder (its best checkpoint) or in one checkpoint folder; device auto, cpu, cuda or mps.
+        """Load the model in a run folder (its best checkpoint) or in one checkpoint folder.
 
-        engine: auto, torch or ctranslate2; needs: names of what is asked for that only the torch engine has;
-        compute_type: what is computed in, such as int8 (CTranslate2) or bfloat16.
+        device: auto, cpu, cuda or mps; engine: auto, torch or ctranslate2; needs: names of what is asked for that only
+        the torch engine has; compute_type: what is computed in, such as int8 (CTranslate2) or bfloat16.
         Raises `UserError` where there is no such model, device or engine, or where the model's files are damaged.
         """
         from transformer_cli.decoding.loading import FoundModel, load_engine
@@ -90,12 +90,12 @@ class Translator:
 
     @property
     def max_length(self) -> int:
-        """The most source tokens (`</s>` not counted) that are translated in one piece."""
+        """The most source tokens (`</s>` not counted) that are translated in one chunk."""
         own = self.config.data.max_length
         return own if self.engine.max_source_length is None else min(own, self.engine.max_source_length)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
-        """The best translation of each text; texts without any word give empty ones."""
+        """Return the best translation of each text; texts without any word give empty ones."""
         return [translation.text for translation in self.translate_batch(texts, alignments=False)]
 
     def translate_batch(
@@ -108,10 +108,11 @@ class Translator:
         mbr: bool = False,
         demands: Sequence[Constraints] | None = None,
     ) -> list[Translation]:
-        """The translations of some texts, in order; `options` default to the model's own. Alignments cost some time.
+        """Return the translations of some texts, in order; `options` default to the model's own.
 
-        constraints: of each text's translation. mbr: order the `n_best` found by their likeness to each other.
-        demands: the old name of `constraints`. Raises `UserError` where the vocabulary cannot write what is demanded.
+        alignments: cost some time. constraints: of each text's translation; `demands` is their old name. mbr: order the
+        `n_best` found by their likeness to each other. Raises `UserError` where the vocabulary cannot write what is
+        required.
         """
         constraints = demands if constraints is None else constraints
         if constraints is None:
@@ -129,7 +130,7 @@ class Translator:
         mbr: bool = False,
         first: int = 0,
     ) -> Iterator[Translation]:
-        """One translation a line, in order, reading `window` lines ahead or more (1: each line is answered at once).
+        """Yield one translation a line, in order, reading `window` lines ahead or more (1: answers each line at once).
 
         A line is a text, or a `Line` with what its translation must obey. mbr: as in `translate_batch`. first: how many
         lines came before, in another call, so that sampling draws as it would in one.
@@ -141,7 +142,7 @@ class Translator:
     def score(
         self, sources: Sequence[str], targets: Sequence[str], options: SearchOptions | None = None
     ) -> list[Scored]:
-        """How likely the model finds each target as a translation of its source.
+        """Return how likely the model finds each target as a translation of its source.
 
         Raises `UserError`, with the number of the pair, where one is longer than the model's position table.
         """

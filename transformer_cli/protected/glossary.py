@@ -34,7 +34,7 @@ class Glossary:
         self._by_first_word: dict[str, list[str]] = {}
         for term in sorted(self.translations, key=len, reverse=True):
             first = _WORD.match(term)
-            assert first is not None, "a term is no white space"
+            assert first is not None, "a term is not white space"
             self._by_first_word.setdefault(first[0], []).append(term)
 
     @classmethod
@@ -49,7 +49,7 @@ class Glossary:
                 continue
             columns = [column.strip() for column in line.split("\t")]
             if len(columns) != 2 or not all(columns):
-                raise UserError(f"{path}:{number}: is no glossary entry; write the term, a tab, and its translation")
+                raise UserError(f"{path}:{number}: is not a glossary entry; write the term, a tab, and its translation")
             term, translation = columns
             if translations.setdefault(term, translation) != translation:
                 raise UserError(
@@ -58,7 +58,7 @@ class Glossary:
         return cls(translations)
 
     def find(self, line: str) -> Iterator[Term]:
-        """The terms in a line, from left to right; they do not overlap."""
+        """Yield the terms in a line, from left to right; they do not overlap."""
         end = 0
         for word in _WORD.finditer(line):
             start = word.start()
@@ -75,7 +75,7 @@ class Glossary:
                     yield Term(start, end, capitalised(self.translations[term]))
 
     def _longest(self, line: str, start: int, first_word: str) -> str | None:
-        """The longest term at `start` that ends where a word does."""
+        """Return the longest term at `start` that ends where a word does."""
         for term in self._by_first_word.get(first_word, ()):
             if line.startswith(term, start) and not _inside_word(line, start + len(term)):
                 return term
@@ -83,22 +83,22 @@ class Glossary:
 
 
 def occurrences(text: str, words: Iterable[str]) -> int:
-    """How often any of some texts stands in a text as whole words; capitals at their beginnings don't matter."""
+    """Return how often any of some texts stands in a text as whole words; capitals at their beginnings don't matter."""
     forms = {form for word in words for form in (word, capitalised(word), uncapitalised(word))}
     choice = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
     return len(re.findall(rf"(?<!\w)(?:{choice})(?!\w)", text)) if forms else 0
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at its beginning."""
+    """Return the text with a capital at its beginning."""
     return text[:1].upper() + text[1:]
 
 
 def uncapitalised(text: str) -> str:
-    """The text with a small letter at its beginning."""
+    """Return the text with a small letter at its beginning."""
     return text[:1].lower() + text[1:]
 
 
 def _inside_word(line: str, place: int) -> bool:
-    """Whether a word goes on over `place`."""
+    """Return whether a word continues over `place`."""
     return bool(re.match(r"\w", line[place : place + 1]) and re.match(r"\w", line[place - 1]))

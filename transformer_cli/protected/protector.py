@@ -218,6 +218,8 @@ class _Restoration:
         self, line: MaskedLine, translation: Translation, alignments: Sequence[list[int] | None]
     ) -> Translation | None:
         """Return the hypotheses that hold everything protected once; None where there is none."""
+        if not any(alignments):
+            return None
         counts = self._tokens_before(line, [one.place for one in line.placeholders], translation)
         placeholders = [one._replace(tokens=count) for one, count in zip(line.placeholders, counts, strict=True)]
         restored = []

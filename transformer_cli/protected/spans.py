@@ -114,8 +114,10 @@ def leave_out(line: str, spans: Sequence[Span]) -> Masked:
         spaced |= bool(before or after)
         if part := between[number + 1].strip():
             words_touch = _takes_spaces(text[-1:]) and _takes_spaces(part[0])
-            text += " " if text and (spaced or words_touch) and not CLOSING.match(part) else ""
-            text, spaced = text + part, False
+            if text and (spaced or words_touch) and not CLOSING.match(part):
+                text += " "
+            text += part
+            spaced = False
     for number in reversed(range(len(found) - 1)):
         if not between[number + 1] and not found[number + 1].opening:
             found[number] = found[number]._replace(opening=False)

@@ -135,7 +135,7 @@ def test_what_no_vocabulary_holds_is_copied_to_the_very_text(
     assert "Udo" in required.tokens
     assert not {"Eva", "knows"} & set(forbidden.text.split())
     assert begun.tokens[0] == "Eva"
-    with pytest.raises(UserError, match="'Ugo': cannot be demanded"):
+    with pytest.raises(UserError, match="'Ugo': cannot be required"):
         translator.translate_batch(lines[:1], constraints=[Constraints(required=("Ugo",))])
 
 

@@ -1,4 +1,4 @@
-"""What is demanded as text becomes ids that say the same, and the translation obeys, however a word may be spelled."""
+"""What is required as text becomes ids that say the same, and the translation obeys, however a word may be spelled."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,34 +31,34 @@ def test_every_spelling_writes_the_text(make_codecs: MakeCodecs, tokenizer: str)
 
 
 @pytest.mark.parametrize("tokenizer", ["spacy", "sentencepiece"])
-def test_words_of_their_own_and_glued_ones_are_told_apart(make_codecs: MakeCodecs, tokenizer: str) -> None:
+def test_words_of_their_own_and_glued_ones_are_distinguished(make_codecs: MakeCodecs, tokenizer: str) -> None:
     codec = make_codecs(make_config(tokenizer)).target
     for text, written in (("!", "one!"), ("two", "one two")):
         (constraints,) = token_constraints(Constraints(required=(text, " ")), [Chunk([5], "x")], codec)
         assert [codec.decode([*codec.encode("one"), *ids]) for ids in constraints.required] == [written]
 
 
-def test_each_piece_of_a_line_gets_what_is_its(make_codecs: MakeCodecs) -> None:
+def test_each_chunk_of_a_line_gets_what_is_its(make_codecs: MakeCodecs) -> None:
     codec = make_codecs(make_config("whitespace")).target
     wanted = Constraints(prefix="a b", required=("two", "five", "c"), forbidden=("one",))
-    pieces = [Chunk([4, 5], "a c"), Chunk([6, 7], "one five")]
-    first, second = token_constraints(wanted, pieces, codec)
+    chunks = [Chunk([4, 5], "a c"), Chunk([6, 7], "one five")]
+    first, second = token_constraints(wanted, chunks, codec)
     ids = {word: tuple(codec.encode(word)) for word in ("one", "two", "five", "c")}
     assert (first.prefix, second.prefix) == (tuple(codec.encode("a b")), ())
     assert (first.required, second.required) == ((ids["two"], ids["c"]), (ids["five"],))
     assert ids["one"] in first.forbidden
     assert first.forbidden == second.forbidden
-    assert token_constraints(Constraints(), pieces, codec) == [UNCONSTRAINED, UNCONSTRAINED]
+    assert token_constraints(Constraints(), chunks, codec) == [UNCONSTRAINED, UNCONSTRAINED]
     assert token_constraints(wanted, [], codec) == []
 
 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Constraints(prefix="a zz"), "'a zz': cannot be demanded"),
-        (Constraints(required=("zz",)), "'zz': cannot be demanded"),
-        (Constraints(required=("a b",), forbidden=("b",)), "'b' is forbidden, but demanded too"),
-        (Constraints(prefix="b a", forbidden=("b",)), "'b' is forbidden, but demanded too"),
+        (Constraints(prefix="a zz"), "'a zz': cannot be required"),
+        (Constraints(required=("zz",)), "'zz': cannot be required"),
+        (Constraints(required=("a b",), forbidden=("b",)), "'b' is forbidden, but required too"),
+        (Constraints(prefix="b a", forbidden=("b",)), "'b' is forbidden, but required too"),
     ],
 )
 def test_what_cannot_be_is_refused(make_codecs: MakeCodecs, wanted: Constraints, message: str) -> None:
@@ -103,7 +103,7 @@ def test_a_forbidden_word_is_found_however_it_is_spelled(make_codecs: MakeCodecs
     config = make_config("sentencepiece")
     codecs = make_codecs(config)
     codec = codecs.target
-    letters = [codec.vocabulary[piece] for piece in ("▁", "t", "w", "o")]
+    letters = [codec.vocabulary[token] for token in ("▁", "t", "w", "o")]
     bytes_ = [codec.vocabulary["▁"], *(codec.vocabulary[f"<0x{byte:02X}>"] for byte in b"two")]
     ways = [codec.encode("two"), letters, bytes_, codec.encode("three")]
     assert [codec.decode(way) for way in ways] == ["two", "two", "two", "three"]
@@ -165,7 +165,7 @@ def test_a_real_search_obeys(make_codecs: MakeCodecs, tokenizer: str) -> None:
         for word in words
     ]
     found = translator.translate_batch(lines, constraints=wanted, alignments=False)
-    for line, one, demanded in zip(lines, found, wanted, strict=True):
-        assert one.text.startswith(demanded.prefix) == bool(line)
+    for line, one, own in zip(lines, found, wanted, strict=True):
+        assert one.text.startswith(own.prefix) == bool(line)
         assert ("three four" in one.text) == bool(line)
-        assert not set(one.text.split()) & set(demanded.forbidden)
+        assert not set(one.text.split()) & set(own.forbidden)
