@@ -9,7 +9,7 @@ import pytest
 
 from transformer_cli import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.export.safetensors import export_safetensors
+from transformer_cli.export.verify import export_safetensors
 from transformer_cli.storage.publishing import manifest_names, verify
 
 Checkpoint = Callable[..., Path]

@@ -112,7 +112,7 @@ def _write(
         from transformer_cli.export.huggingface import export_huggingface
 
         return export_huggingface(folder, out, verify=verify, sentences=sentences)
-    from transformer_cli.export.safetensors import export_safetensors
+    from transformer_cli.export.verify import export_safetensors
 
     export_safetensors(folder, out, verify=verify)
     return None

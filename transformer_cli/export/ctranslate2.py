@@ -56,12 +56,12 @@ def export_ctranslate2(
         copy_text_files(loaded, folder, temporary)
 
     def compare(temporary: Path) -> str:
-        return verify_ctranslate2(temporary, loaded, compared, quantization)
+        return _compare(temporary, loaded, compared, quantization)
 
     return publish_verified(out, write, compare if verify else None)
 
 
-def verify_ctranslate2(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quantization: str | None) -> str:
+def _compare(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quantization: str | None) -> str:
     """Translate with both engines, greedily and with beams; return how alike they are, in a sentence.
 
     Raises `ExportDiffers` where a float32 model gives fewer than LEAST_IDENTICAL of the same translations or other
@@ -80,18 +80,13 @@ def verify_ctranslate2(folder: Path, loaded: LoadedModel, sentences: Sequence[st
     batches = [kept[start : start + BATCH] for start in range(0, len(kept), BATCH)]
     alike = []
     for name, options in _searches(loaded):
-        theirs: list[Hypothesis] = []
-        own: list[Hypothesis] = []
-        forced: list[list[float]] = []  # the exported model's log-probabilities of our translations
-        for batch in batches:
-            theirs += [found[0] for found in exported.search(batch, options)]
-            best = [found[0] for found in ours.search(batch, options)]
-            forced += exported.score(batch, [one.ids for one in best]) if quantization is None else []
-            own += best
+        theirs = [found[0] for batch in batches for found in exported.search(batch, options)]
+        own = [found[0] for batch in batches for found in ours.search(batch, options)]
         if quantization is None:
-            alike.append(f"{name} {_compare_exactly(name, theirs, own, forced, options)}")
+            forced = exported.score(kept, [one.ids for one in own])
+            alike.append(_compare_exactly(name, theirs, own, forced, options))
         else:
-            alike.append(f"{name} {_compare_roughly(name, theirs, own, loaded)}")
+            alike.append(_compare_roughly(name, theirs, own, loaded))
     return f"verified with {len(kept):,} sentences: {'; '.join(alike)}"
 
 
@@ -113,7 +108,10 @@ def _compare_exactly(
     forced: Sequence[list[float]],
     options: SearchOptions,
 ) -> str:
-    """Check a float32 model: as good as all translations are the same, and it scores ours alike."""
+    """Check a float32 model: as good as all translations are the same, and it scores ours alike.
+
+    forced: its log-probabilities of the tokens of our translations, and of `</s>`.
+    """
     scores = (
         sum(row if one.ended else row[:-1]) / options.penalty(len(one.ids))
         for row, one in zip(forced, own, strict=True)
@@ -128,7 +126,7 @@ def _compare_exactly(
         raise ExportDiffers(
             f"{len(own) - same} of {len(own)} translations of the exported model ({name}) are other ones"
         )
-    return f"{same / len(own):.1%} the same, scores within {largest:.0e}"
+    return f"{name} {same / len(own):.1%} the same, scores within {largest:.0e}"
 
 
 def _compare_roughly(name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypothesis], loaded: LoadedModel) -> str:
@@ -140,4 +138,4 @@ def _compare_roughly(name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypo
             f"the translations of the exported model ({name}) are too different: chrF {chrf:.1f} between both, less "
             f"than {LEAST_CHRF:.0f}"
         )
-    return f"chrF {chrf:.1f} between both"
+    return f"{name} chrF {chrf:.1f} between both"

@@ -6,14 +6,13 @@ Called by `tfm export --format huggingface`; transformers itself is needed only 
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import Config, ModelConfig
@@ -21,8 +20,6 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export.verify import (
-    BATCH,
-    Answers,
     ExportDiffers,
     Reference,
     check_plain,
@@ -39,11 +36,15 @@ from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 NORM_EPSILON = 1e-5  # torch's default; MarianConfig has no key for it
 POSITIONS = 1024  # rows of the table of sinusoids, at least
 INSTALL = "pip install 'transformer-cli[huggingface]'"
-ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
-NORMS = {
-    "self_attention_residual": "self_attn_layer_norm",
-    "cross_attention_residual": "encoder_attn_layer_norm",
-    "feed_forward_residual": "final_layer_norm",
+PARTS = {  # of a layer's names, ours: Marian's
+    "feed_forward_residual.norm": "final_layer_norm",
+    "_residual.norm": "_layer_norm",
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+    "query": "q_proj",
+    "output": "out_proj",
 }
 
 
@@ -67,14 +68,13 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
         # Marian's tokenizer strips what it decodes.
         references = [dataclasses.replace(one, text=one.text.strip()) for one in references]
 
-    def write(temporary: Path) -> None:
-        _write(loaded, folder, temporary)
-
     def compare_folder(temporary: Path) -> str:
         with silent():
-            return compare(loaded, _answers(temporary, references))
+            return _compare(loaded, temporary, references)
 
-    return publish_verified(out, write, compare_folder if verify else None)
+    return publish_verified(
+        out, lambda temporary: _write(loaded, folder, temporary), compare_folder if verify else None
+    )
 
 
 def check_expressible(config: Config) -> None:
@@ -197,58 +197,57 @@ def _tokenizer_config(config: Config) -> dict[str, Any]:
 
 def marian_weights(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
     """Return tensors by Marian's names, float32; tied ones once, missing biases as zeros."""
-    ours = {name: tensor.detach().cpu().float() for name, tensor in model.state_dict().items()}
     order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-    target = ours["target_embedding.tokens.table.weight"][:, order]
-    theirs = {"final_logits_bias": ours.get("generator.projection.bias", torch.zeros(len(target)))[None]}
+    source, target = (_plain(side.tokens.table.weight) for side in (model.source_embedding, model.target_embedding))
+    projection = model.generator.projection
+    theirs = {"final_logits_bias": _plain(projection.bias, len(target))[None]}
     if config.tie_embeddings == "all":
-        theirs["model.shared.weight"] = target
+        theirs["model.shared.weight"] = target[:, order]
     else:
-        theirs["model.decoder.embed_tokens.weight"] = target
-        theirs["model.encoder.embed_tokens.weight"] = ours["source_embedding.tokens.table.weight"][:, order]
-    for side, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for number in range(layers):
-            prefix = f"{side}.layers.{number}."
-            layer = {name.removeprefix(prefix): tensor for name, tensor in ours.items() if name.startswith(prefix)}
-            theirs |= {f"model.{prefix}{name}": tensor for name, tensor in _layer(layer, order).items()}
+        theirs["model.decoder.embed_tokens.weight"] = target[:, order]
+        theirs["model.encoder.embed_tokens.weight"] = source[:, order]
+    for name, module in model.named_modules():
+        if ".layers." in name and isinstance(module, nn.Linear | nn.LayerNorm):
+            theirs |= _part(name, module, order)
     return {name: tensor.contiguous() for name, tensor in theirs.items()}
 
 
-def _layer(ours: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+def _part(name: str, module: nn.Linear | nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
+    """Return a part of a layer by Marian's names; the projection to keys and values is two of them."""
+    weight, bias = _plain(module.weight), _plain(module.bias, len(module.weight))
+    if isinstance(module, nn.LayerNorm) or name.endswith((".output", ".outer")):  # it writes to the residual stream
+        weight, bias = weight[order], bias[order]
+    else:  # it reads from that
+        weight = weight[:, order]
+    for ours, marians in PARTS.items():
+        name = name.replace(ours, marians)
+    names = [name.replace("key_value", part) for part in ("k_proj", "v_proj")] if "key_value" in name else [name]
     theirs: dict[str, Tensor] = {}
-
-    def linear(name: str, weight: Tensor, bias: Tensor | None, *, reads: bool) -> None:
-        """A projection that reads the residual stream, or one that writes to it."""
-        bias = torch.zeros(len(weight)) if bias is None else bias
-        theirs[f"{name}.weight"] = weight[:, order] if reads else weight[order]
-        theirs[f"{name}.bias"] = bias if reads else bias[order]
-
-    for mine, name in ATTENTIONS.items():
-        if f"{mine}.query.weight" not in ours:
-            continue  # an encoder's layer attends to itself only
-        linear(f"{name}.q_proj", ours[f"{mine}.query.weight"], ours.get(f"{mine}.query.bias"), reads=True)
-        halves = ours[f"{mine}.key_value.weight"].chunk(2)
-        both = ours.get(f"{mine}.key_value.bias")
-        biases = (None, None) if both is None else both.chunk(2)
-        for part, weight, bias in zip("kv", halves, biases, strict=True):
-            linear(f"{name}.{part}_proj", weight, bias, reads=True)
-        linear(f"{name}.out_proj", ours[f"{mine}.output.weight"], ours.get(f"{mine}.output.bias"), reads=False)
-    linear("fc1", ours["feed_forward.inner.weight"], ours.get("feed_forward.inner.bias"), reads=True)
-    linear("fc2", ours["feed_forward.outer.weight"], ours.get("feed_forward.outer.bias"), reads=False)
-    for mine, name in NORMS.items():
-        if f"{mine}.norm.weight" in ours:
-            theirs[f"{name}.weight"] = ours[f"{mine}.norm.weight"][order]
-            theirs[f"{name}.bias"] = ours[f"{mine}.norm.bias"][order]
+    for one, rows, offsets in zip(names, weight.chunk(len(names)), bias.chunk(len(names)), strict=True):
+        theirs |= {f"model.{one}.weight": rows, f"model.{one}.bias": offsets}
     return theirs
+
+
+def _plain(parameter: Tensor | None, size: int = 0) -> Tensor:
+    """Return a parameter as float32 on the CPU; `size` zeros for a bias that is not there."""
+    return torch.zeros(size) if parameter is None else parameter.detach().cpu().float()
 
 
 # --- verifying ----------------------------------------------------------------------------------------------------
 
 
-def _answers(folder: Path, references: list[Reference]) -> Iterator[Answers]:
-    """Yield what transformers makes of the references; raise `ExportDiffers` where its tokenizer makes other tokens."""
+def _compare(loaded: LoadedModel, folder: Path, references: list[Reference]) -> str:
+    """Hold what transformers loads from the folder against our model."""
     from transformers import MarianMTModel, MarianTokenizer
     from transformers.utils import logging
+
+    def answer(part: list[Reference], batch: Batch) -> tuple[Tensor, list[str]]:
+        inputs = tokenizer([one.sentence for one in part], return_tensors="pt", padding=True)
+        if not torch.equal(inputs["input_ids"], batch.source):
+            raise ExportDiffers(f"Marian's tokenizer makes other tokens of sentences such as {part[0].sentence!r}")
+        logits = model(**inputs, decoder_input_ids=batch.target_input).logits
+        found = model.generate(**inputs, num_beams=1, early_stopping=False, max_length=part[0].limit + 1)
+        return logits, tokenizer.batch_decode(found, skip_special_tokens=True)
 
     shown: bool = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -258,15 +257,4 @@ def _answers(folder: Path, references: list[Reference]) -> Iterator[Answers]:
     finally:
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-    for limit in sorted({one.limit for one in references}):  # transformers has one limit for a batch
-        group = [one for one in references if one.limit == limit]
-        for first in range(0, len(group), BATCH):
-            part = group[first : first + BATCH]
-            inputs = tokenizer([one.sentence for one in part], return_tensors="pt", padding=True)
-            batch = Batch.from_ids([(one.source, one.target) for one in part])
-            if not torch.equal(inputs["input_ids"], batch.source):
-                raise ExportDiffers(f"Marian's tokenizer makes other tokens of sentences such as {part[0].sentence!r}")
-            with torch.inference_mode():
-                logits = model(**inputs, decoder_input_ids=batch.target_input).logits
-                found = model.generate(**inputs, num_beams=1, early_stopping=False, max_length=limit + 1)
-            yield Answers(part, logits, tokenizer.batch_decode(found, skip_special_tokens=True))
+    return compare(loaded, references, answer)

@@ -5,7 +5,7 @@ onnxruntime, to verify what was written.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +22,6 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export.verify import (
-    BATCH,
-    Answers,
     Reference,
     check_plain,
     compare,
@@ -89,7 +87,14 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
         (temporary / "README.md").write_text(_readme(description, loaded.config.vocabulary.shared), "utf-8")
 
     def compare_graphs(temporary: Path) -> str:
-        return compare(loaded, _answers(OnnxModel(temporary), loaded, references))
+        graphs = OnnxModel(temporary)
+
+        def answer(part: list[Reference], batch: Batch) -> tuple[Tensor, list[str]]:
+            logits, _ = graphs.step(batch.target_input.numpy(), graphs.encode(batch.source.numpy()))
+            found = graphs.greedy([one.source for one in part], [one.limit for one in part])
+            return torch.from_numpy(logits), [loaded.codecs.target.decode(ids) for ids in found]
+
+        return compare(loaded, references, answer)
 
     return publish_verified(out, write, compare_graphs if verify else None)
 
@@ -278,16 +283,6 @@ def _write_graph(graph: torch.nn.Module, inputs: tuple[Any, ...], path: Path, **
 # --- verifying --------------------------------------------------------------------------------------------------------
 
 Array = np.ndarray[Any, Any]
-
-
-def _answers(exported: "OnnxModel", loaded: LoadedModel, references: list[Reference]) -> Iterator[Answers]:
-    """Yield what the graphs make of the references."""
-    for first in range(0, len(references), BATCH):
-        part = references[first : first + BATCH]
-        batch = Batch.from_ids([(one.source, one.target) for one in part])
-        logits, _ = exported.step(batch.target_input.numpy(), exported.encode(batch.source.numpy()))
-        found = exported.greedy([one.source for one in part], [one.limit for one in part])
-        yield Answers(part, torch.from_numpy(logits), [loaded.codecs.target.decode(ids) for ids in found])
 
 
 class OnnxModel:

@@ -1,6 +1,7 @@
 """A verified export: a folder that appears only once the exported model was held against our own.
 
-Every export of `tfm export` is published here; `--verify`, which is the default, compares it before.
+Every export of `tfm export` is published here; `--verify`, which is the default, compares it before. The model folder
+alone (`--format safetensors`) is a copy of files.
 """
 
 import contextlib
@@ -9,21 +10,22 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from transformer_cli.build import LoadedModel
-from transformer_cli.config import Config, ModelConfig
+from transformer_cli.build import LoadedModel, load_model
+from transformer_cli.config import Config, ModelConfig, load_config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
-from transformer_cli.storage.publishing import publish
-from transformer_cli.storage.run_folder import CONFIG, RunFolder
+from transformer_cli.storage.publishing import manifest_names, publish
+from transformer_cli.storage.publishing import verify as check_hashes
+from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, RunFolder
 from transformer_cli.text.codec import vocabulary_files
 from transformer_cli.text.lines import read_lines
 from transformer_cli.text.vocabulary import PAD
@@ -32,6 +34,7 @@ SENTENCES = 1000  # the most that are read
 COMPARED = 200  # of them, at most, where every translation must be the same
 BATCH = 50  # sentences at a time
 LARGEST_LOGIT_DIFFERENCE = 1e-4  # of a logit
+TRAINING = "training."  # how the names of the files begin that only resuming needs
 
 
 class ExportDiffers(Exception):
@@ -66,9 +69,29 @@ def publish_verified(out: Path, write: Callable[[Path], None], compare: Callable
 
 def copy_text_files(loaded: LoadedModel, folder: Path, out: Path) -> None:
     """Put the checkpoint's config.yaml and vocab/ into an export."""
-    for name in [CONFIG, *vocabulary_files(loaded.config.vocabulary)]:
-        (out / name).parent.mkdir(exist_ok=True)
-        shutil.copyfile(folder / name, out / name)
+    _copy(folder, [CONFIG, *vocabulary_files(loaded.config.vocabulary)], out)
+
+
+def export_safetensors(folder: Path, out: Path, *, verify: bool = True) -> None:
+    """Publish as `out` a checkpoint folder without its training state: config.yaml, vocab/, model.safetensors.
+
+    It is a MODEL to every command. `verify` loads the model first. Raises `UserError`, before anything is written,
+    where a file is missing or damaged; `out` must not exist.
+    """
+    if verify:
+        load_model(folder)
+    check_hashes(folder, [CONFIG])
+    named = manifest_names(folder)
+    there = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    names = [name for name in there if name in named and not name.startswith(TRAINING)]
+    check_hashes(folder, [CONFIG, WEIGHTS, *vocabulary_files(load_config(folder / CONFIG).vocabulary), *names])
+    publish_verified(out, lambda temporary: _copy(folder, names, temporary), None)
+
+
+def _copy(folder: Path, names: Iterable[str], out: Path) -> None:
+    for name in names:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / name, out / name)  # the modes are the user's own: the checkpoint may be read-only
 
 
 # --- what both models translate -------------------------------------------------------------------------------------
@@ -145,42 +168,46 @@ def greedy_references(loaded: LoadedModel, sentences: Sequence[str]) -> list[Ref
 # --- what may differ ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What an exported model makes of a batch of references."""
+def compare(
+    loaded: LoadedModel,
+    references: Sequence[Reference],
+    answer: Callable[[list[Reference], Batch], tuple[Tensor, list[str]]],
+) -> str:
+    """Hold an exported model against our own; return how alike they are, in a sentence.
 
-    references: list[Reference]
-    logits: Tensor  # (B, T, V) of the references' tokens and `</s>`, given those before
-    texts: list[str]  # its own greedy translations
-
-
-def compare(loaded: LoadedModel, answers: Iterable[Answers]) -> str:
-    """Hold an exported model's answers against our own model; return how alike they are, in a sentence.
-
-    Raises `ExportDiffers` for a logit that is off by more than LARGEST_LOGIT_DIFFERENCE, or another translation.
+    answer: the exported model's logits (B, T, V) of a batch of references with one limit, and its own greedy
+    translations of their sentences. Raises `ExportDiffers` for a logit that is off by more than
+    LARGEST_LOGIT_DIFFERENCE, or another translation.
     """
-    largest, count, differing = 0.0, 0, []
-    for answer in answers:
-        batch = Batch.from_ids([(one.source, one.target) for one in answer.references])
+    largest, differing = 0.0, []
+    for part in _batches(references):
+        batch = Batch.from_ids([(one.source, one.target) for one in part])
         with torch.inference_mode():
+            logits, texts = answer(part, batch)
             states = loaded.model(batch.source, batch.source_mask, batch.target_input)
             expected = loaded.model.generator.projection(states.hidden)  # (B, T, V)
-        off = float((answer.logits - expected).abs()[batch.target_output != PAD].max())
+        off = float((logits - expected).abs()[batch.target_output != PAD].max())
         if not off <= LARGEST_LOGIT_DIFFERENCE:
             raise ExportDiffers(
                 f"a logit of the exported model is off by {off:.1e}, more than {LARGEST_LOGIT_DIFFERENCE}"
             )
-        pairs = zip(answer.references, answer.texts, strict=True)
-        differing += [(one, text) for one, text in pairs if one.text != text]
-        largest, count = max(largest, off), count + len(answer.references)
+        differing += [(one, text) for one, text in zip(part, texts, strict=True) if one.text != text]
+        largest = max(largest, off)
     if differing:
         one, text = differing[0]
         raise ExportDiffers(
-            f"{len(differing)} of {count} sentences are translated differently by the exported model: "
+            f"{len(differing)} of {len(references)} sentences are translated differently by the exported model: "
             f"{one.sentence!r} to {text!r}, not {one.text!r}"
         )
-    sentences = f"{count:,} sentence{'s' * (count > 1)}"
+    sentences = f"{len(references):,} sentence{'s' * (len(references) > 1)}"
     return f"verified with {sentences}: greedy translations are identical, logits within {largest:.1e}"
+
+
+def _batches(references: Sequence[Reference]) -> Iterator[list[Reference]]:
+    """Yield neighbours with the same limit together: a program such as transformers has one limit for a batch."""
+    for _, group in groupby(references, key=lambda one: one.limit):
+        while part := list(islice(group, BATCH)):
+            yield part
 
 
 @contextlib.contextmanager
