@@ -22,8 +22,7 @@ from shape import Shape
 from transformer_cli.build import build_model
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.hardware import Precision, tune_process

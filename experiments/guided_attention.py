@@ -23,8 +23,7 @@ from matplotlib.figure import Figure
 from transformer_cli.build import build_model, build_objective
 from transformer_cli.config import Config, load_config
 from transformer_cli.data.corpora import open_corpus
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer

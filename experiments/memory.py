@@ -21,8 +21,7 @@ import torch
 
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import CorpusBatches, Position, SubwordSampling, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs

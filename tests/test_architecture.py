@@ -72,7 +72,6 @@ TORCH_FREE = [
     "storage.metrics_file",
     "data.corpora",
     "data.encoded",
-    "data.encoded_cache",
     "data.batching",
     "decoding.devices",
     "decoding.options",

@@ -11,7 +11,7 @@ from loading import Waited
 from on_gpu.work import Work
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import encode_corpus
 from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.hardware import Precision

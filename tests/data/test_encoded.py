@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_cli.data import encoded_cache
+from transformer_cli.data import encoded as module
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.text import build
 from transformer_cli.text.codec import Codecs
@@ -62,7 +61,7 @@ def test_exactly_max_length_stays(tmp_path: Path, word_codecs: Codecs) -> None:
 def test_processes_change_nothing(
     tmp_path: Path, corpus: TextCorpus, subword_codecs: Codecs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoded_cache, "CHUNK_PAIRS", 50)
+    monkeypatch.setattr(module, "CHUNK_PAIRS", 50)
     alone = encode_corpus(corpus, subword_codecs, max_length=40, keep_text=True, cache_folder=tmp_path / "0")
     monkeypatch.setattr(build, "INLINE_SECONDS", 0.0)
     shared = encode_corpus(

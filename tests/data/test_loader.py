@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import (
     START,
     CorpusBatches,

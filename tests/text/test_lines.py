@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from transformer_cli.errors import UserError
 from transformer_cli.text import lines as module
-from transformer_cli.text.lines import LineReader, LineTooLong, TextLines, one_line, read_lines
+from transformer_cli.text.lines import TextLines, one_line, read_lines
 
 # The machine may have much else to do.
 PATIENT = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,26 +43,26 @@ def test_lines_are_what_stands_between_newlines(folder: Path, lines: list[str], 
     assert list(read) == [line.removesuffix("\r") for line in expected]
     assert read.carriage_returns == sum(line.endswith("\r") for line in expected)
     assert read.byte_order_mark == marked
-    reader = LineReader(io.BytesIO(content.encode()))
+    reader = TextLines(io.BytesIO(content.encode()), "stdin", lenient=True)
     assert list(reader) == [line.removesuffix("\r") for line in expected]
     assert (reader.carriage_returns, reader.byte_order_mark) == (read.carriage_returns, marked)
     assert reader.invalid == 0
-    assert reader.lines == len(expected)
+    assert reader.number == len(expected)
 
 
 @PATIENT
 @given(content=st.binary(max_size=60) | st.lists(st.sampled_from([b"\n", b"\r", BOM, b"\xff", b"a"])).map(b"".join))
 def test_a_reader_of_any_bytes_gives_as_many_lines(content: bytes) -> None:
-    reader = LineReader(io.BytesIO(content))
+    reader = TextLines(io.BytesIO(content), "stdin", lenient=True)
     read = list(reader)
-    assert len(read) == reader.lines == content.count(b"\n") + (bool(content) and not content.endswith(b"\n"))
+    assert len(read) == reader.number == content.count(b"\n") + (bool(content) and not content.endswith(b"\n"))
     for line in read:
         line.encode()  # is valid text
     assert reader.invalid <= len(read)
 
 
 def test_a_reader_replaces_and_counts_invalid_utf8() -> None:
-    reader = LineReader(io.BytesIO(b"caf\xe9\nfine\n\xc3\n"))
+    reader = TextLines(io.BytesIO(b"caf\xe9\nfine\n\xc3\n"), "stdin", lenient=True)
     assert list(reader) == ["caf\ufffd", "fine", "\ufffd"]
     assert reader.invalid == 2
 
@@ -139,7 +139,7 @@ def test_a_file_is_given_back(tmp_path: Path) -> None:
         half_read = read_lines(path)
         assert next(half_read) == "a"
         del half_read
-        with TextLines(path) as lines:
+        with read_lines(path) as lines:
             next(lines)
         with pytest.raises(ValueError, match="closed"):
             next(lines)
@@ -159,10 +159,10 @@ def test_a_line_without_an_end_is_given_up(name: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr(module, "LONGEST_LINE", 100)
     content = b"short\n" + b"a" * 99 + b"\n"
     good, bad = write(tmp_path, content, name), write(tmp_path, content + b"a" * 101, "bad." + name)
-    assert len(list(read_lines(good))) == len(list(LineReader(io.BytesIO(content)))) == 2
+    assert len(list(read_lines(good))) == len(list(TextLines(io.BytesIO(content), "stdin", lenient=True))) == 2
     with pytest.raises(UserError, match=r"bad.*:3: the line has more than 100 bytes"):
         list(read_lines(bad))
-    reader = LineReader(io.BytesIO(content + b"a" * 101))
-    with pytest.raises(LineTooLong):
+    reader = TextLines(io.BytesIO(content + b"a" * 101), "stdin", lenient=True)
+    with pytest.raises(UserError, match=r"stdin:3: the line has more than 100 bytes"):
         list(reader)
-    assert reader.lines == 2
+    assert reader.carriage_returns == reader.invalid == 0

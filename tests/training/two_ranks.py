@@ -21,8 +21,7 @@ from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import open_corpus
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import CorpusBatches, UpdateBatches, load_updates
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.distributed import Ranks, Stop, join_ranks

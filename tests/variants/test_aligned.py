@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_cli.data import encoded_cache
+from transformer_cli.data import encoded as module
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.data.encoded import PairEncoder
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import PairEncoder, encode_corpus
 from transformer_cli.data.loader import CorpusBatches, load_updates
 from transformer_cli.errors import UserError
 from transformer_cli.text import build
@@ -113,7 +112,7 @@ def test_links_stay_with_their_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pairs are left out before, between and after; several chunks, several processes."""
-    monkeypatch.setattr(encoded_cache, "CHUNK_PAIRS", 50)
+    monkeypatch.setattr(module, "CHUNK_PAIRS", 50)
     monkeypatch.setattr(build, "INLINE_SECONDS", 0.0)
     codecs = word_codecs if kind == "word" else subword_codecs
     beside = diagonal_of(corpus, tmp_path / "links")

@@ -11,26 +11,21 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_cli.text.lines import LineReader
+    from transformer_cli.text.lines import TextLines
 
 
 class TextInput:
     """An iterator of lines. Raises `UserError` with name and line where the rest cannot be read."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
-        from transformer_cli.text.lines import LineReader
+        from transformer_cli.text.lines import TextLines
 
-        self.reader = LineReader(stream)
+        self.reader = TextLines(stream, name, lenient=True)
         self.name = name
         self._stream = stream
 
     def __iter__(self) -> Iterator[str]:
-        from transformer_cli.text.lines import READ_ERRORS, read_fault
-
-        try:
-            yield from self.reader
-        except READ_ERRORS as error:
-            raise UserError(f"{self.name}:{self.reader.lines + 1}: {read_fault(error)}") from None
+        return self.reader
 
     @property
     def is_typed(self) -> bool:
@@ -49,7 +44,7 @@ class TextInput:
             position = self._stream.tell() if plain else os.lseek(descriptor, 0, os.SEEK_CUR)
         except OSError:
             return None  # a pipe, a terminal, arguments
-        return round(self.reader.lines * size / position) if position and size else None
+        return round(self.reader.number * size / position) if position and size else None
 
     @property
     def warnings(self) -> list[str]:
@@ -73,7 +68,7 @@ def open_input(text: Sequence[str] | None, path: Path | None) -> Iterator[TextIn
             yield TextInput(stream, str(path))
 
 
-def _warnings(reader: "LineReader") -> list[str]:
+def _warnings(reader: "TextLines") -> list[str]:
     found = []
     if reader.invalid:
         found.append(f"{_lines(reader.invalid)} held invalid UTF-8: what could not be read became U+FFFD")

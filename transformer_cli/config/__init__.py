@@ -17,15 +17,17 @@ from transformer_cli.config.sections import (
     AWAITS_PRESET,
     SOURCE_KINDS,
     DataConfig,
+    GuidedAttention,
     HubDataset,
     ModelConfig,
+    ScheduledSampling,
     Section,
     TableFile,
     TextFiles,
+    TrainingConfig,
     VocabularyConfig,
     awaits_preset,
 )
-from transformer_cli.config.training import GuidedAttention, ScheduledSampling, TrainingConfig
 from transformer_cli.config.yaml_file import Tree, dump_tree, explain, parse_tree, read_config_text
 from transformer_cli.errors import UserError
 

@@ -1,4 +1,4 @@
-"""What every section of a config shares, and the sections `data`, `vocabulary` and `model`."""
+"""The sections of a config, `decoding` apart (it is made of the search options), and what they share."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -195,3 +195,141 @@ class ModelConfig(Section):
         if self.value_dim not in (None, self.head_dim or self.d_model // self.heads):
             return f"value_dim: {self.value_dim}"
         return None
+
+
+class GuidedAttention(Section):
+    """A loss on the decoder's attention to the source, such as `{prior: diagonal}` (Tachibana et al. 2017, eq. 6-7), or
+    `{prior: alignments, alignments: train.align}` (Garg et al. 2019, eq. 5)."""
+
+    prior: Literal["diagonal", "alignments"] = "diagonal"  # towards the diagonal, or towards alignments of a file
+    # The alignments of `data.train`: a Pharaoh file (`0-0 1-2 …`, words between spaces counted from 0), line by line.
+    alignments: Annotated[str, Field(min_length=1)] | None = None
+    weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 1.0  # of this loss, a target token, beside the translation's
+    width: Annotated[float, Field(gt=0.0, le=10.0)] = 0.2  # diagonal only: how far from it is free, g of the paper
+    layer: Annotated[int, Field(ge=-1000, le=999)] = -1  # which decoder layer, from 0; -1: the last
+    heads: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # which heads; null: all (diagonal), 0 (alignments)
+    max_steps: Positive | None = None  # steps after which it ends; null: it stays
+
+    @property
+    def supervised_heads(self) -> tuple[int, ...] | None:
+        """The heads that learn alignments, so that these can be read from them; None with a diagonal prior."""
+        return (self.heads or (0,)) if self.prior == "alignments" else None
+
+    @model_validator(mode="after")
+    def _file_fits(self) -> "GuidedAttention":
+        """`prior: alignments` needs the file `alignments`; `diagonal` has none. `heads` names heads, each once."""
+        if (self.prior == "alignments") != (self.alignments is not None):
+            raise ValueError(
+                "alignments: prior alignments needs this file"
+                if self.prior == "alignments"
+                else "alignments: prior diagonal has no such file; leave it out, or set prior: alignments"
+            )
+        if self.heads is not None and (not self.heads or len(set(self.heads)) < len(self.heads)):
+            raise ValueError("heads: name one head or more, each once; or null")
+        return self
+
+
+class ScheduledSampling(Section):
+    """Scheduled sampling (Bengio et al. 2015) in two passes (Mihaylova & Martins 2019), such as
+    `{schedule: linear, steps: 10000}`: some true target tokens give way to what the model predicts there."""
+
+    # How the probability of the true token falls from 1 to `floor`.
+    schedule: Literal["linear", "exponential", "inverse_sigmoid"] = "inverse_sigmoid"
+    steps: Positive = 10_000  # how fast: linear: steps until `floor`; the others: steps until halfway to it
+    floor: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5  # the least probability of the true token
+    start_step: Annotated[int, Field(ge=0)] = 0  # steps with true tokens alone, before
+    # What stands for a true token: the likeliest one, one drawn, or the mean embedding by probability.
+    prediction: Literal["argmax", "sample", "mixture"] = "argmax"
+    temperature: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0  # sample and mixture: divides the log-probabilities
+
+
+class TrainingConfig(Section):
+    """How the model is trained. A *step* is one update of the weights."""
+
+    # Everything random follows from it: initialisation, dropout, order of batches, sampling.
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    # Size of a batch: sentences × the longer of its longest source and its longest target, padding and `</s>` included.
+    batch_tokens: Positive = 4096
+    accumulation: Positive = 1  # batches an update; the update is that of one batch as large as all of them
+    max_steps: Positive | None = 100_000  # updates after which training ends; null: `max_epochs` decides
+    max_epochs: Positive | None = None  # passes over the training data after which training ends
+    optimizer: Literal["adam", "adamw"] = "adam"  # Adam, or Adam with decoupled weight decay
+    betas: tuple[Fraction, Fraction] = (0.9, 0.98)  # decay of Adam's first and second moments
+    epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-9  # added to the denominator of Adam
+    # adamw only: how much weights shrink at each step, times the learning rate.
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    # The learning rate over the steps: `noam` is the paper's; the others rise to `peak_learning_rate` in the warmup.
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
+    warmup_steps: Annotated[int, Field(ge=0)] = 4000  # steps in which the learning rate rises
+    factor: Annotated[float, Field(gt=0.0)] = 1.0  # noam only: multiplies the paper's learning rate
+    peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # of every schedule but `noam`
+    label_smoothing: Fraction = 0.1  # probability taken from the right token and spread over the vocabulary
+    clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest norm of the gradient; null: no clipping
+    # Of the forward and backward pass; weights are fp32 always. `auto`: bf16 where the GPU or CPU multiplies it itself,
+    # else fp32; the run says which.
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    # Segment training text anew each epoch; bpe: probability of dropping a merge; unigram: smoothing α of the sampling;
+    # 0: off. Drawn segmentations are longer: they may make a batch up to 1.5 times as long as planned.
+    subword_sampling: Fraction = 0.0
+    validate_every: Positive = 1000  # steps between two validations: loss, perplexity, BLEU and chrF
+    validation_sentences: Positive = 1000  # translated for BLEU and chrF; loss and perplexity are taken over all
+    save_every: Positive = 1000  # steps between two checkpoints; a best step is saved in any case
+    log_every: Positive = 100  # steps between two lines of `metrics.jsonl`
+    keep_last: Positive = 3  # how many of the newest checkpoints are kept
+    keep_best: Positive = 1  # how many of the best checkpoints are kept
+    best_metric: Literal["bleu", "chrf", "loss"] = "bleu"  # highest BLEU, highest chrF or lowest loss in validation
+    patience: Positive | None = None  # validations without a new best before training stops; null: never
+    average_last: Annotated[int, Field(ge=2)] | None = None  # average so many checkpoints at the end; null: none
+    average_best: Annotated[int, Field(ge=2)] | None = None  # average so many of the best instead; null: none
+    # Decay of an exponential moving average of the weights, which is then what is validated and saved; null: none.
+    ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    # R-Drop: weight α of the divergence between two passes with different dropout; costs a second pass; 0: off.
+    r_drop: Annotated[float, Field(ge=0.0)] = 0.0
+    init_from: Annotated[str, Field(min_length=1)] | None = None  # run or checkpoint whose weights training starts from
+    freeze: tuple[
+        Literal["embeddings", "source_embedding", "target_embedding", "encoder", "decoder", "generator"], ...
+    ] = ()  # parts whose weights stay
+    max_skipped: Positive = 20  # updates in a row without a finite loss and gradient after which training stops
+    compile: bool = False  # compile the layers with `torch.compile`, for a GPU; the first updates take longer
+    # Lengths of batches are padded up to a multiple of this: few shapes to compile; 8 suits a GPU.
+    pad_to: Annotated[int, Field(ge=1, le=1024)] = 1
+    # Word vectors to begin with, in word2vec's or GloVe's text format, plain or `.gz`; each of `d_model` numbers.
+    source_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: the source embedding is drawn at random
+    target_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: so is the target embedding; as above
+    guided_attention: GuidedAttention | None = None  # a loss that draws attention to the source; null: none
+    scheduled_sampling: ScheduledSampling | None = None  # feed the decoder some of its own predictions; null: none
+    tensorboard: bool = False  # also write `tensorboard/`; needs `pip install 'transformer-cli[tensorboard]'`
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> "TrainingConfig":
+        """`max_steps` or `max_epochs` is set. Schedules other than `noam` need `peak_learning_rate`, `noam` has none;
+        `noam` and `inverse_sqrt` need `warmup_steps` of at least 1, `cosine` needs `max_steps` above `warmup_steps`.
+        `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`, `average_best` at most
+        `keep_best`; only one of the two is set. `freeze` names each part once. `init_from` brings embeddings of its
+        own: neither `source_vectors` nor `target_vectors` is set with it."""
+        if awaits_preset(info):
+            return self
+        if self.max_steps is None and self.max_epochs is None:
+            raise ValueError("max_steps: set it or max_epochs, else training never ends")
+        if self.schedule == "noam" and self.peak_learning_rate is not None:
+            raise ValueError("peak_learning_rate: the noam schedule has none; use factor, or another schedule")
+        if self.schedule != "noam" and self.peak_learning_rate is None:
+            raise ValueError(f"peak_learning_rate: schedule {self.schedule} needs it (for example 0.0005)")
+        if self.schedule in ("noam", "inverse_sqrt") and self.warmup_steps == 0:
+            raise ValueError(f"warmup_steps: schedule {self.schedule} needs at least 1")
+        if self.schedule == "cosine" and (self.max_steps is None or self.max_steps <= self.warmup_steps):
+            raise ValueError("max_steps: the cosine schedule ends there; set it above warmup_steps")
+        if self.weight_decay and self.optimizer != "adamw":
+            raise ValueError("weight_decay: only optimizer adamw has it")
+        if self.average_last is not None and self.average_last > self.keep_last:
+            raise ValueError(f"average_last: {self.average_last} checkpoints need keep_last of at least as many")
+        if self.average_best is not None and self.average_best > self.keep_best:
+            raise ValueError(f"average_best: {self.average_best} checkpoints need keep_best of at least as many")
+        if self.average_best is not None and self.average_last is not None:
+            raise ValueError("average_best: average_last is set too; set one of them to null")
+        if len(set(self.freeze)) < len(self.freeze):
+            raise ValueError("freeze: a part is named twice")
+        for key in ("source_vectors", "target_vectors"):
+            if self.init_from is not None and getattr(self, key) is not None:
+                raise ValueError(f"{key}: init_from brings embeddings of its own; leave one of the two out")
+        return self

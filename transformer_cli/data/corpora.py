@@ -100,9 +100,9 @@ def dropped(lines: TextLines) -> list[str]:
     notes = []
     if lines.carriage_returns:
         count = lines.carriage_returns
-        notes.append(f"{lines.path}: dropped the carriage return at the end of {count:,} line{'s' * (count != 1)}")
+        notes.append(f"{lines.name}: dropped the carriage return at the end of {count:,} line{'s' * (count != 1)}")
     if lines.byte_order_mark:
-        notes.append(f"{lines.path}: dropped the byte-order mark at its beginning")
+        notes.append(f"{lines.name}: dropped the byte-order mark at its beginning")
     return notes
 
 

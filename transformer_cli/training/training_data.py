@@ -13,8 +13,7 @@ from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus, open_corpus
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.encoded_cache import encode_corpus
+from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.publishing import verify

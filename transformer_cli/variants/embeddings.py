@@ -111,14 +111,14 @@ def _entries(lines: TextLines, size: int) -> Iterator[tuple[str, str]]:
             if not line:  # the file's last, as a rule
                 continue
             word = line.partition(" ")[0][:SHOWN]
-            raise UserError(f"{lines.path}:{lines.number}: {word!r} has {spaces} numbers, not {size}; fix the line")
+            raise UserError(f"{lines.name}:{lines.number}: {word!r} has {spaces} numbers, not {size}; fix the line")
         found += 1
         word, numbers = line.split(" ", 1) if spaces == size else _split_last(line, size)
         yield word, numbers
     if not found:
-        raise UserError(f"{lines.path}: holds no word vectors; a line is a word and its numbers, with spaces between")
+        raise UserError(f"{lines.name}: holds no word vectors; a line is a word and its numbers, with spaces between")
     if promised and promised[0] != found:
-        raise UserError(f"{lines.path}:1: promises {promised[0]:,} words, but {found:,} are there; copy the file again")
+        raise UserError(f"{lines.name}:1: promises {promised[0]:,} words, but {found:,} are there; copy the file again")
 
 
 def _promise(line: str) -> tuple[int, int] | None:
@@ -142,13 +142,13 @@ def _vector(lines: TextLines, word: str, numbers: str) -> npt.NDArray[Any]:
         vector = np.array([np.nan])
     if not (np.abs(vector) < LARGEST).all():  # NaN is not below anything
         raise UserError(
-            f"{lines.path}:{lines.number}: {word[:SHOWN]!r} has a field that is not a finite number; fix the line"
+            f"{lines.name}:{lines.number}: {word[:SHOWN]!r} has a field that is not a finite number; fix the line"
         )
     return vector
 
 
 def _wrong_size(lines: TextLines, found: int, size: int) -> UserError:
-    where = f"{lines.path}:{lines.number}"
+    where = f"{lines.name}:{lines.number}"
     if found < 2:
         return UserError(f"{where}: is not a word vector; a line is a word and its {size} numbers, with spaces between")
     return UserError(

@@ -111,14 +111,14 @@ class AlignedCorpus:
             line = next(lines, None)
             if line is None:
                 raise UserError(
-                    f"{lines.path}:{number}: is missing: the file has {number - 1:,} lines, and "
+                    f"{lines.name}:{number}: is missing: the file has {number - 1:,} lines, and "
                     f"{self.corpus.describe()} more pairs; it needs a line for each pair, an empty one for none linked"
                 )
             try:
                 pair = aligned_pair(source, target, line)
             except UserError as error:
                 hint = f"check that the file is of {self.corpus.describe()}"
-                raise UserError(f"{lines.path}:{number}: {error}; {hint}") from None
+                raise UserError(f"{lines.name}:{number}: {error}; {hint}") from None
             yield pair
         self._check_end(lines, number)
         self.notes = [*self.corpus.notes, *dropped(lines)]
@@ -128,7 +128,7 @@ class AlignedCorpus:
         if more:
             count = f"{pairs + more:,}" if more < COUNTED else f"over {pairs + more:,}"
             raise UserError(
-                f"{lines.path}:{pairs + 1}: has no counterpart: the file has {count} lines, and "
+                f"{lines.name}:{pairs + 1}: has no counterpart: the file has {count} lines, and "
                 f"{self.corpus.describe()} {pairs:,} pairs; it needs a line for each pair"
             )
 
