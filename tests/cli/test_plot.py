@@ -115,7 +115,7 @@ REFUSED = {
     "no model": (["attention", "none", "ein"], "none: no such folder"),
     "another suffix": (["positions", "-o", "a.pdf"], "a.pdf: ends in .pdf"),
     "a folder": (["positions", "-o", "folder.png"], "folder.png: is a folder"),
-    "no such folder": (["positions", "-o", "none/a.png"], "no folder"),
+    "no such folder": (["positions", "-o", "none/a.png"], "does not exist"),
     "an odd width": (["positions", "--d-model", "7"], "even number"),
     "no position": (["positions", "--length", "0"], "allowed: 1 to 2000"),
     "sentences and a file": (["mask", "{run}", "one", "-i", "{source}"], "exclude each other"),
