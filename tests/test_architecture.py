@@ -70,7 +70,6 @@ TORCH_FREE = [
     "text",
     "storage.publishing",
     "storage.run_folder",
-    "storage.metrics_file",
     "data.corpora",
     "data.encoded",
     "data.batching",

@@ -575,7 +575,7 @@ for step in itertools.count(2):
         save_training_state(folder, TrainingState({"m": torch.full((100_000,), step)}, {"step": step}))
     run.publish(step_name(step), write)
     run.write_index(CheckpointIndex([step], [step], step))
-    run.prune(set())
+    run.prune()
     print(step, flush=True)
 """
 
@@ -599,7 +599,7 @@ def test_a_killed_trainer_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     assert state.values == {"step": last}
     assert torch.equal(state.tensors["m"], torch.full((100_000,), last))
     run.clean_temporaries()
-    run.prune(set())
+    run.prune()
     assert sorted(entry.name for entry in run.path.iterdir()) == ["checkpoints.json", step_name(last)]
 
 

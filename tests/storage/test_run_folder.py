@@ -80,7 +80,7 @@ def save_second(run: RunFolder) -> None:
         run.publish(step_name(2), checkpoint(2))
         run.write_index(CheckpointIndex(steps=sorted({*run.index().steps, 2}), best=[2], last=2))
     run.write_index(CheckpointIndex(steps=[2], best=[2], last=2))
-    run.prune({step_name(2)})
+    run.prune()
     run.metrics.cut(2)
 
 
@@ -181,7 +181,7 @@ with run.lock():
             (folder / "model.safetensors").write_text(str(step))
         run.publish(step_name(step), write)
         run.write_index(CheckpointIndex([step], [step], step))
-        run.prune(set())
+        run.prune()
         print(step, flush=True)
 """
 
@@ -334,15 +334,15 @@ def test_prune_deletes_checkpoints_and_nothing_else(tmp_path: Path) -> None:
     run.write_index(CheckpointIndex([2, 4], [2], 4, average=average_name(4)))
     for name in ("step-notes", "average", "my-copy"):
         (run.path / name).mkdir()
-    run.prune({step_name(1)})
+    run.prune()
     assert sorted(entry.name for entry in run.path.iterdir()) == sorted(
-        ["checkpoints.json", "step-notes", "average", "my-copy", average_name(4), *map(step_name, (1, 2, 4))]
+        ["checkpoints.json", "step-notes", "average", "my-copy", average_name(4), *map(step_name, (2, 4))]
     )
 
 
 def test_prune_never_deletes_what_the_index_names(tmp_path: Path) -> None:
     run = trained_run(tmp_path / "run", steps=2)
-    run.prune(set())
+    run.prune()
     assert_sound(run)
     assert run.index().steps == [1, 2]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from transformer_cli.config import Config, ModelConfig, dump_config
@@ -24,23 +24,9 @@ from transformer_cli.text.codec import Codecs
 
 STATE_TENSORS = "training.safetensors"
 STATE_VALUES = "training.json"
-MAX_HEADER_BYTES = 50_000_000  # of a safetensors file; a tensor takes about 100
-
-# safetensors' names for torch's types: what weights and training state are made of.
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-
-Layout = dict[str, tuple[torch.dtype, torch.Size]]  # of a safetensors file, by tensor name
+# What weights and training state are made of; safetensors knows more types, which no model here has.
+TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8}
+TYPES |= {torch.int64, torch.int32, torch.int16, torch.int8}
 
 
 @dataclass(frozen=True)
@@ -105,21 +91,37 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 # --- loading ------------------------------------------------------------------------------------------------------
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors by name, mapped from the file: only what is looked at takes memory.
+
+    Raises `UserError` for anything but a safetensors file of the types that a model has.
+    """
+    try:
+        tensors = load_file(path)
+        for name, tensor in tensors.items():
+            if tensor.dtype not in TYPES:
+                raise ValueError(f"tensor {name} is of type {tensor.dtype}")
+    except (OSError, ValueError, TypeError, OverflowError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise UserError(f"{path}: cannot be read as a safetensors file ({reason}); copy it again") from None
+    return tensors
+
+
 def check_size(path: Path, shape: ModelConfig, vocabulary_size: int) -> None:
     """Raise `UserError` where the file cannot hold the model that the config describes, before memory is taken for it.
 
     Counts only what every model has; `_check_layout` looks at each tensor later.
     """
-    layout = read_layout(path)
+    stored = read_tensors(path)
     head_dim = shape.head_dim or shape.d_model // shape.heads
     attention = 2 * shape.d_model * shape.heads * (head_dim + (shape.value_dim or head_dim))
     layer = attention + 2 * shape.d_model * shape.d_ff
     rows = vocabulary_size + (shape.max_positions if shape.positions == "learned" else 0)
     needed = shape.encoder_layers * layer + shape.decoder_layers * (layer + attention) + rows * shape.d_model
-    held = sum(size.numel() for _, size in layout.values())
-    if needed > held or shape.encoder_layers + shape.decoder_layers > len(layout):
+    held = sum(tensor.numel() for tensor in stored.values())
+    if needed > held or shape.encoder_layers + shape.decoder_layers > len(stored):
         raise UserError(
-            f"{path}: holds {held:,} weights in {len(layout):,} tensors, but {CONFIG} and vocab/ describe another, "
+            f"{path}: holds {held:,} weights in {len(stored):,} tensors, but {CONFIG} and vocab/ describe another, "
             "larger model; copy the whole folder again"
         )
 
@@ -132,36 +134,35 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 def fill(model: nn.Module, path: Path) -> None:
     """Copy the file's tensors into the model; its floats take the type that they have in the file."""
-    layout = read_layout(path)
-    _check_layout(path, layout, stored_weights(model))
-    for dtype in {dtype for dtype, _ in layout.values() if dtype.is_floating_point}:
+    stored = read_tensors(path)
+    _check_layout(path, stored, stored_weights(model))
+    for name, tensor in stored.items():
+        if not tensor.isfinite().all():
+            raise UserError(f"{path}: tensor {name} is not finite; copy it again, or take another model")
+    for dtype in {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}:
         model.to(dtype)
-    tensors = stored_weights(model)
-    with torch.no_grad(), safe_open(path, framework="pt") as content:
-        for name in layout:
-            if not content.get_tensor(name).isfinite().all():
-                raise UserError(f"{path}: tensor {name} is not finite; copy it again, or take another model")
-        for name in layout:
-            tensors[name].copy_(content.get_tensor(name))
+    with torch.no_grad():
+        for name, tensor in stored_weights(model).items():
+            tensor.copy_(stored[name])
 
 
-def _check_layout(path: Path, layout: Layout, tensors: Mapping[str, Tensor]) -> None:
+def _check_layout(path: Path, stored: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     """Raise `UserError` where a tensor is missing, unknown, or of another shape or type than in the model, by name."""
-    floats = {dtype for dtype, _ in layout.values() if dtype.is_floating_point}
+    floats = {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}
     float_type = floats.pop() if len(floats) == 1 else torch.float32  # a whole model may be of another precision
-    for name in (*tensors, *layout):
+    for name in (*tensors, *stored):
         fault = ""
-        if name not in layout:
+        if name not in stored:
             fault = "is missing"
         elif name not in tensors:
             fault = f"does not belong to the model that {CONFIG} describes"
         else:
-            (dtype, shape), tensor = layout[name], tensors[name]
-            expected = float_type if tensor.is_floating_point() else tensor.dtype
-            if shape != tensor.shape:
-                fault = f"is {[*shape]}, but {CONFIG} and vocab/ make it {[*tensor.shape]}"
-            elif dtype != expected:
-                fault = f"is of type {dtype}, not {expected}"
+            ours, theirs = tensors[name], stored[name]
+            expected = float_type if ours.is_floating_point() else ours.dtype
+            if theirs.shape != ours.shape:
+                fault = f"is {[*theirs.shape]}, but {CONFIG} and vocab/ make it {[*ours.shape]}"
+            elif theirs.dtype != expected:
+                fault = f"is of type {theirs.dtype}, not {expected}"
         if fault:
             raise UserError(f"{path}: tensor {name[:100]} {fault}; copy the whole folder again")
 
@@ -172,33 +173,12 @@ def load_training_state(folder: Path) -> TrainingState:
     if STATE_TENSORS not in names or not (folder / STATE_TENSORS).exists():
         raise UserError(f"{folder}: holds a model, but no training state to resume from; start again with --fresh")
     verify(folder, [STATE_TENSORS, STATE_VALUES])
-    layout = read_layout(folder / STATE_TENSORS)
+    tensors = read_tensors(folder / STATE_TENSORS)
     try:
         values = json.loads(read_bytes(folder / STATE_VALUES))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{folder / STATE_VALUES}: is damaged ({str(error)[:100]}); copy it again") from None
     if not isinstance(values, dict):
         raise UserError(f"{folder / STATE_VALUES}: is damaged (not an object); copy it again")
-    with safe_open(folder / STATE_TENSORS, framework="pt") as content:
-        # Copies, so that they lie in memory as fresh tensors do, and not in the file.
-        return TrainingState({name: content.get_tensor(name).clone() for name in layout}, values)
-
-
-def read_layout(path: Path) -> Layout:
-    """Return type and shape of each tensor, from the header alone; `UserError` for anything but a safetensors file."""
-    layout = {}
-    try:
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(MAX_HEADER_BYTES, os.fstat(file.fileno()).st_size - 8):
-                raise ValueError(f"a header of {length:,} bytes")
-        with safe_open(path, framework="pt") as content:
-            for name in content.keys():  # noqa: SIM118  (no mapping)
-                part = content.get_slice(name)
-                if part.get_dtype() not in DTYPES:
-                    raise ValueError(f"tensor {name} is of type {part.get_dtype()}")
-                layout[name] = (DTYPES[part.get_dtype()], torch.Size(part.get_shape()))
-    except (OSError, ValueError, TypeError, OverflowError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:80]
-        raise UserError(f"{path}: cannot be read as a safetensors file ({reason}); copy it again") from None
-    return layout
+    # Copies, so that they lie in memory as fresh tensors do, and not in the file.
+    return TrainingState({name: tensor.clone() for name, tensor in tensors.items()}, values)

@@ -8,7 +8,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Annotated
@@ -17,11 +17,11 @@ from pydantic import Field
 
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
-from transformer_cli.storage.metrics_file import MetricsFile
 from transformer_cli.storage.publishing import (
     MANIFEST,
     REPLACED,
     TEMPORARY,
+    MetricsFile,
     atomic_write,
     delete,
     is_complete,
@@ -274,9 +274,9 @@ class RunFolder:
 
         return self.publish("vocab", write)
 
-    def prune(self, keep: Iterable[str]) -> None:
-        """Delete the checkpoints (steps and averages) that neither `keep` nor the index names."""
-        kept = {*keep, *self._read_index().names()} if self.index_path.exists() else set(keep)
+    def prune(self) -> None:
+        """Delete the checkpoints (steps and averages) that the index does not name."""
+        kept = self._read_index().names()
         for entry in list(self.path.iterdir()):
             name = entry.name.removeprefix(REPLACED)
             if name not in kept and (STEP.fullmatch(name) or AVERAGE.fullmatch(name)):

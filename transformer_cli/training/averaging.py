@@ -5,11 +5,10 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from transformer_cli.build import LoadedModel, load_model
@@ -17,7 +16,7 @@ from transformer_cli.codecs import load_text_side
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.errors import UserError
 from transformer_cli.model.torch_private import lerp_all
-from transformer_cli.storage.checkpoint import load_weights, read_layout, save_model, stored_weights
+from transformer_cli.storage.checkpoint import load_weights, read_tensors, save_model, stored_weights
 from transformer_cli.storage.publishing import publish, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, find_model
 from transformer_cli.training.distributed import Ranks
@@ -58,7 +57,7 @@ def mean_model(folders: Sequence[Path]) -> LoadedModel:
     if not folders:
         raise UserError("no checkpoint to average; name at least one")
     first = load_model(folders[0])
-    layout = read_layout(folders[0] / WEIGHTS)
+    stored = [read_tensors(folders[0] / WEIGHTS)]
     for folder in folders[1:]:
         config, codecs = load_text_side(folder)
         verify(folder, [WEIGHTS])
@@ -68,18 +67,21 @@ def mean_model(folders: Sequence[Path]) -> LoadedModel:
             )
         if codecs.fingerprint != first.codecs.fingerprint:
             raise UserError(f"{folder}: has another vocabulary than {folders[0]}; average checkpoints of one run")
-        if read_layout(folder / WEIGHTS) != layout:
+        stored.append(read_tensors(folder / WEIGHTS))
+        if _layout(stored[-1]) != _layout(stored[0]):
             raise UserError(f"{folder / WEIGHTS}: has other tensors than {folders[0] / WEIGHTS}; copy it again")
-    tensors = stored_weights(first.model)
-    with torch.no_grad(), ExitStack() as stack:
-        files = [stack.enter_context(safe_open(folder / WEIGHTS, framework="pt")) for folder in folders]
-        for name, (dtype, _) in layout.items():  # one at a time: memory holds one model, however many are averaged
-            if dtype.is_floating_point:
-                total = torch.zeros(tensors[name].shape, dtype=torch.float64)
-                for file in files:
-                    total += file.get_tensor(name)
-                tensors[name].copy_(total / len(files))
+    with torch.no_grad():
+        for name, tensor in stored_weights(first.model).items():  # the others stay in their files
+            if tensor.is_floating_point():
+                total = torch.zeros(tensor.shape, dtype=torch.float64)
+                for tensors in stored:
+                    total += tensors[name]
+                tensor.copy_(total / len(stored))
     return first
+
+
+def _layout(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, torch.Size]]:
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
 
 
 def _languages(config: Config) -> tuple[str, str]:

@@ -296,7 +296,7 @@ class Saver:
             advice = f"this step is not saved, {last}; fix that, and the same command continues from there"
             raise OSError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
         reach("after-index")
-        self.run.prune(index.names())
+        self.run.prune()
         return index
 
     def _index_with(self, snapshot: Snapshot) -> CheckpointIndex:

@@ -208,7 +208,7 @@ class Session:
                 self.saver.change_index(average=name, average_score=value)
             elif again:
                 self.saver.change_index(average=None, average_score=None)
-            self.run.prune(self.saver.index.names())
+            self.run.prune()
         which = "last" if training.average_last else "best"
         verdict = "better than every step: kept as the best" if better else "no better: dropped"
         self.recorder.say(
