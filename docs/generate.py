@@ -95,7 +95,7 @@ def pages() -> dict[str, str]:
 
 def config_page() -> str:
     """Every key with type, bound, default and meaning."""
-    from transformer_cli.training.continuation import MAY_CHANGE
+    from transformer_cli.training.start import MAY_CHANGE
 
     meanings = field_comments(SECTION_FILES)
     parts = [GENERATED.format(source="transformer_cli/config/"), CONFIG_HEADER]

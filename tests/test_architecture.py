@@ -84,7 +84,7 @@ TORCH_FREE = [
     "decoding.translator",
     "evaluation.alignments",
     "evaluation.metrics",
-    "training.vocabulary",
+    "training.start",
     "protected",
     "jobs",
     "cli",

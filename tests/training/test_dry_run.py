@@ -112,7 +112,7 @@ def test_no_vocabulary_is_built_where_the_run_has_one(
 ) -> None:
     config, run = tiny_config(tmp_path, max_steps=4), tmp_path / "run"
     train(config, run, device="cpu", quiet=True)
-    monkeypatch.setattr("transformer_cli.training.training_data.build_codecs", None)
+    monkeypatch.setattr("transformer_cli.training.start.build_codecs", None)
     reported(tiny_config(tmp_path, max_steps=5), run, quiet=True)
     with pytest.raises(TypeError):
         reported(config, run, fresh=True, quiet=True)

@@ -58,8 +58,8 @@ progresses = st.builds(
 @given(progresses)
 def test_progress_survives_json(progress: Progress) -> None:
     values = json.loads(json.dumps(progress.to_values()))
-    assert read_progress(TrainingState({}, {"progress": values})) == progress
-    assert json.loads(json.dumps(values)) == read_progress(TrainingState({}, {"progress": values})).to_values()
+    assert read_progress({"progress": values}) == progress
+    assert json.loads(json.dumps(values)) == read_progress({"progress": values}).to_values()
 
 
 def test_progress_of_an_older_run_is_read() -> None:
@@ -67,7 +67,7 @@ def test_progress_of_an_older_run_is_read() -> None:
     values = Progress(step=7, position=Position(1, 2), scores={5: 1.5}, train_corpus="a", valid_corpus="b").to_values()
     for later in ("validation_seconds", "skipped", "skipped_in_row", "halvings"):
         del values[later]
-    progress = read_progress(TrainingState({}, {"progress": values}))
+    progress = read_progress({"progress": values})
     assert progress == Progress(step=7, position=Position(1, 2), scores={5: 1.5}, train_corpus="a", valid_corpus="b")
     assert isinstance(progress.position, Position)
 
@@ -164,7 +164,7 @@ def test_without_any_part_of_the_state_it_continues_differently(left_out: str) -
 )
 def test_garbage_is_refused_as_progress(broken: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="does not fit"):
-        read_progress(TrainingState({}, broken))
+        read_progress(broken)
 
 
 def test_a_state_of_another_model_is_refused() -> None:

@@ -30,7 +30,8 @@ from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.losses import Loss
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import find_run_state, make_learner
-from transformer_cli.training.training_data import load_or_build_codecs, prepare_training_data
+from transformer_cli.training.start import load_or_build_codecs
+from transformer_cli.training.training_data import prepare_training_data
 from transformer_cli.training.validation import Validation, Validator
 
 CPU = torch.device("cpu")

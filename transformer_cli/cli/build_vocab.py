@@ -26,7 +26,7 @@ def build_vocab(
     tfm build-vocab my.yaml --set vocabulary.size=4000
     """
     from transformer_cli.config import load_config
-    from transformer_cli.training.vocabulary import build_vocabulary
+    from transformer_cli.training.start import build_vocabulary
 
     settings = load_config(config, overrides or [])
     run = run_folder_path(config, out)

@@ -169,16 +169,24 @@ def _check_layout(path: Path, stored: Mapping[str, Tensor], tensors: Mapping[str
 
 def load_training_state(folder: Path) -> TrainingState:
     """Return what `save_training_state` wrote; `UserError` where it is not there or damaged."""
+    values = load_training_values(folder)
+    verify(folder, [STATE_TENSORS])
+    # Copies, so that they lie in memory as fresh tensors do, and not in the file.
+    return TrainingState(
+        {name: tensor.clone() for name, tensor in read_tensors(folder / STATE_TENSORS).items()}, values
+    )
+
+
+def load_training_values(folder: Path) -> dict[str, Any]:
+    """Return the JSON values of the training state alone."""
     names = manifest_names(folder)
     if STATE_TENSORS not in names or not (folder / STATE_TENSORS).exists():
         raise UserError(f"{folder}: holds a model, but no training state to resume from; start again with --fresh")
-    verify(folder, [STATE_TENSORS, STATE_VALUES])
-    tensors = read_tensors(folder / STATE_TENSORS)
+    verify(folder, [STATE_VALUES])
     try:
         values = json.loads(read_bytes(folder / STATE_VALUES))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{folder / STATE_VALUES}: is damaged ({str(error)[:100]}); copy it again") from None
     if not isinstance(values, dict):
         raise UserError(f"{folder / STATE_VALUES}: is damaged (not an object); copy it again")
-    # Copies, so that they lie in memory as fresh tensors do, and not in the file.
-    return TrainingState({name: tensor.clone() for name, tensor in tensors.items()}, values)
+    return values

@@ -11,26 +11,28 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
-from transformer_cli.build import build_model, build_objective, set_target_ids
+from transformer_cli.build import build_model, build_objective, count_parameters, set_target_ids
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import count_pairs
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.metrics import load_scorers
-from transformer_cli.storage.checkpoint import load_training_state, load_weights
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.storage.checkpoint import load_training_state, load_training_values, load_weights
 from transformer_cli.storage.publishing import atomic_write
 from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.averaging import MovingAverage
-from transformer_cli.training.continuation import check_continuation, check_start, freeze_parts, load_start
 from transformer_cli.training.distributed import SINGLE_PROCESS, Interrupted, Ranks, join_ranks
 from transformer_cli.training.hardware import Precision, compile_layers, tuned_process
 from transformer_cli.training.loop import build_optimizer, probe_memory
 from transformer_cli.training.recorder import Profiling, Recorder, check_trace, load_tensorboard
 from transformer_cli.training.saving import Learner, Progress, Saver, ranks_of, read_progress
 from transformer_cli.training.session import Session, TrainingResult, result_of
-from transformer_cli.training.training_data import TrainingData, load_or_build_codecs, prepare_training_data
+from transformer_cli.training.start import check_continuation, check_start, find_start, load_or_build_codecs
+from transformer_cli.training.training_data import TrainingData, prepare_training_data
 from transformer_cli.training.validation import Validator
 from transformer_cli.variants.embeddings import check_vector_files, load_vectors
 
@@ -136,7 +138,7 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
             notes = check_continuation(run, load_config(run.config_path), config, has_checkpoint=trained, asked=asked)
         if index.last is not None:
             run.check_last(index)
-            progress = read_progress(load_training_state(run.step_folder(index.last)))
+            progress = read_progress(load_training_values(run.step_folder(index.last)))
     if resume and index.last is None:
         raise UserError(f"{run.path}: nothing to resume here; leave --resume out to start")
     finished = progress.finished_because(config.training) if index.finished else None
@@ -185,7 +187,8 @@ def make_learner(
     notes = []
     if last is None:
         if config.training.init_from is not None:
-            load_start(config, model)
+            load_weights(find_start(config), model)
+            model.float()
         notes += load_vectors(config, model, codecs, progress=not quiet)
     notes += freeze_parts(model, config.training.freeze)
     model.to(device)
@@ -209,14 +212,48 @@ def _restore(learner: Learner, folder: Path, config: Config, ranks: Ranks) -> li
     load_weights(folder, learner.model)
     state = load_training_state(folder)
     learner.restore(state, ranks.rank)
-    before, now = ranks_of(state), ranks.count
+    before, now, batches = ranks_of(state.values), ranks.count, config.training.accumulation
     if before == now:
         return []
-    batches = config.training.accumulation
     return [
         f"processes changed from {before} to {now}: an update takes {batches * now} batches, not {batches * before}; "
         "training continues at the same place, but not as it would have"
     ]
+
+
+def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
+    """Let the weights of these parts (`training.freeze`) stay as they are; return lines to show.
+
+    A matrix that two parts share stays if one of them does. Dropout acts in frozen parts too. Raises `UserError` where
+    nothing is left to learn.
+    """
+    modules: dict[str, tuple[nn.Module, ...]] = {
+        "embeddings": (model.source_embedding, model.target_embedding),
+        "source_embedding": (model.source_embedding,),
+        "target_embedding": (model.target_embedding,),
+        "encoder": (model.encoder,),
+        "decoder": (model.decoder,),
+        "generator": (model.generator,),
+    }
+    for module in (module for part in parts for module in modules[part]):
+        module.requires_grad_(False)
+    if not parts:
+        return []
+    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    count = count_parameters(model)
+    if frozen == count:
+        raise UserError(
+            f"training.freeze: {', '.join(parts)} leave nothing to learn, for embeddings and generator share a matrix "
+            "(model.tie_embeddings); leave out a part"
+        )
+    lines = [f"frozen       {', '.join(parts)}: {frozen:,} of {count:,} parameters stay as they are"]
+    halves = {"source_embedding", "target_embedding"}
+    embeddings = set() if "embeddings" in parts else halves if halves & set(parts) else {"embeddings"}
+    for part in sorted({"generator", *embeddings} - set(parts)):
+        if not all(parameter.requires_grad for module in modules[part] for parameter in module.parameters()):
+            name = f"{part.replace('_', ' ')} share{'s' * (part[-1] != 's')}"
+            lines.append(f"             the matrix that the {name} with them stays too")
+    return lines
 
 
 # --- the folder ---------------------------------------------------------------------------------------------------

@@ -91,10 +91,10 @@ class Progress:
         return {**asdict(self), "position": list(self.position), "scores": {str(k): v for k, v in self.scores.items()}}
 
 
-def read_progress(state: TrainingState) -> Progress:
-    """Return how far the run was; raises `UserError` for anything that is not a run's progress."""
+def read_progress(state: Mapping[str, Any]) -> Progress:
+    """Return how far the run was, as its state's values say; raises `UserError` for what is not a run's progress."""
     try:
-        values = state.values["progress"]
+        values = state["progress"]
         missing = NOTED_FIRST - values.keys()
         progress = TypeAdapter(Progress).validate_python(values)
         if missing or not all(0 <= number < 1 << 62 for number in (progress.step, *progress.position)):
@@ -104,9 +104,9 @@ def read_progress(state: TrainingState) -> Progress:
     return progress
 
 
-def ranks_of(state: TrainingState) -> int:
+def ranks_of(state: Mapping[str, Any]) -> int:
     """Return how many processes trained; runs that were begun before this was noted had one."""
-    count = state.values.get("ranks", 1)
+    count = state.get("ranks", 1)
     if not isinstance(count, int) or count < 1:
         raise _unusable(ValueError("a number of processes that cannot be"))
     return count
@@ -163,10 +163,10 @@ class Learner:
         A rank that the state does not know of keeps the random state that it has. Raises `UserError` where the state
         belongs to another model.
         """
-        self.progress = read_progress(state)
+        self.progress = read_progress(state.values)
         try:
             self._restore_moments(state.tensors)
-            if rank < ranks_of(state):
+            if rank < ranks_of(state.values):
                 torch.set_rng_state(state.tensors[_of_rank(CPU_RANDOM, rank)])
                 if _of_rank(CUDA_RANDOM, rank) in state.tensors and torch.cuda.is_available():
                     torch.cuda.set_rng_state(state.tensors[_of_rank(CUDA_RANDOM, rank)])

@@ -5,10 +5,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from transformer_cli.build import count_parameters
-from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
@@ -16,11 +14,7 @@ from transformer_cli.data.corpora import Corpus, open_corpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.storage.publishing import verify
-from transformer_cli.storage.run_folder import RunFolder
-from transformer_cli.text.build import build_codecs
-from transformer_cli.text.codec import Codecs, vocabulary_files
-from transformer_cli.training.continuation import load_start_codecs
+from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.variants.guided_attention import AlignedCorpus
@@ -69,29 +63,6 @@ class TrainingData:
     def costliest_batch(self) -> Batch:
         """Return the batch of the first epoch that takes the most memory, as large as it can become."""
         return self.batches.largest(self.plan[self.plan.costliest()])
-
-
-def load_or_build_codecs(
-    config: Config, run: RunFolder | None, last_step: int | None, progress: bool
-) -> tuple[Codecs, list[str]]:
-    """Return the codecs of a run's last checkpoint, else those of `build-vocab` there, else new ones; with notes.
-
-    `run` None: there is nothing yet. A run that starts from a model (`training.init_from`) has that model's. Every file
-    is checked against its hash before it is read.
-    """
-    if run is not None and last_step is not None:
-        return load_codecs(run.step_folder(last_step), config), []
-    own = None
-    if run is not None and run.vocab_path.exists():
-        verify(run.vocab_path, [Path(name).name for name in vocabulary_files(config.vocabulary)])
-        own = model_codecs(Codecs.load(run.path, config), config)
-    if config.training.init_from is not None:
-        return load_start_codecs(config, own)
-    if own is not None:
-        return own, []
-    train = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
-    codecs, notes = build_codecs(config, train.pairs, progress=progress)
-    return model_codecs(codecs, config), notes
 
 
 def prepare_training_data(

@@ -17,9 +17,9 @@ from transformer_cli.config.presets import resolve_preset
 from transformer_cli.errors import UserError
 from transformer_cli.storage.checkpoint import load_training_state
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
-from transformer_cli.training.continuation import MAY_CHANGE, check_continuation, freeze_parts
 from transformer_cli.training.dry_run import dry_run
-from transformer_cli.training.run import find_run_state, train
+from transformer_cli.training.run import find_run_state, freeze_parts, train
+from transformer_cli.training.start import MAY_CHANGE, check_continuation
 
 MakeTree = Callable[..., dict[str, Any]]
 MakeConfig = Callable[..., Config]

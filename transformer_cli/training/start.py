@@ -1,25 +1,25 @@
-"""What a run may continue from: its own folder, under which config, or another model (`training.init_from`).
+"""What a run starts with, before a model is made: its config and its vocabulary.
 
-`run` asks before anything is touched; a run that resumes from a checkpoint needs the other model no more.
+They are those of its own folder, if the config may continue that; those of another model (`training.init_from`); or
+new. `run` asks before anything is touched; `tfm build-vocab` makes the vocabulary alone. No torch.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from transformer_cli.build import count_parameters
-from transformer_cli.codecs import load_codecs
-from transformer_cli.config import Config, load_config
+from transformer_cli.codecs import load_codecs, model_codecs
+from transformer_cli.config import Config, dump_config, load_config
+from transformer_cli.config.presets import resolve_preset
+from transformer_cli.data.corpora import count_pairs, open_corpus
 from transformer_cli.errors import UserError
-from transformer_cli.model.transformer import Transformer
-from transformer_cli.storage.checkpoint import load_weights
-from transformer_cli.storage.publishing import verify
+from transformer_cli.storage.publishing import atomic_write, verify
 from transformer_cli.storage.run_folder import CONFIG, RunFolder, find_model
-from transformer_cli.text.codec import Codecs
+from transformer_cli.text.build import build_codecs, describe
+from transformer_cli.text.codec import Codecs, vocabulary_files
 
 # What decides when to stop, what to keep and how fast to read, never what the next update is.
 MAY_CHANGE = (
@@ -71,7 +71,7 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-# --- the run's own folder -----------------------------------------------------------------------------------------
+# --- its own folder ---------------------------------------------------------------------------------------------
 
 
 def check_continuation(
@@ -127,7 +127,7 @@ def load_start_codecs(config: Config, own: Codecs | None) -> tuple[Codecs, list[
 
     Raises `UserError` where the config describes another model, or the run's own vocabulary is another.
     """
-    folder = _find_start(config)
+    folder = find_start(config)
     verify(folder, [CONFIG])
     may_differ = TRAINED_WITH + (("model.max_positions",) if config.model.positions == "sinusoidal" else ())
     differences = [
@@ -152,13 +152,8 @@ def load_start_codecs(config: Config, own: Codecs | None) -> tuple[Codecs, list[
     return codecs, [f"start        weights and vocabulary of {folder} (training.init_from)"]
 
 
-def load_start(config: Config, model: Transformer) -> None:
-    """Give a model that is about to be trained the weights in `training.init_from`, in float32."""
-    load_weights(_find_start(config), model)
-    model.float()
-
-
-def _find_start(config: Config) -> Path:
+def find_start(config: Config) -> Path:
+    """Return the checkpoint folder that `training.init_from` means; `UserError` where there is none."""
     assert config.training.init_from is not None
     try:
         return find_model(config.training.init_from)
@@ -166,36 +161,78 @@ def _find_start(config: Config) -> Path:
         raise UserError(f"training.init_from: {error}") from None
 
 
-def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
-    """Let the weights of these parts (`training.freeze`) stay as they are; return lines to show.
+# --- the vocabulary -----------------------------------------------------------------------------------------------
 
-    A matrix that two parts share stays if one of them does. Dropout acts in frozen parts too. Raises `UserError` where
-    nothing is left to learn.
+
+def load_or_build_codecs(
+    config: Config, run: RunFolder | None, last_step: int | None, progress: bool
+) -> tuple[Codecs, list[str]]:
+    """Return the codecs of a run's last checkpoint, else those of `build-vocab` there, else new ones; with notes.
+
+    `run` None: there is nothing yet. A run that starts from a model (`training.init_from`) has that model's. Every file
+    is checked against its hash before it is read.
     """
-    modules: dict[str, tuple[nn.Module, ...]] = {
-        "embeddings": (model.source_embedding, model.target_embedding),
-        "source_embedding": (model.source_embedding,),
-        "target_embedding": (model.target_embedding,),
-        "encoder": (model.encoder,),
-        "decoder": (model.decoder,),
-        "generator": (model.generator,),
-    }
-    for module in (module for part in parts for module in modules[part]):
-        module.requires_grad_(False)
-    if not parts:
-        return []
-    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
-    count = count_parameters(model)
-    if frozen == count:
+    if run is not None and last_step is not None:
+        return load_codecs(run.step_folder(last_step), config), []
+    own = None
+    if run is not None and run.vocab_path.exists():
+        verify(run.vocab_path, [Path(name).name for name in vocabulary_files(config.vocabulary)])
+        own = model_codecs(Codecs.load(run.path, config), config)
+    if config.training.init_from is not None:
+        return load_start_codecs(config, own)
+    if own is not None:
+        return own, []
+    train = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
+    codecs, notes = build_codecs(config, train.pairs, progress=progress)
+    return model_codecs(codecs, config), notes
+
+
+def build_vocabulary(
+    config: Config,
+    path: Path,
+    *,
+    fresh: bool = False,
+    progress: bool = False,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[list[str]]:
+    """Build and save the vocabularies of a run; return the rows of the table of sizes and coverage.
+
+    Nothing is written before all data was read. Raises `UserError` for bad data, and where the run has a vocabulary
+    already and `fresh` is false: its checkpoints, or a copy of it elsewhere, may depend on it.
+    note: called with each sentence for the user.
+    """
+    if config.training.init_from is not None:
         raise UserError(
-            f"training.freeze: {', '.join(parts)} leave nothing to learn, for embeddings and generator share a matrix "
-            "(model.tie_embeddings); leave out a part"
+            "training.init_from: a run has the vocabulary of the model that it starts from, so there is none to build; "
+            "continue with tfm train"
         )
-    lines = [f"frozen       {', '.join(parts)}: {frozen:,} of {count:,} parameters stay as they are"]
-    halves = {"source_embedding", "target_embedding"}
-    embeddings = set() if "embeddings" in parts else halves if halves & set(parts) else {"embeddings"}
-    for part in sorted({"generator", *embeddings} - set(parts)):
-        if not all(parameter.requires_grad for module in modules[part] for parameter in module.parameters()):
-            name = f"{part.replace('_', ' ')} share{'s' * (part[-1] != 's')}"
-            lines.append(f"             the matrix that the {name} with them stays too")
-    return lines
+    run = RunFolder(path)
+    run.check_writable()
+    run.check_own()
+    if not fresh and (run.vocab_path.exists() or run.index().steps):
+        raise UserError(
+            f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
+            " this one aside and build anew"
+        )
+    config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
+    for line in preset:
+        note(line)
+    languages = config.data.source_language, config.data.target_language
+    train = open_corpus(config.data.train, *languages)
+    valid = open_corpus(config.data.valid, *languages)
+    for _ in valid.pairs():  # a fault in it shows before the long part
+        pass
+    codecs, notes = build_codecs(config, train.pairs, progress=progress)
+    rows = describe(codecs, valid.pairs())
+    if fresh and run.exists():
+        notes = [*notes, f"renamed {path} to {run.set_aside()}"]
+    run.create()
+    with run.lock():
+        if not fresh and run.vocab_path.exists():
+            raise UserError(f"{path}: another tfm built a vocabulary here meanwhile; choose another folder with --out")
+        run.clean_temporaries()
+        atomic_write(run.config_path, dump_config(config))
+        run.publish_vocabulary(codecs.save)
+    for line in [*train.notes, *valid.notes, *notes]:
+        note(line)
+    return [[str(cell) for cell in row] for row in rows]
