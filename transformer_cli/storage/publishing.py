@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, and the hashes that show it later.
+"""Files, folders and lines that are there whole or not at all, and the hashes that show it later.
 
 `run_folder` and `checkpoint` write and read through it. A folder is published with a manifest, its last file.
 """

@@ -172,16 +172,13 @@ class Profiling:
 
     def __init__(self, path: Path, device: torch.device, say: Callable[[str], None]) -> None:
         self.path, self.device, self.say = path, device, say
-        self._waited = 0.0  # seconds, over all updates so far
 
     def watch(self, updates: Iterable[UpdateBatches]) -> Iterator[UpdateBatches]:
-        """Yield the same updates; how long each was waited for is measured."""
+        """Yield the same updates; the profile names the time that each is waited for."""
         source = iter(updates)
         while True:
-            began = time.perf_counter()
             with record_function(WAITING):
                 update_batches = next(source, None)
-            self._waited += time.perf_counter() - began
             if update_batches is None:
                 return
             yield update_batches
@@ -192,7 +189,7 @@ class Profiling:
         with closing(steps):
             try:
                 yield from islice(steps, WARM_UP)
-                waited, seconds = self._waited, 0.0
+                seconds = 0.0
                 with profile(activities=activities) as profiler:
                     for left in reversed(range(PROFILED)):
                         began = time.perf_counter()
@@ -203,11 +200,13 @@ class Profiling:
             except GeneratorExit:
                 self.say(f"profile      none: it takes {WARM_UP + PROFILED} updates, and training ended before")
                 raise
-            self._report(profiler, seconds, self._waited - waited)
+            self._report(profiler, seconds)
             yield update
             yield from steps
 
-    def _report(self, profiler: profile, seconds: float, waited: float) -> None:
+    def _report(self, profiler: profile, seconds: float) -> None:
+        events = profiler.key_averages()
+        waited = sum(event.cpu_time_total for event in events if event.key == WAITING) / 1e6
         try:
             profiler.export_chrome_trace(str(self.path))
             where = f"trace in {self.path}, for chrome://tracing or ui.perfetto.dev"
@@ -215,7 +214,7 @@ class Profiling:
             where = f"the trace cannot be written: {error.strerror or error}"
         waiting = f"{waited / seconds:.1%} of it waiting for data"
         self.say(f"profile      {PROFILED} updates in {seconds:.2f} s, {waiting}; {where}")
-        for line in describe_operations(profiler.key_averages(), self.device):
+        for line in describe_operations(events, self.device):
             self.say(f"             {line}")
 
 
