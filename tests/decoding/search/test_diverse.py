@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.decoding.toy import Toy, same
+from tests.decoding.toy import Histories, Toy, same
 from transformer_cli.decoding.options import SearchOptions, TokenConstraints
-from transformer_cli.decoding.search.beam import advance, beam_search, diverse_proposer, start
+from transformer_cli.decoding.search.beam import Propose, advance, beam_search, diverse_proposer, start
 from transformer_cli.text.vocabulary import EOS
 
 OPTIONS = SearchOptions(beam_size=6, n_best=6, diversity_groups=3, diversity_strength=2.0)
@@ -60,7 +60,8 @@ def test_a_token_costs_once_for_each_live_beam_that_took_it_before() -> None:
     own = SearchOptions(beam_size=2, diversity_strength=0.3)
     log_probs = log_probs.expand(3, 9)  # of each group's one beam
     state = start([9] * 3, 2, log_probs)
-    candidates = diverse_proposer(3, 0.3)(state, log_probs, None, 4)
+    propose: Propose[Histories] = diverse_proposer(3, 0.3)
+    candidates = propose(state, log_probs, Toy(1, 1).start(), 4)
     new, origins, _ = advance(state, candidates, own)
     assert origins.shape == (3, 2)
     taken = torch.zeros(9, dtype=torch.float64)
