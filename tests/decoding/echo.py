@@ -1,9 +1,10 @@
 """An engine that needs no model, and the config of a tiny one, for tests of what is around engines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from transformer_cli.config import Config
+from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.text.codec import Codecs
 
@@ -41,6 +42,12 @@ class Echo:
             [Hypothesis(list(source), -float(rank), -float(len(source)), True) for rank in range(options.n_best)]
             for source in sources
         ]
+
+    def search_batches(
+        self, batches: Iterable[SearchBatch], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        for batch in batches:
+            yield self.search(batch.sources, options, batch.keys, batch.constraints)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[-1.0] * len(target) + [-0.5] for target in targets]

@@ -1,6 +1,7 @@
 """The table of chrF is sacreBLEU's, and the candidate that is most like all comes first."""
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
 
-from tests.decoding.echo import MakeCodecs, make_config
+from tests.decoding.echo import Echo, MakeCodecs, make_config
 from transformer_cli.decoding.mbr import by_utility, chrf_table
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Candidate
@@ -78,29 +79,26 @@ def test_a_hundred_candidates_take_no_time() -> None:
     assert time.process_time() - began < 0.5  # about 0.02 s; sacreBLEU takes 5 s for them
 
 
-class Drawing:
+class Drawing(Echo):
     """Draws the source, and again, and then something else."""
-
-    name = "drawing"
-    max_source_length = max_target_length = None
 
     def search(
         self,
-        sources: list[list[int]],
+        sources: Sequence[Sequence[int]],
         options: SearchOptions,
-        keys: list[tuple[int, ...]] | None = None,
-        constraints: list[TokenConstraints] | None = None,
+        keys: Sequence[tuple[int, ...]] | None = None,
+        constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         other = [10, 11, 12]
         return [
-            [Hypothesis(ids, -float(rank), -float(rank), True) for rank, ids in enumerate([other, source, source])]
+            [Hypothesis([*ids], -float(rank), -float(rank), True) for rank, ids in enumerate([other, source, source])]
             for source in sources
         ]
 
 
 def test_a_translator_orders_by_utility_where_it_is_asked_to(make_codecs: MakeCodecs) -> None:
     config = make_config(max_length=3)
-    translator = Translator(Drawing(), make_codecs(config), config)  # type: ignore[arg-type]
+    translator = Translator(Drawing(), make_codecs(config), config)
     line = "one two three"
     options = SearchOptions(method="sample", n_best=3)
     plain = translator.translate_batch([line], options, alignments=False)[0]

@@ -4,8 +4,7 @@
 """
 
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import CONFIG, find_model
+from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import UNK
 
 CHOICES = ("auto", "torch", "ctranslate2")
@@ -201,7 +201,10 @@ def _load_ctranslate2(
     if config.model.own_variant:
         raise _Lacks(f"ctranslate2 has no {config.model.own_variant}")
     model, made = cached_model(folder)
-    other = _once(lambda: _load_torch(found, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine)
+
+    def other() -> Engine:
+        return _load_torch(found, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine
+
     engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, strict=asked)
     if place != "cpu":  # CUDA's libraries are looked for when first used, and may be missing
         engine.search([[UNK]], SearchOptions(method="greedy", max_length=1))
@@ -229,18 +232,48 @@ def _load_torch(
     return LoadedEngine(engine, loaded.codecs, loaded.config), f"engine: torch ({why})" if why else "engine: torch"
 
 
-def _once(load: Callable[[], Engine]) -> Callable[[], Engine]:
-    """Return `load`, called when first asked for and never again, whichever threads ask."""
-    loaded: list[Engine] = []
-    lock = threading.Lock()
+def load_ensemble(folders: Sequence[Path], device: str = "auto") -> LoadedEngine:
+    """Return the models of some checkpoint folders as one engine, with the first one's text side and config.
 
-    def get() -> Engine:
-        with lock:
-            if not loaded:
-                loaded.append(load())
-            return loaded[0]
+    Raises `UserError` where vocabularies differ, or where `load_model` or `choose_device` do.
+    """
+    from transformer_cli.build import load_model
+    from transformer_cli.decoding.devices import choose_device
+    from transformer_cli.decoding.engines.torch_engine import TorchEngine
 
-    return get
+    target = choose_device(device)
+    models = [load_model(folder, target) for folder in folders]
+    for loaded in models:
+        if loaded.config.model.generation != "autoregressive":
+            raise UserError(
+                f"{loaded.folder}: writes all tokens at once; models decide together token after token only"
+            )
+    for other in models[1:]:
+        check_vocabularies(models[0].codecs, models[0].folder, other.codecs, other.folder)
+        if other.config.model.generator != models[0].config.model.generator:
+            raise UserError(
+                f"{other.folder}: its generator is not that of {models[0].folder} ({other.config.model.generator} and "
+                f"{models[0].config.model.generator}); models work together only if all copy or none"
+            )
+    first, *others = models
+    engine = TorchEngine(first.model, target, others=[other.model for other in others], constant=True)
+    return LoadedEngine(engine, first.codecs, first.config)
+
+
+def check_vocabularies(codecs: Codecs, folder: Path, other: Codecs, other_folder: Path) -> None:
+    """Raise `UserError` unless every id means the same token in both models, on either side."""
+    for side in ("source", "target"):
+        tokens, others = (getattr(each, side).vocabulary.get_itos() for each in (codecs, other))
+        if tokens != others:
+            if len(tokens) != len(others):
+                difference = f"{len(tokens):,} and {len(others):,} tokens"
+            else:
+                place = next(place for place, token in enumerate(tokens) if token != others[place])
+                difference = f"token {place} is {tokens[place]!r} and {others[place]!r}"
+            raise UserError(
+                f"{other_folder}: its {side} vocabulary is not that of {folder} ({difference}); "
+                "models work together only if they were trained with one vocabulary"
+            )
 
 
 def _reason(error: Exception) -> str:

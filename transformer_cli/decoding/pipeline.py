@@ -13,7 +13,7 @@ from transformer_cli.config import Config
 from transformer_cli.decoding import guard
 from transformer_cli.decoding.chunks import Chunk, cut, join, source_words
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line, token_constraints, violations
-from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, search_batches
+from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.decoding.translation import Candidate, Confidence, Tally, Translation
 from transformer_cli.text.codec import Codec, Codecs
@@ -102,7 +102,7 @@ class Pipeline:
         for window in opened:
             waiting: deque[Window] = deque()
             batches = self._batches(chain([window], opened), waiting, together)
-            for found in search_batches(self.engine, batches, self.options):
+            for found in self.engine.search_batches(batches, self.options):
                 self._take(waiting[0], found)
                 while waiting and not waiting[0].pending:
                     yield from self._close(waiting.popleft())
@@ -199,9 +199,7 @@ class Pipeline:
     def _search_again(self, tasks: Sequence[Task], options: SearchOptions) -> Iterator[tuple[Task, list[Hypothesis]]]:
         """Yield what is found for some tasks in another search."""
         batches = self._in_batches(tasks)
-        for batch, found in zip(
-            batches, search_batches(self.engine, map(_search_batch, batches), options), strict=True
-        ):
+        for batch, found in zip(batches, self.engine.search_batches(map(_search_batch, batches), options), strict=True):
             yield from zip(batch, found, strict=True)
 
     def _in_batches(self, tasks: Sequence[Task]) -> list[list[Task]]:

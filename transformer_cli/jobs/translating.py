@@ -99,7 +99,7 @@ class TranslationOptions:
         """Load the model, on a device of its own. Raises `UserError` for a missing device or engine, damaged files."""
         device = device or self.device
         if self.beside:
-            from transformer_cli.decoding.ensemble import load_ensemble
+            from transformer_cli.decoding.loading import load_ensemble
 
             models = [model.folder for model in (self.model, *self.beside)]
             translator = Translator(*load_ensemble(models, device), guard=self.guard)

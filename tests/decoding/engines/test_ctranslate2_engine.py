@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from transformer_cli.decoding.engines.torch_engine import SearchCache, TorchEngi
 from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
@@ -75,11 +76,17 @@ class Renormalised(TorchEngine):
     """Our engine, but that the tokens that may come share the probability of those that may not: <pad>, <s> and a first
     </s>. CTranslate2 does so; a model that has learned gives those next to none, a random one does."""
 
-    def _step(self, tokens: torch.Tensor, cache: SearchCache) -> tuple[torch.Tensor, SearchCache]:
-        log_probs, grown = super()._step(tokens, cache)
-        if cache.decoder.length == 0:
-            log_probs[:, EOS] = -torch.inf
-        return log_probs.log_softmax(dim=-1), grown
+    def __init__(self, model: Transformer) -> None:
+        super().__init__(model)
+        plain = self.step_model.step
+
+        def step(tokens: torch.Tensor, cache: SearchCache) -> tuple[torch.Tensor, SearchCache]:
+            log_probs, grown = plain(tokens, cache)
+            if cache.decoder.length == 0:
+                log_probs[:, EOS] = -torch.inf
+            return log_probs.log_softmax(dim=-1), grown
+
+        self.step_model = replace(self.step_model, step=step)
 
 
 def alike(found: list[list[Hypothesis]], expected: list[list[Hypothesis]], n_best_lists: float = 1.0) -> None:
@@ -252,6 +259,9 @@ class Noting:
     def search(self, sources: Any, options: Any, keys: Any = None, constraints: Any = None) -> list[list[Hypothesis]]:
         self.asked.append("search")
         return [[] for _ in sources]
+
+    def search_batches(self, batches: Any, options: Any) -> Iterator[list[list[Hypothesis]]]:
+        return (self.search(batch.sources, options) for batch in batches)
 
     def score(self, sources: Any, targets: Any) -> list[list[float]]:
         self.asked.append("score")

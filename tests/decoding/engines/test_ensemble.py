@@ -1,6 +1,7 @@
 """An ensemble of a model with itself is the model; of different models, the mean of their probabilities."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from tests.decoding.toy import same
 from transformer_cli.build import build_model, load_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.engines.protocol import SearchBatch
-from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.ensemble import EnsembleEngine, check_vocabularies, load_ensemble, mean_log_probs
+from transformer_cli.decoding.engines.torch_engine import TorchEngine, mean_log_probs
+from transformer_cli.decoding.loading import check_vocabularies, load_ensemble
 from transformer_cli.decoding.options import SearchOptions, TokenConstraints
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import EOS, SPECIALS, Vocabulary
@@ -42,6 +43,10 @@ def make_engine(seed: int, **options: Any) -> TorchEngine:
     return TorchEngine(model)
 
 
+def ensemble_of(engines: Sequence[TorchEngine]) -> TorchEngine:
+    return TorchEngine(engines[0].model, others=[engine.model for engine in engines[1:]])
+
+
 @pytest.mark.parametrize("method", SEARCHES)
 def test_a_model_with_itself_is_the_model(method: str) -> None:
     engine = make_engine(1)
@@ -53,7 +58,7 @@ def test_a_model_with_itself_is_the_model(method: str) -> None:
     ]
     for options in (SEARCHES[method], replace(SEARCHES[method], no_repeat_ngram=2, min_length=4)):
         for found, expected in zip(
-            EnsembleEngine([engine, engine, engine]).search(SOURCES, options, constraints=constraints),
+            ensemble_of([engine, engine, engine]).search(SOURCES, options, constraints=constraints),
             engine.search(SOURCES, options, constraints=constraints),
             strict=True,
         ):
@@ -63,7 +68,7 @@ def test_a_model_with_itself_is_the_model(method: str) -> None:
 @pytest.mark.parametrize("method", SEARCHES)
 def test_scores_are_those_of_a_forced_pass_and_the_mean_of_the_models(method: str) -> None:
     engines = [make_engine(1), make_engine(2, d_model=16, heads=2, norm="pre", decoder_layers=1), make_engine(3)]
-    ensemble = EnsembleEngine(engines)
+    ensemble = ensemble_of(engines)
     found = ensemble.search(SOURCES, replace(SEARCHES[method], coverage_penalty=0.0))
     every = [(source, one) for source, group in zip(SOURCES, found, strict=True) for one in group]
     sources, targets = [source for source, _ in every], [one.ids for _, one in every]
@@ -79,26 +84,26 @@ def test_scores_are_those_of_a_forced_pass_and_the_mean_of_the_models(method: st
 
 def test_order_of_models_and_sentences_changes_nothing() -> None:
     engines = [make_engine(1), make_engine(2)]
-    found = EnsembleEngine(engines).search(SOURCES, SEARCHES["beam"])
-    for one, other in zip(EnsembleEngine(engines[::-1]).search(SOURCES, SEARCHES["beam"]), found, strict=True):
+    found = ensemble_of(engines).search(SOURCES, SEARCHES["beam"])
+    for one, other in zip(ensemble_of(engines[::-1]).search(SOURCES, SEARCHES["beam"]), found, strict=True):
         same(one, other)
     for source, expected in zip(SOURCES, found, strict=True):
-        same(EnsembleEngine(engines).search([source], SEARCHES["beam"])[0], expected)
+        same(ensemble_of(engines).search([source], SEARCHES["beam"])[0], expected)
     assert [group[0].ids for group in found] != [group[0].ids for group in engines[0].search(SOURCES, SEARCHES["beam"])]
 
 
 def test_the_shortest_position_table_bounds_all() -> None:
     engines = [make_engine(1, positions="learned", max_positions=40), make_engine(2)]
-    assert EnsembleEngine(engines[1:]).max_target_length is None
+    assert ensemble_of(engines[1:]).max_target_length is None
     engines.append(make_engine(3, positions="learned", max_positions=12))
-    ensemble = EnsembleEngine(engines)
+    ensemble = ensemble_of(engines)
     assert (ensemble.max_source_length, ensemble.max_target_length) == (11, 11)
     assert all(len(group[0].ids) <= 11 for group in ensemble.search(SOURCES, SEARCHES["greedy"]))
 
 
 def test_batches_in_a_row_are_searched_as_alone() -> None:
-    ensemble = EnsembleEngine([make_engine(1), make_engine(2)])
-    batches = [SearchBatch([source], [(place,)], None) for place, source in enumerate(SOURCES)]
+    ensemble = ensemble_of([make_engine(1), make_engine(2)])
+    batches = [SearchBatch([source], [(place,)]) for place, source in enumerate(SOURCES)]
     for options in (SEARCHES["beam"], SEARCHES["sample"]):
         expected = ensemble.search(SOURCES, options)
         for found, group in zip(ensemble.search_batches(batches, options), expected, strict=True):
@@ -116,7 +121,7 @@ def test_an_ensemble_is_loaded_from_folders_and_only_with_one_vocabulary(tmp_pat
     models = [load_model(folder) for folder in folders]
     assert loaded.config == models[0].config
     found = loaded.engine.search(SOURCES, SEARCHES["beam"])
-    expected = EnsembleEngine([TorchEngine(each.model) for each in models]).search(SOURCES, SEARCHES["beam"])
+    expected = ensemble_of([TorchEngine(each.model) for each in models]).search(SOURCES, SEARCHES["beam"])
     assert [[one.ids for one in group] for group in found] == [[one.ids for one in group] for group in expected]
     with pytest.raises(UserError, match=r"three: its source vocabulary is not that of .*one"):
         load_ensemble([*folders, make_checkpoint(tmp_path / "three", shared=False, tie_embeddings="decoder")], "cpu")

@@ -8,10 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.decoding.toy import Toy, same
+from tests.decoding.toy import Histories, Toy, same
 from transformer_cli.decoding.options import SearchOptions, TokenConstraints
-from transformer_cli.decoding.search.beam import beam_search, start
-from transformer_cli.decoding.search.diverse import advance_groups, diverse_beam_search
+from transformer_cli.decoding.search.beam import Propose, advance, beam_search, diverse_proposer, start
 from transformer_cli.text.vocabulary import EOS
 
 OPTIONS = SearchOptions(beam_size=6, n_best=6, diversity_groups=3, diversity_strength=2.0)
@@ -30,8 +29,9 @@ def test_one_group_is_beam_search(size: int, n_best: int, alpha: float, stopping
     toy = Toy(seed, len(limits))
     options = SearchOptions(beam_size=size, n_best=min(n_best, size), length_penalty=alpha, stopping=stopping)
     beams = beam_search(toy.step, toy.start(), limits, options)
-    for found, expected in zip(diverse_beam_search(toy.step, toy.start(), limits, options), beams, strict=True):
-        same(found, expected)
+    found = beam_search(toy.step, toy.start(), limits, options, propose=diverse_proposer(1, 0.5))
+    for one, expected in zip(found, beams, strict=True):
+        same(one, expected)
 
 
 @pytest.mark.parametrize("stopping", ["first", "exact"])
@@ -41,7 +41,7 @@ def test_without_a_cost_every_group_is_the_same_small_beam(stopping: Any) -> Non
     small = SearchOptions(beam_size=2, n_best=2, stopping=stopping)
     limits = [3, 9, 5, 1, 12]
     beams = beam_search(toy.step, toy.start(), limits, small)
-    for found, expected in zip(diverse_beam_search(toy.step, toy.start(), limits, options), beams, strict=True):
+    for found, expected in zip(beam_search(toy.step, toy.start(), limits, options), beams, strict=True):
         same(found, expected)
 
 
@@ -58,15 +58,18 @@ def test_a_token_costs_once_for_each_live_beam_that_took_it_before() -> None:
     log_probs = torch.randn(1, 9, generator=generator, dtype=torch.float64).log_softmax(dim=1)
     log_probs[0, EOS] = -0.1  # ends at once, and takes nothing from anyone
     own = SearchOptions(beam_size=2, diversity_strength=0.3)
-    states = [start([9], 2, log_probs) for _ in range(3)]
-    new, origins = advance_groups(states, log_probs[None, None].expand(1, 3, 1, 9), (), own)
-    assert origins.shape == (1, 3, 2)
+    log_probs = log_probs.expand(3, 9)  # of each group's one beam
+    state = start([9] * 3, 2, log_probs)
+    propose: Propose[Histories] = diverse_proposer(3, 0.3)
+    candidates = propose(state, log_probs, Toy(1, 1).start(), 4)
+    new, origins, _ = advance(state, candidates, own)
+    assert origins.shape == (3, 2)
     taken = torch.zeros(9, dtype=torch.float64)
-    for state in new:
+    for group in range(3):
         expected = (log_probs[0] - 0.3 * taken).index_fill(0, torch.tensor([EOS]), -torch.inf).topk(2).indices
-        assert state.tokens[0, :, 0].tolist() == expected.tolist()
-        assert state.log_probability[0].tolist() == pytest.approx(log_probs[0, expected].tolist())
-        assert state.ended.log_probability[0, 0] == log_probs[0, EOS]
+        assert new.tokens[group, :, 0].tolist() == expected.tolist()
+        assert new.log_probability[group].tolist() == pytest.approx(log_probs[0, expected].tolist())
+        assert new.ended.log_probability[group, 0] == log_probs[0, EOS]
         taken[expected] += 1
 
 
@@ -95,7 +98,7 @@ def test_every_groups_best_comes_before_any_second_best() -> None:
 def test_batch_and_order_change_nothing_and_a_step_serves_all_groups() -> None:
     limits = [2, 9, 5, 1, 12]
     toy = Toy(seed=8, sentences=len(limits))
-    together = diverse_beam_search(toy.step, toy.start(), limits, OPTIONS)
+    together = beam_search(toy.step, toy.start(), limits, OPTIONS)
     rows = toy.rows[:]
     assert rows[0] == len(limits)
     assert rows[1:] == sorted(rows[1:], reverse=True)
@@ -103,7 +106,7 @@ def test_batch_and_order_change_nothing_and_a_step_serves_all_groups() -> None:
     assert len(rows) <= max(limits)
     for sentence, limit in enumerate(limits):
         cache = toy.start().select(torch.tensor([sentence]))
-        same(diverse_beam_search(toy.step, cache, [limit], OPTIONS)[0], together[sentence])
+        same(beam_search(toy.step, cache, [limit], OPTIONS)[0], together[sentence])
 
 
 def test_groups_satisfy_constraints() -> None:

@@ -12,8 +12,7 @@ from tests.decoding.engines.test_torch_engine import SEARCHES, same
 from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.ensemble import load_ensemble
-from transformer_cli.decoding.loading import load_engine
+from transformer_cli.decoding.loading import load_engine, load_ensemble
 from transformer_cli.decoding.options import SearchOptions, TokenConstraints, occurs
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import BOS, EOS, PAD

@@ -9,9 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from transformer_cli.decoding.devices import usable_cores
 from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, batch_needs, torch_needs
@@ -27,6 +28,7 @@ MOST_WORKERS = 16
 NO_EARLY_EXIT = 1e-30  # a length penalty that changes no score; with 0, the search would end with the first ending
 
 Ids = Sequence[int]
+LoadedT = TypeVar("LoadedT")
 
 
 @dataclass(frozen=True)
@@ -45,23 +47,18 @@ def worker_count() -> int:
     return max(1, min(int(given) if given.isdigit() else usable_cores(), MOST_WORKERS))
 
 
-class _Alone:
-    """Which translator takes a sentence that comes alone: from the second one on, one that has all threads for each.
+def once(load: Callable[[], LoadedT]) -> Callable[[], LoadedT]:
+    """Return `load`, called when first asked for and never again, whichever threads ask."""
+    loaded: list[LoadedT] = []
+    lock = threading.Lock()
 
-    In float32 that is nearly twice as fast, but the model is loaded once more: not worth it for a single sentence.
-    """
+    def get() -> LoadedT:
+        with lock:
+            if not loaded:
+                loaded.append(load())
+            return loaded[0]
 
-    def __init__(self, load: Callable[[], Any]) -> None:
-        self._load, self._lock = load, threading.Lock()
-        self._came = False
-        self._translator: Any = None
-
-    def __call__(self, otherwise: Any) -> Any:
-        with self._lock:
-            if self._came and self._translator is None:
-                self._translator = self._load()
-            self._came = True
-            return otherwise if self._translator is None else self._translator
+    return get
 
 
 class CTranslate2Engine:
@@ -79,7 +76,7 @@ class CTranslate2Engine:
         compute_type: str = "float32",
         strict: bool = False,
     ) -> None:
-        """other: gives the engine for what this one cannot do; strict: refuse that instead.
+        """other: loads the engine for what this one cannot do; strict: refuse that instead.
 
         device: cpu, cuda or cuda:N. Raises `UserError` where the folder is no such model, `RuntimeError` or
         `ValueError` where CTranslate2 cannot load it.
@@ -90,26 +87,25 @@ class CTranslate2Engine:
         self.workers = worker_count() if device == "cpu" else 1
         kind, _, index = device.partition(":")
 
-        def load(inter_threads: int, intra_threads: int) -> Any:
-            return ctranslate2.Translator(
-                str(folder),
-                kind,
-                device_index=int(index or 0),
-                compute_type=compute_type,
-                inter_threads=inter_threads,
-                intra_threads=intra_threads,
-                max_queued_batches=-1,  # `search_batches` bounds what is under way
-            )
-
-        self._translator: Any = load(self.workers, 1)
-        # Several threads share a float32 product well, and int8 ones so badly that one alone is eight times as fast.
+        load = partial(
+            ctranslate2.Translator,
+            str(folder),
+            kind,
+            device_index=int(index or 0),
+            compute_type=compute_type,
+            max_queued_batches=-1,  # `search_batches` bounds what is under way
+        )
+        self._translator: Any = load(inter_threads=self.workers, intra_threads=1)
+        # A sentence that comes alone gets all threads, from the second one on: in float32 that is nearly twice as fast,
+        # but the model is loaded once more. int8 products they share so badly that one alone is eight times as fast.
         threads = 1 if compute_type.startswith("int8") else self.workers
-        self._alone = _Alone(lambda: load(1, threads) if self.workers > 1 else self._translator)
+        self._alone: Callable[[], Any] = once(lambda: load(inter_threads=1, intra_threads=threads))
+        self._came_alone = False
         self._source_tokens, self._target_tokens = (
             codec.vocabulary.get_itos() for codec in (codecs.source, codecs.target)
         )
         self._target_ids = codecs.target.vocabulary.get_stoi()
-        self._other, self._strict = other, strict
+        self._other, self._strict = once(other), strict
 
     @property
     def max_source_length(self) -> int | None:
@@ -131,11 +127,8 @@ class CTranslate2Engine:
         constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the `n_best` hypotheses of each source, best first. `keys` are for sampling alone."""
-        keys = [(place,) for place in range(len(sources))] if keys is None else keys
-        batch = SearchBatch(
-            [list(source) for source in sources], list(keys), list(constraints) if constraints else None
-        )
-        return next(self.search_batches([batch], options))
+        (found,) = self.search_batches([SearchBatch(sources, keys, constraints)], options)
+        return found
 
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
@@ -144,7 +137,11 @@ class CTranslate2Engine:
         waiting: deque[Callable[[], list[list[Hypothesis]]]] = deque()
         under_way: deque[int] = deque()  # chunks
         for batch in batches:
-            translator = self._translator if under_way or len(batch.sources) > 1 else self._alone(self._translator)
+            translator = self._translator
+            if not under_way and len(batch.sources) == 1 and self.workers > 1:
+                if self._came_alone:
+                    translator = self._alone()
+                self._came_alone = True
             chunks, collect = self._submit(batch, options, translator)
             waiting.append(collect)
             under_way.append(chunks)

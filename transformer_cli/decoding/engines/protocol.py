@@ -5,7 +5,7 @@ No torch. An engine's methods may be called from several threads at once.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from transformer_cli.config import Config
 from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
@@ -16,8 +16,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+@dataclass(frozen=True)
+class SearchBatch:
+    """Sentences that are searched together: what `Engine.search` takes beside the options."""
+
+    sources: Sequence[Sequence[int]]
+    keys: Sequence[tuple[int, ...]] | None = None  # seed the draws of each in sampling; None: its place
+    constraints: Sequence[TokenConstraints] | None = None  # None: of no sentence anything
+
+
 class Engine(Protocol):
-    """What searches. Ids come and go without specials."""
+    """What searches. Ids come and go without specials.
+
+    `search_batches` returns what `search` finds for each batch, in order, and may work on some while it reads the next.
+    """
 
     @property
     def name(self) -> str: ...
@@ -36,6 +48,10 @@ class Engine(Protocol):
         constraints: Sequence[TokenConstraints] | None = None,
     ) -> list[list[Hypothesis]]: ...
 
+    def search_batches(
+        self, batches: Iterable[SearchBatch], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]: ...
+
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]: ...
 
     def align(
@@ -47,41 +63,12 @@ class Engine(Protocol):
     ) -> list[list[int]]: ...
 
 
-@dataclass(frozen=True)
-class SearchBatch:
-    """Sentences that are searched together: what `Engine.search` takes beside the options."""
-
-    sources: list[list[int]]
-    keys: list[tuple[int, ...]]
-    constraints: list[TokenConstraints] | None = None  # None: of no sentence anything
-
-
-@runtime_checkable
-class PipelinedEngine(Protocol):
-    """An engine that works on some batches while the caller prepares the next ones."""
-
-    def search_batches(
-        self, batches: Iterable[SearchBatch], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]: ...
-
-
 class LoadedEngine(NamedTuple):
     """An engine, and what of its model is text."""
 
     engine: Engine
     codecs: Codecs
     config: Config
-
-
-def search_batches(
-    engine: Engine, batches: Iterable[SearchBatch], options: SearchOptions
-) -> Iterator[list[list[Hypothesis]]]:
-    """Return what is found for each batch, in order. `batches` is read in this thread, a few batches ahead or none."""
-    if isinstance(engine, PipelinedEngine):
-        yield from engine.search_batches(batches, options)
-    else:
-        for batch in batches:
-            yield engine.search(batch.sources, options, batch.keys, batch.constraints)
 
 
 def torch_needs(options: SearchOptions) -> list[str]:

@@ -3,13 +3,14 @@
 `Translator` calls it. Source and target ids come and go without specials; the engine adds them.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.transformer import DecoderOutput, Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 
@@ -96,18 +97,6 @@ def _take_one_core() -> None:
     torch.get_num_threads()
 
 
-def search_in_threads(
-    search: Callable[[SearchBatch], list[list[Hypothesis]]],
-    models: Sequence[torch.nn.Module],
-    batches: Iterable[SearchBatch],
-    device: torch.device,
-) -> Iterator[list[list[Hypothesis]]]:
-    """Return `search` of each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
-    workers = torch.get_num_threads() if device.type == "cpu" else 1
-    with evaluating(*models):
-        yield from map_in_order(search, batches, workers)
-
-
 @contextmanager
 def evaluating(*models: torch.nn.Module) -> Iterator[None]:
     """Switch dropout off inside; afterwards the modes are as before."""
@@ -119,6 +108,21 @@ def evaluating(*models: torch.nn.Module) -> Iterator[None]:
     finally:
         for model in training:
             model.train()
+
+
+def search_in_threads(
+    search: Callable[..., list[list[Hypothesis]]],
+    models: Sequence[torch.nn.Module],
+    batches: Iterable[SearchBatch],
+    options: SearchOptions,
+    device: torch.device,
+) -> Iterator[list[list[Hypothesis]]]:
+    """Return `search` of each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
+    workers = torch.get_num_threads() if device.type == "cpu" else 1
+    with evaluating(*models):
+        yield from map_in_order(
+            lambda batch: search(batch.sources, options, batch.keys, batch.constraints), batches, workers
+        )
 
 
 MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
@@ -139,34 +143,134 @@ def check_attention(layers: int, layer: int, count: int, heads: Sequence[int] | 
     assert heads is None or len(heads) > 0, "no heads to take the mean over"
 
 
-def without_special(positions: int | None) -> int | None:
-    """Return how many tokens fit into so many positions beside `<s>` or `</s>`; None: any number."""
-    return None if positions is None else positions - 1
+def without_special(positions: Iterable[int | None]) -> int | None:
+    """Return how many tokens fit into the fewest of these positions beside `<s>` or `</s>`; None: any number."""
+    return min((one - 1 for one in positions if one is not None), default=None)
+
+
+class ModelSteps:
+    """One Transformer as a search takes it."""
+
+    def __init__(self, model: Transformer, device: torch.device, constant: bool) -> None:
+        self._model, self._device = model, device
+        self._fast_step = FastStep(model, constant) if can_step_fast(model) else None
+
+    def start(self, sources: Sequence[Sequence[int]]) -> SearchCache:
+        """Encode a batch; one row a sentence."""
+        source = padded_rows([*source, EOS] for source in sources).to(self._device)  # (B, S)
+        source_mask = padding_mask(source)
+        decoder = self._model.start_cache(self._model.encode(source, source_mask))
+        return SearchCache.start(decoder, source, source_mask)
+
+    def step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
+        """Take the pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
+        if self._fast_step is None:
+            output = self._model.decode(tokens[:, None], None, cache.source_mask, cache.decoder)
+            decoder, log_probs = output.cache, self._log_probs(output, cache)
+        else:
+            log_probs, decoder = self._fast_step(tokens, cache.source_mask, cache.decoder)
+        log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
+        return log_probs, replace(cache, decoder=decoder)
+
+    def attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
+        """Do the same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
+        output = self._model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
+        log_probs = self._log_probs(output, cache)
+        log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf
+        attention = output.cross_attention[-1][:, :, -1].mean(dim=1)
+        return log_probs, attention.to(accumulation_dtype(attention.dtype)), replace(cache, decoder=output.cache)
+
+    def _log_probs(self, output: DecoderOutput, cache: SearchCache) -> Tensor:
+        """Return those of the only position, (N, V), in one piece: a search reads a batch as one row."""
+        log_probs: Tensor = self._model.generator(output, cache.source)  # (N, 1, V)
+        return log_probs[:, 0].contiguous()
+
+
+@dataclass(frozen=True)
+class EnsembleCache:
+    """Each model's own cache, of the same rows."""
+
+    caches: tuple[SearchCache, ...]
+
+    def select(self, rows: Tensor) -> "EnsembleCache":
+        """Return the given rows, in the given order; `rows` (N,) may repeat."""
+        return EnsembleCache(tuple(cache.select(rows) for cache in self.caches))
+
+
+class EnsembleSteps:
+    """Several models as one: each token's probability is the mean of theirs, the attention is the first one's."""
+
+    def __init__(self, models: Sequence[ModelSteps]) -> None:
+        self._models = models
+
+    def start(self, sources: Sequence[Sequence[int]]) -> EnsembleCache:
+        """See `ModelSteps`."""
+        return EnsembleCache(tuple(model.start(sources) for model in self._models))
+
+    def step(self, tokens: Tensor, cache: EnsembleCache) -> tuple[Tensor, EnsembleCache]:
+        """See `ModelSteps`."""
+        found = [model.step(tokens, own) for model, own in zip(self._models, cache.caches, strict=True)]
+        return mean_log_probs([one for one, _ in found]), EnsembleCache(tuple(grown for _, grown in found))
+
+    def attending_step(self, tokens: Tensor, cache: EnsembleCache) -> tuple[Tensor, Tensor, EnsembleCache]:
+        """See `ModelSteps`."""
+        first, attention, grown = self._models[0].attending_step(tokens, cache.caches[0])
+        rest = [model.step(tokens, own) for model, own in zip(self._models[1:], cache.caches[1:], strict=True)]
+        log_probs = mean_log_probs([first, *(one for one, _ in rest)])
+        return log_probs, attention, EnsembleCache((grown, *(one for _, one in rest)))
+
+
+def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
+    """Return the log of the mean of the models' probabilities, given as logs, all of one shape."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack([*log_probs]).logsumexp(dim=0) - math.log(len(log_probs))
 
 
 class TorchEngine:
-    """Searches with a Transformer, in evaluation mode whatever mode it is in."""
+    """Searches with a Transformer, in evaluation mode whatever mode it is in, or with several.
+
+    Then each token's probability is the mean of theirs, and alignments are the first one's.
+    """
 
     name = "torch"
 
-    def __init__(self, model: Transformer, device: torch.device | str = "cpu", *, constant: bool = False) -> None:
-        """constant: the model's parameters will never change again, so that steps may keep them as suits them best."""
-        self.model = model.to(device)
-        self.device = torch.device(device)
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device | str = "cpu",
+        *,
+        others: Sequence[Transformer] = (),
+        constant: bool = False,
+    ) -> None:
+        """others: with the model's vocabularies, and its way to copy. constant: the parameters of all will never change
+        again, so that steps may keep them as suits them best.
+        """
+        self.models = [one.to(device) for one in (model, *others)]
+        self.model, self.device = self.models[0], torch.device(device)
         self.vocabulary_size = model.generator.projection.out_features
-        self.copies_source = model.generator.copies_source
-        self._layers = cast(Sequence[DecoderLayer], model.decoder.layers)
-        self._fast_step = FastStep(self.model, constant) if can_step_fast(model) else None
+        assert all(one.generator.projection.out_features == self.vocabulary_size for one in others)
+        each = [ModelSteps(one, self.device, constant) for one in self.models]
+        steps = EnsembleSteps(each) if others else each[0]
+        self.step_model: StepModel[Any] = StepModel(
+            steps.start,
+            steps.step,
+            steps.attending_step,
+            self.vocabulary_size,
+            self.max_target_length,
+            self.device,
+            model.generator.copies_source,
+        )
 
     @property
     def max_source_length(self) -> int | None:
-        """The most source tokens, `</s>` not counted; None: any number."""
-        return without_special(self.model.max_source_length)
+        """The most source tokens, `</s>` not counted, that all models take; None: any number."""
+        return without_special(one.max_source_length for one in self.models)
 
     @property
     def max_target_length(self) -> int | None:
-        """The most target tokens, `</s>` not counted; None: any number."""
-        return without_special(self.model.max_target_length)
+        """The most target tokens, `</s>` not counted, that all models take; None: any number."""
+        return without_special(one.max_target_length for one in self.models)
 
     def search(
         self,
@@ -181,32 +285,14 @@ class TorchEngine:
         translation (default: none).
         """
         keys = [(place,) for place in range(len(sources))] if keys is None else keys
-        with evaluating(self.model), torch.inference_mode():
+        with evaluating(*self.models), torch.inference_mode():
             return search(self.step_model, sources, options, keys, constraints, MAX_CELLS)
-
-    @property
-    def step_model(self) -> StepModel[SearchCache]:
-        """The model as a search takes it."""
-        return StepModel(
-            self._start,
-            self._step,
-            self._attending_step,
-            self.vocabulary_size,
-            self.max_target_length,
-            self.device,
-            self.copies_source,
-        )
 
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """Return `search` of each batch, in order; see `search_in_threads`."""
-        return search_in_threads(
-            lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
-            [self.model],
-            batches,
-            self.device,
-        )
+        return search_in_threads(self.search, self.models, batches, options, self.device)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """Return log p of each target token and of `</s>` after them, given the source and the tokens before it."""
@@ -214,10 +300,13 @@ class TorchEngine:
         longest = 1 + max(map(len, targets), default=0)
         for part in parts(len(sources), longest * output_size(self.step_model, sources), MAX_CELLS):
             batch = Batch.from_ids(list(zip(sources[part], targets[part], strict=True))).to(self.device)
-            with evaluating(self.model), torch.inference_mode():
-                output = self.model(batch.source, batch.source_mask, batch.target_input)
-                log_probs = self.model.generator(output, batch.source)  # (B, T, V)
-                chosen = log_probs.gather(2, batch.target_output[:, :, None])[:, :, 0]  # (B, T)
+            of_models = []
+            with evaluating(*self.models), torch.inference_mode():
+                for model in self.models:
+                    output = model(batch.source, batch.source_mask, batch.target_input)
+                    log_probs = model.generator(output, batch.source)  # (B, T, V)
+                    of_models.append(log_probs.gather(2, batch.target_output[:, :, None])[:, :, 0].double())
+                chosen = mean_log_probs(of_models)  # (B, T)
             scores += [row[: len(target) + 1] for row, target in zip(chosen.tolist(), targets[part], strict=True)]
         return scores
 
@@ -233,11 +322,12 @@ class TorchEngine:
         The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
         empty source. Raises `UserError` where there is no such layer or head.
         """
-        count = self._layers[0].cross_attention.heads
-        check_attention(len(self._layers), layer, count, heads)
+        layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
+        count = layers[0].cross_attention.heads
+        check_attention(len(layers), layer, count, heads)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
-        for part in parts(len(sources), 2 * len(self._layers) * count * longest, MAX_CELLS):
+        for part in parts(len(sources), 2 * len(layers) * count * longest, MAX_CELLS):
             # The last token is predicted from those before it: it need not go in.
             batch = Batch.from_ids(
                 [(source, target[:-1]) for source, target in zip(sources[part], targets[part], strict=True)]
@@ -252,32 +342,3 @@ class TorchEngine:
                 for table, source, target in zip(weights, sources[part], targets[part], strict=True)
             ]
         return alignments
-
-    def _start(self, sources: Sequence[Sequence[int]]) -> SearchCache:
-        """Encode a batch; one row a sentence."""
-        source = padded_rows([*source, EOS] for source in sources).to(self.device)  # (B, S)
-        source_mask = padding_mask(source)
-        decoder = self.model.start_cache(self.model.encode(source, source_mask))
-        return SearchCache.start(decoder, source, source_mask)
-
-    def _step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
-        """Take the pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
-        if self._fast_step is None:
-            output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder)
-            decoder, log_probs = output.cache, self._last(self.model.generator(output, cache.source))
-        else:
-            log_probs, decoder = self._fast_step(tokens, cache.source_mask, cache.decoder)
-        log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
-        return log_probs, replace(cache, decoder=decoder)
-
-    def _attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
-        """Do the same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
-        output = self.model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
-        log_probs = self._last(self.model.generator(output, cache.source))
-        log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf
-        attention = output.cross_attention[-1][:, :, -1].mean(dim=1)
-        return log_probs, attention.to(accumulation_dtype(attention.dtype)), replace(cache, decoder=output.cache)
-
-    def _last(self, log_probs: Tensor) -> Tensor:
-        """Return those of the only position, (N, 1, V) → (N, V), in one piece: a search reads a batch as one row."""
-        return log_probs[:, 0].contiguous()

@@ -1,10 +1,12 @@
 """Beam search by CTranslate2's rule: a state, a pure step, and the loop that feeds one from the other.
 
-`TorchEngine` calls it. The model enters as `step(tokens, cache) -> (log_probs, cache)` and nothing else is known of it.
-Shapes: B sentences still searched, K beams, V vocabulary, t tokens so far. Beams are folded into the rows of a step.
+`dispatch` calls it. The model enters as `step(tokens, cache) -> (log_probs, cache)` and nothing else is known of it.
+Shapes: B sentences still searched (in diverse beam search, sentences × groups), K beams, V vocabulary, t tokens so far.
+Beams are folded into the rows of a step.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -80,43 +82,55 @@ def beam_search(
     propose: Propose[CacheT] | None = None,
     bonus: Bonus[CacheT] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` best hypotheses of each sentence, best first; fewer only where the vocabulary holds no more.
+    """Return the `n_best` best hypotheses of each sentence, best first; fewer only where the vocabulary holds no more,
+    or where diversity groups found the same.
 
     `limits`: a sentence's most tokens, `</s>` not counted. The first step gets one row a sentence; after it, rows
-    are sentences × beams. Sentences that are done leave the batch. `propose` chooses other candidates than the
+    are sentences × groups × beams. Sentences that are done leave the batch. `propose` chooses other candidates than the
     likeliest; `bonus` adds to the scores, and never more than 0.
     """
+    groups, size = options.diversity_groups, options.beam_size // options.diversity_groups
+    if groups > 1:
+        propose = diverse_proposer(groups, options.diversity_strength)
+    own = replace(options, beam_size=size, n_best=min(options.n_best, size), diversity_groups=1)
+    limits = [limit for limit in limits for _ in range(groups)]  # a group is a beam search of its own
     found: list[list[Hypothesis]] = [[] for _ in limits]
-    tokens = torch.full((len(limits),), BOS, device=device)
+    tokens = torch.full((len(limits) // groups,), BOS, device=device)
     interval = check_interval(torch.device(device))
     state: BeamState | None = None
     while True:
         log_probs, cache = step(tokens, cache)  # (B·W, V)
         if state is None:
             log_probs = forbid_empty(log_probs)
-            state = start(limits, options.beam_size, log_probs)
+            if groups > 1:
+                rows = torch.arange(len(tokens), device=device).repeat_interleave(groups)
+                log_probs, cache = log_probs[rows], cache.select(rows)
+            state = start(limits, size, log_probs)
         if propose is None:
-            candidates = extend(state, log_probs, 2 * options.beam_size)
+            candidates = extend(state.log_probability, log_probs, 2 * size)
         else:
-            candidates = propose(state, log_probs, cache, 2 * options.beam_size)
+            candidates = propose(state, log_probs, cache, 2 * size)
         width = state.tokens.size(1)
-        state, origins, settled = advance(state, candidates, options, None if bonus is None else bonus(cache))
+        state, origins, settled = advance(state, candidates, own, None if bonus is None else bonus(cache))
         rows = origins  # (B, K)
         if len(origins) > 1:
             rows = rows + torch.arange(0, len(origins) * width, width, device=device)[:, None]
         if settled:
-            done, length = is_done(state, options), state.tokens.size(2)
-            if length % interval and length < max(limits):
-                state = freeze(state, done)
-            elif done.any():
-                for sentence, hypotheses in collect(state.keep(done.nonzero()[:, 0]), options.n_best):
-                    found[sentence] = hypotheses
-                going = (~done).nonzero()[:, 0]
+            done, length = is_done(state, own), state.tokens.size(2)
+            state = freeze(state, done)
+            over = done.view(-1, groups).all(dim=1).repeat_interleave(groups)  # a sentence's groups leave together
+            if (length % interval == 0 or length >= max(limits)) and over.any():
+                for place, hypotheses in collect(state.keep(over.nonzero()[:, 0]), own.n_best):
+                    found[place] = hypotheses
+                going = (~over).nonzero()[:, 0]
                 if not len(going):
-                    return found
+                    break
                 state, rows = state.keep(going), rows[going]
         cache = cache.select(rows.flatten())
         tokens = state.tokens[:, :, -1].flatten()
+    if groups == 1:
+        return found
+    return [best_of_groups(found[first : first + groups], options.n_best) for first in range(0, len(found), groups)]
 
 
 def start(limits: Sequence[int], beam_size: int, log_probs: Tensor) -> BeamState:
@@ -159,11 +173,16 @@ def advance(
             ended=_set_aside(state.ended, longer, first.log_probability, score, ends[:, :beam_size], closing),
             ended_count=state.ended_count + closing.sum(dim=1),
         )
-    # At most K of 2K candidates end, one a beam, so that K live ones remain (but in a tiny vocabulary).
-    alive = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam_size]  # (B, K)
-    lives = Candidates(*(field.gather(1, alive) for field in candidates))
-    log_probability = lives.log_probability.masked_fill(lives.tokens == EOS, -torch.inf)
-    return state._replace(tokens=_longer(state.tokens, lives), log_probability=log_probability), lives.origins, True
+    lives = surviving(candidates, beam_size)
+    tokens = _longer(state.tokens, lives)
+    return state._replace(tokens=tokens, log_probability=lives.log_probability), lives.origins, True
+
+
+def surviving(candidates: Candidates, beam_size: int) -> Candidates:
+    """Return the first K of 2K candidates that do not end. At most K end, one a beam (but in a tiny vocabulary)."""
+    alive = (candidates.tokens == EOS).to(torch.uint8).argsort(dim=1, stable=True)[:, :beam_size]  # (B, K)
+    tokens, origins, values = (field.gather(1, alive) for field in candidates)
+    return Candidates(tokens, origins, values.masked_fill(tokens == EOS, -torch.inf))
 
 
 def is_cheap_to_read(tensor: Tensor) -> bool:
@@ -171,16 +190,17 @@ def is_cheap_to_read(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None = None) -> Candidates:
+def extend(before: Tensor, log_probs: Tensor, count: int, cost: Tensor | None = None) -> Candidates:
     """Return the `count` likeliest continuations of a sentence, over all its beams and the whole vocabulary.
 
-    `cost` (B, V) of the tokens counts in choosing, not in the log-probability.
+    `before` (B, W) is of the beams, `log_probs` (B·W, V). `cost` (B, V) of the tokens counts in choosing, not in the
+    log-probability.
     """
-    width, vocabulary = state.log_probability.size(1), log_probs.size(1)
+    width, vocabulary = before.size(1), log_probs.size(1)
     if cost is None:
-        best, flat = best_continuations(state.log_probability, log_probs, count)  # (B, ≤ 2K)
+        best, flat = best_continuations(before, log_probs, count)  # (B, ≤ 2K)
     else:
-        totals = (state.log_probability[:, :, None] + log_probs.view(-1, width, vocabulary)).flatten(1)  # (B, W·V)
+        totals = (before[:, :, None] + log_probs.view(-1, width, vocabulary)).flatten(1)  # (B, W·V)
         flat = (totals - cost.repeat(1, width)).topk(min(count, width * vocabulary), dim=1).indices
         best = totals.gather(1, flat)
     found = Candidates(tokens=flat % vocabulary, origins=flat // vocabulary, log_probability=best)
@@ -189,6 +209,39 @@ def extend(state: BeamState, log_probs: Tensor, count: int, cost: Tensor | None 
         fillers = (EOS, 0, -torch.inf)
         found = Candidates(*(functional.pad(field, missing, value=v) for field, v in zip(found, fillers, strict=True)))
     return found
+
+
+def diverse_proposer(groups: int, strength: float) -> Propose[CacheT]:
+    """Return what proposes continuations in groups that keep out of each other's way (Vijayakumar et al. 2016).
+
+    Rows of the state are sentences × groups. The groups choose in turn; a token costs `strength` (λ) for each live beam
+    of the groups before that just took it (Hamming diversity). Ends cost nothing: a group that ends takes no word away.
+    """
+
+    def propose(state: BeamState, log_probs: Tensor, cache: CacheT, count: int) -> Candidates:
+        _, width = state.log_probability.shape
+        vocabulary = log_probs.size(1)
+        before = state.log_probability.view(-1, groups, width)
+        by_group = log_probs.view(-1, groups, width, vocabulary)
+        taken = log_probs.new_zeros(len(before), vocabulary)  # (B, V)
+        found = []
+        for group in range(groups):
+            cost = strength * taken if group else None
+            found.append(extend(before[:, group], by_group[:, group].flatten(0, 1), count, cost))
+            lives = surviving(found[-1], count // 2)
+            taken = taken.scatter_add(1, lives.tokens, (lives.log_probability != -torch.inf).to(taken.dtype))
+        return Candidates(*(torch.stack(fields, dim=1).flatten(0, 1) for fields in zip(*found, strict=True)))
+
+    return propose
+
+
+def best_of_groups(groups: Sequence[Sequence[Hypothesis]], n_best: int) -> list[Hypothesis]:
+    """Return the best of each group before any second best, each text once; then by score."""
+    ranked = [(rank, -one.score, one) for group in groups for rank, one in enumerate(group)]
+    ranked.sort(key=lambda place: place[:2])
+    once = {tuple(one.ids): one for _, _, one in reversed(ranked)}
+    chosen = [one for _, _, one in ranked if once[tuple(one.ids)] is one][:n_best]
+    return sorted(chosen, key=lambda one: -one.score)
 
 
 def is_done(state: BeamState, options: SearchOptions) -> Tensor:

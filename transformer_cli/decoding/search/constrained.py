@@ -177,7 +177,7 @@ def gather_candidates(
     Returns log-probability (-inf: none), token and beam of each, (B, C).
     """
     batch, width = state.log_probability.shape
-    likeliest = extend(state, log_probs, count)
+    likeliest = extend(state.log_probability, log_probs, count)
 
     before = state.log_probability[:, :, None]
     gains = log_probs[:, symbols].masked_fill(~advancing, -torch.inf)

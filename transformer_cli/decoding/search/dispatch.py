@@ -1,12 +1,12 @@
 """Which search finds a batch's translations, and what goes around the model's step for it: coverage, then constraints.
 
-`TorchEngine` and `EnsembleEngine` call `search`, with their model as plain functions. Every search is a state and a
-pure step; what goes around the step, all searches have alike.
+`TorchEngine` calls `search`, with its model as plain functions. Every search is a state and a pure step; what goes
+around the step, all searches have alike.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
@@ -14,8 +14,7 @@ from torch import Tensor
 from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.automaton import ConstraintAutomaton
 from transformer_cli.decoding.search.beam import Bonus, Propose, beam_search
-from transformer_cli.decoding.search.constrained import ConstrainedCache, StepConstraints, bank_proposer, beams_needed
-from transformer_cli.decoding.search.diverse import diverse_beam_search
+from transformer_cli.decoding.search.constrained import StepConstraints, bank_proposer, beams_needed
 from transformer_cli.decoding.search.greedy import CacheT, Key, Step, greedy_search, sample
 from transformer_cli.errors import UserError
 
@@ -34,35 +33,6 @@ class StepModel(Generic[CacheT]):
     max_target_length: int | None  # tokens, `</s>` not counted; None: any number
     device: torch.device
     copies_source: bool = False  # whether log-probabilities have, after the vocabulary, columns of source positions
-
-
-@dataclass(frozen=True)
-class Task:
-    """Rows that are searched for together, one hypothesis or one beam search each."""
-
-    options: SearchOptions
-    limits: Sequence[int]  # most tokens of a translation, `</s>` not counted
-    keys: Sequence[Key]
-    automata: Sequence[ConstraintAutomaton] | None  # None: no row has constraints
-    output_size: int
-    device: torch.device
-
-    def repeat(self, draws: int) -> "Task":
-        """Return each row `draws` times, with a key of its own."""
-        limits = [limit for limit in self.limits for _ in range(draws)]
-        automata = None if self.automata is None else [one for one in self.automata for _ in range(draws)]
-        keys = [(*key, draw) for key in self.keys for draw in range(draws)]
-        return replace(self, limits=limits, keys=keys, automata=automata)
-
-
-@dataclass(frozen=True)
-class Walk(Generic[CacheT]):
-    """What a search goes by."""
-
-    step: Step[CacheT]
-    cache: CacheT
-    bonus: Bonus[CacheT] | None = None
-    propose: Propose[CacheT] | None = None
 
 
 def search(
@@ -93,18 +63,50 @@ def search(
         rows = {"beam": width, "greedy": 1, "sample": options.n_best}[options.method]
         for part in parts(len(alike), rows * output_size(model, sources), max_cells):
             places = alike[part]
-            own = [sources[place] for place in places]
-            task = Task(
-                options=replace(options, beam_size=width),
-                limits=[limits[place] for place in places],
-                keys=[keys[place] for place in places],
-                automata=None if automata is None else [automata[place] for place in places],
-                output_size=output_size(model, own),
-                device=model.device,
+            hypotheses = _search_part(
+                model,
+                [sources[place] for place in places],
+                replace(options, beam_size=width),
+                [keys[place] for place in places],
+                [limits[place] for place in places],
+                None if automata is None else [automata[place] for place in places],
             )
-            for place, hypotheses in zip(places, _cover(model, own, task), strict=True):
-                found[place] = hypotheses
+            for place, one in zip(places, hypotheses, strict=True):
+                found[place] = one
     return found
+
+
+def _search_part(
+    model: StepModel[CacheT],
+    sources: Sequence[Sequence[int]],
+    options: SearchOptions,
+    keys: Sequence[Key],
+    limits: Sequence[int],
+    automata: Sequence[ConstraintAutomaton] | None,
+) -> list[list[Hypothesis]]:
+    """Search as the options name it, with coverage and constraints around the model's step where there are any."""
+    device = model.device
+    step: Step[Any] = model.step
+    cache: Any = model.start(sources)
+    bonus: Bonus[Any] | None = None
+    covered: Bonus[Any] = coverage_bonus(options.coverage_penalty)
+    propose: Propose[Any] | None = None
+    if options.coverage_penalty:
+        step, cache, bonus = covering(model.attending_step), CoveredCache(cache), covered
+    if automata is not None or options.no_repeat_ngram or options.min_length > 1:
+        automata = automata or [ConstraintAutomaton(UNCONSTRAINED)] * len(sources)
+        required_at_end, size = not _has_banks(options), output_size(model, sources)
+        constraints = StepConstraints(options, automata, limits, size, device, required_at_end)
+        step, cache = constraints.around(step), constraints.start(cache)
+        bonus = None if bonus is None else lambda cache: covered(cache.inner)
+        if constraints.tables.required and not required_at_end:
+            propose = bank_proposer(constraints.tables)
+    if options.method == "sample":
+        return sample(step, cache, limits, options, keys, device)
+    alone = options.beam_size == 1 and options.stopping == "first" and bonus is None
+    if options.method == "greedy" or alone:
+        return [[one] for one in greedy_search(step, cache, limits, options, device)]
+    return beam_search(step, cache, limits, options, device, propose, bonus)
 
 
 def parts(count: int, cells_each: int, max_cells: int) -> Iterator[slice]:
@@ -134,7 +136,7 @@ def _limit(model: StepModel[CacheT], options: SearchOptions, source_length: int,
     return max(limit, least) if most is None else min(max(limit, least), max(1, most))
 
 
-# --- what goes around the model's step --------------------------------------------------------------------------------
+# --- coverage ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -151,65 +153,33 @@ class CoveredCache(Generic[CacheT]):
         return CoveredCache(self.inner.select(rows), before, after)
 
 
-def coverage(attended: Tensor) -> Tensor:
-    """Return Σ_j log min(attended, 1) over the positions that got any (Wu et al. 2016, eq. 14). (N, S) → (N,)"""
-    return attended.clamp(max=1).log().masked_fill(attended == 0, 0.0).sum(dim=1)
-
-
-def _cover(model: StepModel[CacheT], sources: Sequence[Sequence[int]], task: Task) -> list[list[Hypothesis]]:
-    """Start the model; where there is a coverage penalty, let its step count attention.
-
-    β Σ_j log min(Σ_i a_ij, 1), of the attention of target word i on source position j, is added to the score of a
-    finished hypothesis after the length penalty; the search itself continues by log-probability. CTranslate2 does the
-    same: `</s>` of the target does not count, `</s>` of the source does, and positions without attention are left out.
-    """
-    cache, draws, beta = model.start(sources), task.options.n_best, task.options.coverage_penalty
-    if task.options.method == "sample":
-        if draws > 1:
-            cache = cache.select(torch.arange(len(sources), device=model.device).repeat_interleave(draws))
-        task = task.repeat(draws)
-    if not beta:
-        return _constrain(Walk(model.step, cache), task)
+def covering(attending_step: AttendingStep[CacheT]) -> Step[CoveredCache[CacheT]]:
+    """Return the model's step as one that adds up attention."""
 
     def step(tokens: Tensor, cache: CoveredCache[CacheT]) -> tuple[Tensor, CoveredCache[CacheT]]:
-        log_probs, attention, inner = model.attending_step(tokens, cache.inner)
+        log_probs, attention, inner = attending_step(tokens, cache.inner)
         before = torch.zeros_like(attention) if cache.after is None else cache.after
         return log_probs, CoveredCache(inner, before, before + attention)
+
+    return step
+
+
+def coverage_bonus(beta: float) -> Bonus[CoveredCache[CacheT]]:
+    """Return what coverage adds to a score: β Σ_j log min(Σ_i a_ij, 1) (Wu et al. 2016, eq. 14).
+
+    Of the attention a_ij of target word i on source position j, after the length penalty; the search itself continues
+    by log-probability. CTranslate2 does the same: `</s>` of the target does not count, `</s>` of the source does, and
+    positions without attention are left out.
+    """
 
     def bonus(cache: CoveredCache[CacheT]) -> tuple[Tensor, Tensor]:
         assert cache.before is not None, "no step yet"
         assert cache.after is not None
         return beta * coverage(cache.before), beta * coverage(cache.after)
 
-    return _constrain(Walk(step, CoveredCache(cache), bonus), task)
+    return bonus
 
 
-def _constrain(walk: Walk[CacheT], task: Task) -> list[list[Hypothesis]]:
-    """Put the constraints around the step, where there are any."""
-    options, bonus = task.options, walk.bonus
-    if task.automata is None and not options.no_repeat_ngram and options.min_length <= 1:
-        return _find(walk, task)
-    automata = task.automata or [ConstraintAutomaton(UNCONSTRAINED)] * len(task.limits)
-    constraints = StepConstraints(
-        options, automata, task.limits, task.output_size, task.device, required_at_end=not _has_banks(options)
-    )
-    propose: Propose[ConstrainedCache[CacheT]] | None = None
-    if _has_banks(options) and constraints.tables.required:
-        propose = bank_proposer(constraints.tables)
-    inner_bonus = None if bonus is None else lambda cache: bonus(cache.inner)
-    return _find(Walk(constraints.around(walk.step), constraints.start(walk.cache), inner_bonus, propose), task)
-
-
-def _find(walk: Walk[CacheT], task: Task) -> list[list[Hypothesis]]:
-    """Search in the way that the options name."""
-    options, limits, step, cache, device = task.options, task.limits, walk.step, walk.cache, task.device
-    if options.method == "sample":
-        drawn, draws = sample(step, cache, limits, options, task.keys, device), options.n_best
-        groups = [drawn[place : place + draws] for place in range(0, len(drawn), draws)]
-        return [sorted(group, key=lambda hypothesis: -hypothesis.score) for group in groups]
-    if options.diversity_groups > 1:
-        return diverse_beam_search(step, cache, limits, options, device, walk.bonus)
-    alone = options.beam_size == 1 and options.stopping == "first" and walk.bonus is None
-    if options.method == "greedy" or alone:
-        return [[one] for one in greedy_search(step, cache, limits, options, device)]
-    return beam_search(step, cache, limits, options, device, walk.propose, walk.bonus)
+def coverage(attended: Tensor) -> Tensor:
+    """Return Σ_j log min(attended, 1) over the positions that got any. (N, S) → (N,)"""
+    return attended.clamp(max=1).log().masked_fill(attended == 0, 0.0).sum(dim=1)

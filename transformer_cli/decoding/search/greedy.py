@@ -163,12 +163,19 @@ def sample(
     options: SearchOptions,
     keys: Sequence[Key],
     device: torch.device | str = "cpu",
-) -> list[Hypothesis]:
-    """Return one translation a row, drawn token by token.
+) -> list[list[Hypothesis]]:
+    """Return `n_best` translations of each sentence, drawn token by token; best first.
 
-    Its log-probability is the model's own, whatever temperature, top-k and top-p made of it for the draw.
+    Their log-probability is the model's own, whatever temperature, top-k and top-p made of it for the draw.
     """
-    return walk(step, cache, limits, options, chooser(options, keys, max(limits), device), device)
+    draws = options.n_best
+    if draws > 1:
+        cache = cache.select(torch.arange(len(limits), device=device).repeat_interleave(draws))
+    limits = [limit for limit in limits for _ in range(draws)]
+    choose = chooser(options, [(*key, draw) for key in keys for draw in range(draws)], max(limits), device)
+    drawn = walk(step, cache, limits, options, choose, device)
+    groups = [drawn[first : first + draws] for first in range(0, len(drawn), draws)]
+    return [sorted(group, key=lambda hypothesis: -hypothesis.score) for group in groups]
 
 
 def chooser(options: SearchOptions, keys: Sequence[Key], length: int, device: torch.device | str) -> Choose:

@@ -72,12 +72,12 @@ class NonAutoregressiveEngine:
     @property
     def max_source_length(self) -> int | None:
         """The most source tokens, `</s>` not counted; None: any number."""
-        return without_special(self.model.max_source_length)
+        return without_special([self.model.max_source_length])
 
     @property
     def max_target_length(self) -> int | None:
         """The most target tokens, `</s>` not counted; None: any number."""
-        return without_special(self.model.max_target_length)
+        return without_special([self.model.max_target_length])
 
     def search(
         self,
@@ -107,12 +107,7 @@ class NonAutoregressiveEngine:
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """Yield what `search` finds for each batch, in order; on a CPU one batch a core at a time."""
-        return search_in_threads(
-            lambda batch: self.search(batch.sources, options, batch.keys, batch.constraints),
-            [self.model],
-            batches,
-            self.device,
-        )
+        return search_in_threads(self.search, [self.model], batches, options, self.device)
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
         """Return log p of each target token where all are masked, and after them of what ends the target.
