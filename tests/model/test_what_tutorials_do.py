@@ -1,4 +1,4 @@
-"""What tutorials do otherwise, and what difference it makes: each of docs/the-transformer.md, shown.
+"""What tutorials do differently, and what difference it makes: each of docs/the-transformer.md, shown.
 
 Their variants are the small functions at the head of each part; ours is always the package's own code.
 """
