@@ -84,7 +84,7 @@ TORCH_FREE = [
     "decoding.pipeline",
     "decoding.translator",
     "evaluation.alignments",
-    "evaluation.metrics",
+    "evaluation.evaluate",
     "training.vocabulary",
     "protected",
     "jobs",

@@ -106,6 +106,12 @@ def dropped(lines: TextLines) -> list[str]:
     return notes
 
 
+def count_lines(before: int, rest: Iterable[str]) -> str:
+    """Return how many lines a file has, as a message says it: those before, and what is left, counted up to a bound."""
+    more = sum(1 for _ in islice(rest, COUNTED))
+    return f"{before + more:,}" if more < COUNTED else f"over {before + more:,}"
+
+
 # --- two text files --------------------------------------------------------------------------------------------------
 
 
@@ -132,11 +138,9 @@ class TextCorpus:
 
     @staticmethod
     def _unequal(shorter: "LocalFile", longer: "LocalFile", number: int, rest: Iterator[str]) -> UserError:
-        more = sum(1 for _ in islice(rest, COUNTED))
-        lines = f"{number + more:,}" if more < COUNTED else f"over {number + more:,}"
         return UserError(
             f"{longer.path}:{number}: has no counterpart: {shorter.path} has {number - 1:,} lines and {longer.path} "
-            f"{lines}; both need the same number, line by line"
+            f"{count_lines(number, rest)}; both need the same number, line by line"
         )
 
     def content_hash(self) -> str:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 from transformer_cli.decoding.translation import FILE, Confidence, score
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.evaluate import EvaluationSet
-from transformer_cli.evaluation.metrics import load_scorers
+from transformer_cli.evaluation.evaluate import EvaluationSet, load_scorers, translate_all
 from transformer_cli.storage.publishing import MANIFEST, manifest_names, publish, verify
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.decoding.translator import Translator
 
-WINDOW = 2048  # sentences translated between two reports of progress
 BINS = 10
 FEWEST = 2 * BINS  # sentences, so that no bin of the half that measures is empty
 
@@ -45,14 +43,10 @@ def calibrate(
     (chrf,) = load_scorers(["chrf"], translator.config.data.target_language)
     scores: list[float] = []
     observed: list[float] = []
-    for start in range(0, len(sources), WINDOW):
-        found = translator.translate_batch(sources[start : start + WINDOW], options, alignments=False)
-        for place, translation in enumerate(found, start=start):
-            best = translation.hypotheses[0]
-            scores.append(score(best.text, best.log_probability))
-            observed.append(chrf.sentence_score(best.text, [lines[place] for lines in references]).score / 100)
-        if report is not None:
-            report(len(scores))
+    for translation, *beside in zip(translate_all(translator, sources, options, report), *references, strict=True):
+        best = translation.hypotheses[0]
+        scores.append(score(best.text, best.log_probability))
+        observed.append(chrf.sentence_score(best.text, beside).score / 100)
     points = fit(scores[::2], observed[::2])
     fitted = Confidence(*points, sentences=len(scores[::2]), measured=len(scores[1::2]), error=0.0)
     predicted = [fitted.at(one) for one in scores[1::2]]
