@@ -30,7 +30,7 @@ class Corpus(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What the last whole pass dropped from the text (carriage returns, byte-order marks), for the user to see."""
+        """Return what the last whole pass dropped from the text (carriage returns, byte-order marks), for the user to see."""
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield all (source, target) texts; raise `UserError` with file and line at a faulty one, or where none is."""
@@ -123,7 +123,7 @@ class TextCorpus:
         self.notes: list[str] = []
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Raises `UserError` for unequal line counts, no lines, invalid UTF-8."""
+        """Yield all pairs; raise `UserError` for unequal line counts, no lines, invalid UTF-8."""
         sources, targets = read_lines(self.source.path), read_lines(self.target.path)
         number = 0
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
@@ -181,7 +181,7 @@ class TableCorpus:
         next(self.pairs())  # a missing column shows at once
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Raises `UserError` for missing columns, rows that are not whole, no rows, invalid UTF-8."""
+        """Yield all pairs; raise `UserError` for missing columns, rows that are not whole, no rows, invalid UTF-8."""
         where = str(self.file.path)
         lines = read_lines(self.file.path)
         empty = True

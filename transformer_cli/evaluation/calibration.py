@@ -54,9 +54,9 @@ def calibrate(
 
 
 def fit(scores: Sequence[float], chrf: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The points of the never falling function that is nearest to `chrf` in the mean square: scores, values.
+    """Return the points of the never falling function that is nearest to `chrf` in the mean square: scores, values.
 
-    Between the ends of a level stretch there is no point.
+    Between the ends of a level segment there is no point.
     """
     assert len(scores) == len(chrf) > 0
     distinct = sorted(set(scores))
@@ -74,7 +74,7 @@ def fit(scores: Sequence[float], chrf: Sequence[float]) -> tuple[list[float], li
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The never falling sequence with the least Σ w (fitted - value)², by pooling adjacent violators."""
+    """Return the never falling sequence with the least Σ w (fitted - value)², by pooling adjacent violators."""
     pools: list[tuple[float, float, int]] = []  # mean, weight, how many values
     for value, weight in zip(values, weights, strict=True):
         mean, heavy, count = value, float(weight), 1
@@ -87,9 +87,9 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def calibration_error(predicted: Sequence[float], observed: Sequence[float], bins: int = BINS) -> float:
-    """The mean over `bins` bins of |mean predicted - mean observed|; the lowest predictions make the first bin, …
+    """Return the mean over `bins` bins of |mean predicted - mean observed|.
 
-    Bins are of equal size, or one apart.
+    The lowest predictions make the first bin, and so on; bins are of equal size, or one apart.
     """
     assert len(predicted) == len(observed) >= bins
     order = sorted(range(len(predicted)), key=lambda place: predicted[place])

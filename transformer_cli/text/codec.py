@@ -144,7 +144,7 @@ class Codec:
         return self.vocabulary.lookup_tokens(ids)
 
     def decode(self, ids: Iterable[int], unknowns: Sequence[str] | None = None) -> str:
-        """Return the text of ids, without `<pad>`, `<s>` and `</s>`. `unknowns`: tokens, one for each `<unk>` in turn."""
+        """Return the text of ids, `<pad>`, `<s>` and `</s>` left out; `unknowns`: tokens, one for each `<unk>` in turn."""
         tokens = []
         replacements = iter(unknowns or ())
         for index in ids:
@@ -235,7 +235,7 @@ class Codecs:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A sha256 that differs wherever any text might be encoded differently."""
+        """Return a sha256 that differs wherever any text might be encoded differently."""
         options = self._options
         rules: list[object] = [VERSION, unicodedata.unidata_version, options.tokenizer, options.algorithm]
         rules += [options.lowercase, options.normalization, options.symbols]
