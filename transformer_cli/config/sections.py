@@ -184,7 +184,7 @@ class ModelConfig(Section):
 
     @property
     def own_variant(self) -> str | None:
-        """Return what of this model only our own Transformer has, as `key: value`; None: other engines and formats can be it.
+        """Return what only our own Transformer has of this model, as `key: value`; None: other engines can be it too.
 
         One-hot inputs are not named: their weights are those of a look-up.
         """

@@ -30,7 +30,7 @@ class Corpus(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """Return what the last whole pass dropped from the text (carriage returns, byte-order marks), for the user to see."""
+        """Return, for the user to see, what the last whole pass dropped (carriage returns, byte-order marks)."""
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield all (source, target) texts; raise `UserError` with file and line at a faulty one, or where none is."""

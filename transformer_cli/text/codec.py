@@ -144,7 +144,7 @@ class Codec:
         return self.vocabulary.lookup_tokens(ids)
 
     def decode(self, ids: Iterable[int], unknowns: Sequence[str] | None = None) -> str:
-        """Return the text of ids, `<pad>`, `<s>` and `</s>` left out; `unknowns`: tokens, one for each `<unk>` in turn."""
+        """Return the text of ids but `<pad>`, `<s>` and `</s>`; `unknowns`: tokens, one for each `<unk>` in turn."""
         tokens = []
         replacements = iter(unknowns or ())
         for index in ids:
