@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_cli import Translator
 from transformer_cli.decoding.engines import torch_engine
-from transformer_cli.evaluation.alignments import alignment_error_rate, diagonal, model_links, read_aligned_pairs
+from transformer_cli.evaluation.alignments import align_texts, alignment_error_rate, diagonal, read_aligned_pairs
 
 PAIRS = Path(__file__).with_name("hand_aligned.de-en.tsv")
 
@@ -26,9 +26,12 @@ def main() -> None:
     pairs = read_aligned_pairs(options.pairs)
     translator = Translator.load(options.model, device="cpu", engine="torch")
     config = translator.config.model
+    sources = [" ".join(pair.source.split()) for pair in pairs]
+    targets = [" ".join(pair.target.split()) for pair in pairs]
 
     def rate(layer: int, heads: list[int] | None = None) -> str:
-        return f"{alignment_error_rate(model_links(translator, pairs, layer, heads), pairs):.3f}"
+        links = align_texts(translator, sources, targets, attention=(layer, heads))
+        return f"{alignment_error_rate(links, pairs):.3f}"
 
     def peaks(weights: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> list[int]:
         """What `own_sources` would be if weights counted as they are."""

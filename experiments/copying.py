@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from transformer_cli import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.evaluate import read_test_set
-from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.evaluation.evaluate import corpus_metric, read_test_set
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.lines import read_lines
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from transformer_cli import Translator
 from transformer_cli.evaluation.alignments import read_aligned_pairs
-from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.protected.glossary import Glossary
 from transformer_cli.protected.protector import Protector
 from transformer_cli.protected.segments import join_segments, segment_line

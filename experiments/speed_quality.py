@@ -28,8 +28,7 @@ from speed_quality_picture import Point, draw
 
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.evaluate import read_test_set
-from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.evaluation.evaluate import corpus_metric, read_test_set
 from transformer_cli.plots.style import save
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))

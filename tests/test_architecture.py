@@ -83,7 +83,7 @@ TORCH_FREE = [
     "decoding.pipeline",
     "decoding.translator",
     "evaluation.alignments",
-    "evaluation.metrics",
+    "evaluation.evaluate",
     "training.start",
     "protected",
     "jobs",

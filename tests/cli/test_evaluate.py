@@ -9,7 +9,7 @@ import pytest
 
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.evaluation.metrics import corpus_scores
+from transformer_cli.evaluation.evaluate import corpus_scores
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import find_model
 

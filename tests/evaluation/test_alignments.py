@@ -8,7 +8,7 @@ import pytest
 from transformer_cli.config import Config
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.alignments import alignment_error_rate, diagonal, model_links, read_aligned_pairs
+from transformer_cli.evaluation.alignments import align_texts, alignment_error_rate, diagonal, read_aligned_pairs
 from transformer_cli.text.alignments import AlignedPair, token_words
 from transformer_cli.text.build import build_codecs
 
@@ -107,7 +107,6 @@ def test_links_of_tokens_become_links_of_words(tokenizer: str) -> None:
         assert words == sorted(words)
     engine = Reversing()
     translator = Translator(engine, codecs, config)  # type: ignore[arg-type]
-    pair = AlignedPair("abc  de", "abc de", set(), set())
-    (links,) = model_links(translator, [pair], layer=1, heads=[0])
+    (links,) = align_texts(translator, ["abc de"], ["abc de"], attention=(1, [0]))
     assert {(0, 1), (1, 0)} <= links
     assert engine.asked == (1, [0])

@@ -1,5 +1,7 @@
 """Evaluating is translating and scoring: in order, in windows, with faults found before the first sentence."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +11,10 @@ import pytest
 
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation import evaluate as module
-from transformer_cli.evaluation.evaluate import evaluate, read_test_set
+from transformer_cli.evaluation.evaluate import METRICS, bleu_tokenizer, corpus_scores, evaluate, read_test_set
+
+HYPOTHESES = ["A dog runs through the snow .", "Two men are sitting on a bench.", ""]
+REFERENCES = ["A dog is running through the snow.", "Two men sit on a bench.", "Nothing"]
 
 
 class Shouter:
@@ -67,3 +72,89 @@ def test_files_that_do_not_fit_are_refused(content: bytes, message: str, tmp_pat
     reference.write_bytes(content)
     with pytest.raises(UserError, match=message):
         read_test_set(source, [reference])
+
+
+# --- metrics: sacreBLEU's own numbers, each with the signature that says how it was counted ---
+
+
+def test_equals_sacrebleus_own_functions() -> None:
+    import sacrebleu
+
+    bleu, chrf, chrf_words, ter = corpus_scores(HYPOTHESES, [REFERENCES], "en", METRICS)
+    assert bleu.score == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert chrf.score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert chrf_words.score == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES], word_order=2).score
+    assert ter.score == sacrebleu.corpus_ter(HYPOTHESES, [REFERENCES]).score
+    assert [score.name for score in (bleu, chrf, chrf_words, ter)] == ["BLEU", "chrF2", "chrF2++", "TER"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_perfect_translations_get_the_best_score_and_a_second_reference_never_hurts(metric: str) -> None:
+    (best,) = corpus_scores(REFERENCES, [REFERENCES], "en", [metric])
+    assert best.score == pytest.approx(0.0 if metric == "ter" else 100.0)
+    (one,) = corpus_scores(HYPOTHESES, [REFERENCES], "en", [metric])
+    (two,) = corpus_scores(HYPOTHESES, [REFERENCES, HYPOTHESES], "en", [metric])
+    assert two.score <= one.score if metric == "ter" else two.score >= one.score
+    assert "nrefs:1" in one.signature
+    assert "nrefs:2" in two.signature
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [
+        ("en", "13a"),
+        ("zh", "zh"),
+        ("zh-CN", "zh"),
+        ("ZH_tw", "zh"),
+        ("zho", "zh"),
+        ("ja", "ja-mecab"),
+        ("ko_KR", "ko-mecab"),
+        ("zha", "13a"),
+    ],
+)
+def test_tokenizer_follows_the_target_language(language: str, tokenizer: str) -> None:
+    assert bleu_tokenizer(language) == tokenizer
+
+
+def test_chinese_is_split_into_characters_by_bleu_and_ter() -> None:
+    hypotheses, references = ["他喜欢吃苹果和梨。"], ["他喜欢吃苹果和桃。"]
+    bleu, ter = corpus_scores(hypotheses, [references], "zh", ["bleu", "ter"])
+    assert "tok:zh" in bleu.signature
+    assert "asian:yes" in ter.signature
+    assert 0 < bleu.score < 100
+    assert ter.score == pytest.approx(100 / len(references[0]))  # one character replaced
+
+
+@pytest.mark.parametrize(("language", "package"), [("ja", "MeCab"), ("ko", "mecab_ko")])
+def test_a_missing_tokenizer_is_named_with_the_extra_to_install(language: str, package: str) -> None:
+    program = f"""
+import sys
+sys.modules[{package!r}] = None
+from transformer_cli.errors import UserError
+from transformer_cli.evaluation.evaluate import corpus_scores
+corpus_scores(["a"], [["a"]], {language!r}, ["chrf"])  # needs no tokenizer
+try:
+    corpus_scores(["a"], [["a"]], {language!r}, ["bleu"])
+except UserError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert f"pip install 'sacrebleu[{language}]'" in result.stdout
+    assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_mecab_tokenizers_are_used_where_they_are_installed(language: str) -> None:
+    pytest.importorskip("MeCab" if language == "ja" else "mecab_ko", reason="sacreBLEU's tokenizer is not installed")
+    (bleu,) = corpus_scores(["ok."], [["ok."]], language, ["bleu"])
+    assert f"tok:{language}-mecab" in bleu.signature
+
+
+def test_an_unknown_metric_is_refused_with_the_choices() -> None:
+    with pytest.raises(UserError, match=r"meteor.*bleu, chrf, chrf\+\+ or ter"):
+        corpus_scores(HYPOTHESES, [REFERENCES], "en", ["meteor"])
+
+
+def test_tokenized_looking_lines_put_no_advice_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    corpus_scores(["a b ."] * 200, [["a b ."] * 200], "en", ["bleu"])
+    assert capfd.readouterr() == ("", "")

@@ -83,7 +83,7 @@ def test_joined_tokens_are_the_text(make: Callable[[list[str]], Tokenizer], symb
     assert tokenizer.join(tokens) == " ".join(without_surrogates(text).split())
     assert not {*tokens} & {*SPECIALS}, "text became a special"
     assert all(token and not any(map(str.isspace, token)) for token in tokens)
-    assert not any(map(tokenizer.is_byte, tokens))
+    assert not tokenizer.byte_tokens
 
 
 @pytest.mark.parametrize("make", TOKENIZERS)

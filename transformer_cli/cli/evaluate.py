@@ -52,11 +52,10 @@ def evaluate(
     """
     from transformer_cli.decoding.loading import FoundModel
     from transformer_cli.evaluation import evaluate as evaluation_of
-    from transformer_cli.evaluation.metrics import check_metrics
     from transformer_cli.jobs.translating import TranslationOptions
 
     metrics = list(dict.fromkeys(metric or ("bleu", "chrf", "ter")))
-    check_metrics(metrics)
+    evaluation_of.check_metrics(metrics)
     opt.check_search(beam=beam, greedy=greedy)
     check_output(output_file, source, *(reference or ()))
     options = TranslationOptions(

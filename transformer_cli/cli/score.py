@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Scored, Translator
     from transformer_cli.jobs.translating import TranslationOptions
 
-WINDOW = 2048  # pairs between two reports of progress
 
 Source = Annotated[Path, opt.option("--source FILE", "Source sentences, a line each (plain or .gz).")]
 Target = Annotated[Path, opt.option("--target FILE", "Their translations, aligned line by line.")]
@@ -101,7 +100,7 @@ def write_pairs(
 
     rows: gives a line for each of some pairs, by the translator, how many pairs came before, sources and targets.
     """
-    from transformer_cli.evaluation.evaluate import read_test_set
+    from transformer_cli.evaluation.evaluate import WINDOW, read_test_set
 
     test_set = read_test_set(source, [target])
     sources, (targets,) = test_set.sources, test_set.references

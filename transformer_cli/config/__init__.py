@@ -113,8 +113,8 @@ class Config(Section):
 
     @property
     def alignment_attention(self) -> tuple[int, tuple[int, ...] | None]:
-        """The decoder layer and its heads (None: all) whose attention gives alignments: those that learned them, or all
-        of the last layer."""
+        """Return the decoder layer and its heads (None: all) whose attention gives alignments: those that learned them,
+        or all of the last layer."""
         guide = self.training.guided_attention
         if guide is None or guide.supervised_heads is None:
             return -1, None

@@ -184,7 +184,7 @@ class ModelConfig(Section):
 
     @property
     def own_variant(self) -> str | None:
-        """What of this model only our own Transformer has, as `key: value`; None: other engines and formats can be it.
+        """Return what only our own Transformer has of this model, as `key: value`; None: other engines can be it too.
 
         One-hot inputs are not named: their weights are those of a look-up.
         """
@@ -212,7 +212,7 @@ class GuidedAttention(Section):
 
     @property
     def supervised_heads(self) -> tuple[int, ...] | None:
-        """The heads that learn alignments, so that these can be read from them; None with a diagonal prior."""
+        """Return the heads that learn alignments, so that these can be read from them; None with a diagonal prior."""
         return (self.heads or (0,)) if self.prior == "alignments" else None
 
     @model_validator(mode="after")

@@ -30,7 +30,7 @@ class Corpus(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What the last whole pass dropped from the text (carriage returns, byte-order marks), for the user to see."""
+        """Return, for the user to see, what the last whole pass dropped (carriage returns, byte-order marks)."""
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield all (source, target) texts; raise `UserError` with file and line at a faulty one, or where none is."""
@@ -106,6 +106,12 @@ def dropped(lines: TextLines) -> list[str]:
     return notes
 
 
+def count_lines(before: int, rest: Iterable[str]) -> str:
+    """Return how many lines a file has, as a message says it: those before, and what is left, counted up to a bound."""
+    more = sum(1 for _ in islice(rest, COUNTED))
+    return f"{before + more:,}" if more < COUNTED else f"over {before + more:,}"
+
+
 # --- two text files --------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +123,7 @@ class TextCorpus:
         self.notes: list[str] = []
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Raises `UserError` for unequal line counts, no lines, invalid UTF-8."""
+        """Yield all pairs; raise `UserError` for unequal line counts, no lines, invalid UTF-8."""
         sources, targets = read_lines(self.source.path), read_lines(self.target.path)
         number = 0
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
@@ -132,11 +138,9 @@ class TextCorpus:
 
     @staticmethod
     def _unequal(shorter: "LocalFile", longer: "LocalFile", number: int, rest: Iterator[str]) -> UserError:
-        more = sum(1 for _ in islice(rest, COUNTED))
-        lines = f"{number + more:,}" if more < COUNTED else f"over {number + more:,}"
         return UserError(
             f"{longer.path}:{number}: has no counterpart: {shorter.path} has {number - 1:,} lines and {longer.path} "
-            f"{lines}; both need the same number, line by line"
+            f"{count_lines(number, rest)}; both need the same number, line by line"
         )
 
     def content_hash(self) -> str:
@@ -177,7 +181,7 @@ class TableCorpus:
         next(self.pairs())  # a missing column shows at once
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Raises `UserError` for missing columns, rows that are not whole, no rows, invalid UTF-8."""
+        """Yield all pairs; raise `UserError` for missing columns, rows that are not whole, no rows, invalid UTF-8."""
         where = str(self.file.path)
         lines = read_lines(self.file.path)
         empty = True

@@ -102,7 +102,7 @@ class PairEncoder:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=kind)
 
 
-def write_chunks(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
+def _write_chunks(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
     """Write all chunks, then the counts of what was left out, on an empty last record batch."""
     empty = long = 0
     with pa.ipc.new_file(file, schema) as writer:
@@ -152,7 +152,7 @@ class EncodedCorpus:
 
     @property
     def key(self) -> str:
-        """A hash of the corpus's text, the vocabularies and the options: of all that the ids depend on."""
+        """Return a hash of the corpus's text, the vocabularies and the options: of all that the ids depend on."""
         return self.path.stem
 
     def ids(self, pair: int) -> tuple[Ids, Ids]:
@@ -181,7 +181,7 @@ class EncodedCorpus:
 
     @cached_property
     def linked_pairs(self) -> int:
-        """How many pairs have any links."""
+        """Return how many pairs have any links."""
         return int(np.count_nonzero(self._lengths("links")))
 
     @cached_property
@@ -316,7 +316,7 @@ def _watched(corpus: Corpus | LinkedCorpus, content_hash: str, progress: bool) -
 def _publish(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
     """Write the file, then its digest: a file without its own digest is not used."""
     with _private_file(path) as file:
-        write_chunks(file, chunks, schema)
+        _write_chunks(file, chunks, schema)
         file.seek(0)
         line = _digest_line(file, path)
     with _private_file(_digest_file(path)) as file:

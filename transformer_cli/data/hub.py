@@ -67,7 +67,7 @@ class DatasetCorpus:
         next(self._texts(), None)  # a missing column shows at once
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Raises `UserError` for a row without a text, or no rows."""
+        """Yield all pairs; raise `UserError` for a row without a text, or no rows."""
         empty = True
         for sources, targets in self._texts():
             empty = False

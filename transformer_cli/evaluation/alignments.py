@@ -35,7 +35,7 @@ def read_aligned_pairs(path: str | Path) -> list[AlignedPair]:
 
 
 def alignment_error_rate(found: Sequence[Links], pairs: Sequence[AlignedPair]) -> float:
-    """1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over all pairs (Och & Ney 2003, §5.1): from 0, less is better.
+    """Return 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over all pairs (Och & Ney 2003, §5.1): from 0, less is better.
 
     A: the links found; S: the sure ones; P: the possible ones, among them the sure ones.
     """
@@ -46,36 +46,28 @@ def alignment_error_rate(found: Sequence[Links], pairs: Sequence[AlignedPair]) -
 
 
 def diagonal(pair: AlignedPair) -> Links:
-    """Each target word with the source word that is as far along: what any alignment should be better than."""
+    """Return each target word with the source word that is as far along: what any alignment should be better than."""
     sources, targets = len(pair.source.split()), len(pair.target.split())
     return {(min(sources - 1, (2 * target + 1) * sources // (2 * targets)), target) for target in range(targets)}
 
 
-def model_links(
-    translator: "Translator", pairs: Sequence[AlignedPair], layer: int = -1, heads: Sequence[int] | None = None
-) -> list[Links]:
-    """The links between words that a model finds in given pairs, by the cross-attention of a layer.
-
-    Words are linked where any of their tokens are.
-    """
-    texts = [(" ".join(pair.source.split()), " ".join(pair.target.split())) for pair in pairs]
-    codecs = translator.codecs
-    sources, targets = (
-        codec.encode_batch([pair[side] for pair in texts]) for side, codec in enumerate([codecs.source, codecs.target])
-    )
-    rows = translator.engine.align(sources, targets, layer, heads)
-    return [_of_words(translator.codecs, *pair, row) for pair, row in zip(texts, rows, strict=True)]
-
-
 def align_texts(
-    translator: "Translator", sources: Sequence[str], targets: Sequence[str], *, words: bool = True
+    translator: "Translator",
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    words: bool = True,
+    attention: tuple[int, Sequence[int] | None] | None = None,
 ) -> list[Links]:
-    """The links between words, or between tokens, of given sources and targets, by the model's own rule.
+    """Return the links that a model finds between words, or between tokens, of given sources and targets.
 
+    Words are linked where any of their tokens are. `attention`: the decoder layer, and its heads (None: all), whose
+    attention to the source gives them; None: those that the model itself takes.
     A text without tokens has no links; nor have the words of one whose normalisation changes where words end.
     """
     codecs = translator.codecs
     source_ids, target_ids = codecs.source.encode_batch(sources), codecs.target.encode_batch(targets)
+    layer, heads = attention or (translator.alignment_layer, translator.alignment_heads)
     filled = [pair for pair, both in enumerate(zip(source_ids, target_ids, strict=True)) if all(both)]
     lengths = [max(len(source_ids[pair]), len(target_ids[pair])) for pair in filled]
     found: list[Links] = [set() for _ in sources]
@@ -84,8 +76,8 @@ def align_texts(
         rows = translator.engine.align(
             [source_ids[place] for place in places],
             [target_ids[place] for place in places],
-            translator.alignment_layer,
-            translator.alignment_heads,
+            layer,
+            heads,
         )
         for place, row in zip(places, rows, strict=True):
             links = {(source, target) for target, source in enumerate(row)}
@@ -94,7 +86,7 @@ def align_texts(
 
 
 def _of_words(codecs: "Codecs", source: str, target: str, row: Sequence[int]) -> Links:
-    """The links between the words of two texts; row: of each target token the place of its source token."""
+    """Return the links between the words of two texts; row: of each target token the place of its source token."""
     source_words, target_words = token_words(codecs.source, source), token_words(codecs.target, target)
     if len(target_words) != len(row) or max(row) >= len(source_words):
         return set()

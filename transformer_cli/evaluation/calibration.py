@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 from transformer_cli.decoding.translation import FILE, Confidence, score
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.evaluate import EvaluationSet
-from transformer_cli.evaluation.metrics import load_scorers
+from transformer_cli.evaluation.evaluate import EvaluationSet, load_scorers, translate_all
 from transformer_cli.storage.publishing import MANIFEST, manifest_names, publish, verify
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.decoding.translator import Translator
 
-WINDOW = 2048  # sentences translated between two reports of progress
 BINS = 10
 FEWEST = 2 * BINS  # sentences, so that no bin of the half that measures is empty
 
@@ -45,14 +43,10 @@ def calibrate(
     (chrf,) = load_scorers(["chrf"], translator.config.data.target_language)
     scores: list[float] = []
     observed: list[float] = []
-    for start in range(0, len(sources), WINDOW):
-        found = translator.translate_batch(sources[start : start + WINDOW], options, alignments=False)
-        for place, translation in enumerate(found, start=start):
-            best = translation.hypotheses[0]
-            scores.append(score(best.text, best.log_probability))
-            observed.append(chrf.sentence_score(best.text, [lines[place] for lines in references]).score / 100)
-        if report is not None:
-            report(len(scores))
+    for translation, *beside in zip(translate_all(translator, sources, options, report), *references, strict=True):
+        best = translation.hypotheses[0]
+        scores.append(score(best.text, best.log_probability))
+        observed.append(chrf.sentence_score(best.text, beside).score / 100)
     points = fit(scores[::2], observed[::2])
     fitted = Confidence(*points, sentences=len(scores[::2]), measured=len(scores[1::2]), error=0.0)
     predicted = [fitted.at(one) for one in scores[1::2]]
@@ -60,9 +54,9 @@ def calibrate(
 
 
 def fit(scores: Sequence[float], chrf: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The points of the never falling function that is nearest to `chrf` in the mean square: scores, values.
+    """Return the points of the never falling function that is nearest to `chrf` in the mean square: scores, values.
 
-    Between the ends of a level stretch there is no point.
+    Between the ends of a level segment there is no point.
     """
     assert len(scores) == len(chrf) > 0
     distinct = sorted(set(scores))
@@ -80,7 +74,7 @@ def fit(scores: Sequence[float], chrf: Sequence[float]) -> tuple[list[float], li
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The never falling sequence with the least Σ w (fitted - value)², by pooling adjacent violators."""
+    """Return the never falling sequence with the least Σ w (fitted - value)², by pooling adjacent violators."""
     pools: list[tuple[float, float, int]] = []  # mean, weight, how many values
     for value, weight in zip(values, weights, strict=True):
         mean, heavy, count = value, float(weight), 1
@@ -93,9 +87,9 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def calibration_error(predicted: Sequence[float], observed: Sequence[float], bins: int = BINS) -> float:
-    """The mean over `bins` bins of |mean predicted - mean observed|; the lowest predictions make the first bin, …
+    """Return the mean over `bins` bins of |mean predicted - mean observed|.
 
-    Bins are of equal size, or one apart.
+    The lowest predictions make the first bin, and so on; bins are of equal size, or one apart.
     """
     assert len(predicted) == len(observed) >= bins
     order = sorted(range(len(predicted)), key=lambda place: predicted[place])

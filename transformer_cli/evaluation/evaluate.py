@@ -1,35 +1,119 @@
-"""How good a model is: translate a test set and score the result. Behind `tfm evaluate`; other programs may call it.
+"""How good a model is: translate a test set, and score the result by BLEU, chrF and TER through sacreBLEU.
 
-Inputs are checked before the first sentence is translated.
+Behind `tfm evaluate`; validation during training and other programs call it. Inputs are checked before the first
+sentence is translated. sacreBLEU is imported on first use; no torch.
 """
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_cli.config import Config
-from transformer_cli.data.corpora import COUNTED, dropped, open_corpus
-from transformer_cli.errors import UserError
-from transformer_cli.evaluation.metrics import Score, corpus_scores, load_scorers
+from transformer_cli.data.corpora import count_lines, dropped, open_corpus
+from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.lines import TextLines, read_lines
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.options import SearchOptions
-    from transformer_cli.decoding.translator import Translator
+    from transformer_cli.decoding.translator import Translation, Translator
 
-WINDOW = 2048  # sentences translated between two reports of progress
+WINDOW = 2048  # sentences between two reports of progress
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+METRICS = ("bleu", "chrf", "chrf++", "ter")
+
+# ISO 639 codes, two and three letters, of the languages that 13a cannot split into words.
+_TOKENIZERS = {
+    **dict.fromkeys(["zh", "zho", "chi", "cmn", "yue"], "zh"),
+    **dict.fromkeys(["ja", "jpn"], "ja-mecab"),
+    **dict.fromkeys(["ko", "kor"], "ko-mecab"),
+}
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The translations of a test set, their scores in the order of the metrics asked for, and the time it took."""
+class Score:
+    """One metric over a corpus. BLEU and chrF: 0 to 100, more is better; TER: from 0, less is better."""
 
-    translations: list[str]
-    scores: list[Score]
-    seconds: float  # translating alone
+    metric: str  # one of METRICS
+    name: str  # as papers write it: BLEU, chrF2, chrF2++, TER
+    score: float
+    signature: str
+
+
+def bleu_tokenizer(target_language: str) -> str:
+    """Return sacreBLEU's tokenizer for a language code such as `de`, `zh_CN` or `jpn`; 13a if it has none."""
+    return _TOKENIZERS.get(re.split(r"[-_]", target_language.lower())[0], "13a")
+
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    target_language: str,
+    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+) -> list[Score]:
+    """Return the `corpus_metric` of each metric."""
+    return [corpus_metric(metric, hypotheses, references, target_language) for metric in metrics]
+
+
+def corpus_metric(
+    metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], target_language: str
+) -> Score:
+    """Score detokenized translations against one or more sets of detokenized references.
+
+    references: one sequence a reference set, each as long as `hypotheses` (not empty).
+    Raises `UserError` for an unknown metric, or where a tokenizer needs a package that is missing.
+    """
+    assert hypotheses, "nothing to score"
+    assert references, "nothing to score against"
+    assert all(len(lines) == len(hypotheses) for lines in references), "references of another length"
+    (scorer,) = load_scorers([metric], target_language)
+    result = scorer.corpus_score(hypotheses, references)
+    return Score(metric, str(result.name), float(result.score), str(scorer.get_signature()))
+
+
+def check_metrics(metrics: Sequence[str]) -> None:
+    """Raise `UserError` for a metric that there is not."""
+    for metric in metrics:
+        if metric not in METRICS:
+            raise UserError(f"there is no metric {metric!r}; choose {one_of(list(METRICS))}")
+
+
+def load_scorers(metrics: Sequence[str], target_language: str) -> list[Any]:
+    """Return sacreBLEU's scorer of each metric; raises as `corpus_metric` does, so ask for it before long work."""
+    check_metrics(metrics)
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    tokenizer = bleu_tokenizer(target_language)
+    # TER counts words; where a line has no spaces it counts characters instead, which the signature says
+    characters = tokenizer in ("zh", "ja-mecab")
+    build: dict[str, Callable[[], Any]] = {
+        "bleu": lambda: _load_bleu(tokenizer),
+        "chrf": CHRF,
+        "chrf++": lambda: CHRF(word_order=2),
+        "ter": lambda: TER(normalized=characters, asian_support=characters),
+    }
+    return [build[metric]() for metric in metrics]
+
+
+def _load_bleu(tokenizer: str) -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        return BLEU(tokenize=tokenizer, force=True)  # force: no advice about tokenized-looking lines on stderr
+    except (ImportError, RuntimeError):
+        language = tokenizer[:2]
+        raise UserError(
+            f"BLEU in {language!r} needs sacreBLEU's MeCab tokenizer; install it: pip install 'sacrebleu[{language}]'"
+        ) from None
+
+
+# --- test sets ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -61,15 +145,13 @@ def read_test_set(source: Path, references: Sequence[Path]) -> EvaluationSet:
 def _refuse_unequal(paths: Sequence[Path], files: Sequence[TextLines], row: Sequence[str | None], before: int) -> None:
     """Raise `UserError` for the first reference of another length; `row` is the first that lacks a line."""
     counts = [
-        before if line is None else before + 1 + sum(1 for _ in islice(rest, COUNTED))
-        for line, rest in zip(row, files, strict=True)
+        f"{before:,}" if line is None else count_lines(before + 1, rest) for line, rest in zip(row, files, strict=True)
     ]
-    if not counts[0]:
+    if counts[0] == "0":
         raise UserError(f"{paths[0]}: is empty; name a file with at least one line")
-    counted = [f"{count:,}" if count < COUNTED else f"over {COUNTED:,}" for count in counts]
     wrong = next(place for place, count in enumerate(counts) if count != counts[0])
     raise UserError(
-        f"{paths[wrong]}: has {counted[wrong]} lines, but {paths[0]} has {counted[0]}; give files aligned line by line"
+        f"{paths[wrong]}: has {counts[wrong]} lines, but {paths[0]} has {counts[0]}; give files aligned line by line"
     )
 
 
@@ -94,6 +176,18 @@ def find_test_set(
     return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
 
 
+# --- evaluating -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The translations of a test set, their scores in the order of the metrics asked for, and the time it took."""
+
+    translations: list[str]
+    scores: list[Score]
+    seconds: float  # translating alone
+
+
 def evaluate(
     translator: "Translator",
     sources: Sequence[str],
@@ -111,11 +205,20 @@ def evaluate(
     language = translator.config.data.target_language
     load_scorers(metrics, language)
     began = time.monotonic()
-    translations: list[str] = []
-    for start in range(0, len(sources), WINDOW):
-        window = translator.translate_batch(sources[start : start + WINDOW], options, alignments=False)
-        translations += [translation.text for translation in window]
-        if report is not None:
-            report(len(translations))
+    translations = [translation.text for translation in translate_all(translator, sources, options, report)]
     seconds = time.monotonic() - began
     return Evaluation(translations, corpus_scores(translations, references, language, metrics), seconds)
+
+
+def translate_all(
+    translator: "Translator",
+    sources: Sequence[str],
+    options: "SearchOptions | None",
+    report: Callable[[int], None] | None,
+) -> "Iterator[Translation]":
+    """Yield the translation of each source; arguments as of `evaluate`."""
+    for start in range(0, len(sources), WINDOW):
+        window = sources[start : start + WINDOW]
+        yield from translator.translate_batch(window, options, alignments=False)
+        if report is not None:
+            report(start + len(window))

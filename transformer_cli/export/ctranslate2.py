@@ -12,7 +12,7 @@ from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.export.verify import (
     BATCH,
     ExportDiffers,

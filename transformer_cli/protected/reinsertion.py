@@ -76,7 +76,7 @@ def _runs(tokens: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
     """Return tokens one by one, but those that are bytes together with the bytes beside them."""
     runs: list[list[str]] = []
     for token in tokens:
-        if runs and tokenizer.is_byte(token) and tokenizer.is_byte(runs[-1][-1]):
+        if runs and token in tokenizer.byte_tokens and runs[-1][-1] in tokenizer.byte_tokens:
             runs[-1].append(token)
         else:
             runs.append([token])

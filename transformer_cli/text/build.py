@@ -157,7 +157,7 @@ def describe(codecs: Codecs, pairs: Pairs) -> list[list[str]]:
             unknown_of_word = codec.lookup(of_word).count(UNK)
             tokens += count * len(of_word)
             unknown += count * unknown_of_word
-            covered += not (unknown_of_word or any(map(codec.tokenizer.is_byte, of_word)))
+            covered += not (unknown_of_word or any(token in codec.tokenizer.byte_tokens for token in of_word))
         if codec.tokenizer.separator is not None:
             tokens += max(0, counter.total() - lines)
         rows.append(

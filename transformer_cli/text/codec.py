@@ -8,7 +8,7 @@ import json
 import os
 import random
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,13 @@ from typing import Protocol, Self
 from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
 from transformer_cli.text.subword import SubwordTokenizer
-from transformer_cli.text.tokenizers import CharacterTokenizer, WordTokenizer, split_symbols, symbol_pattern
+from transformer_cli.text.tokenizers import (
+    CharacterTokenizer,
+    SpacySplitter,
+    WordTokenizer,
+    split_symbols,
+    symbol_pattern,
+)
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 VERSION = 1  # of the rules in this package: what is encoded by other rules is encoded again
@@ -30,11 +36,11 @@ class Tokenizer(Protocol):
 
     is_subword: bool
     separator: str | None  # the token between two words, if any
+    byte_tokens: Mapping[str, int]  # tokens of subwords that stand for one byte of a character without a piece
 
     def words(self, text: str) -> list[str]: ...
     def tokens(self, word: str) -> list[str]: ...
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]: ...
-    def is_byte(self, token: str) -> bool: ...
     def join(self, tokens: Sequence[str]) -> str: ...
 
 
@@ -50,9 +56,9 @@ class Preparation:
     def __call__(self, text: str) -> str:
         if self.changes_nothing:
             return text
-        stretches = split_symbols(text, self._symbols)
-        stretches[::2] = map(self._change, stretches[::2])
-        return "".join(stretches)
+        segments = split_symbols(text, self._symbols)
+        segments[::2] = map(self._change, segments[::2])
+        return "".join(segments)
 
     def _change(self, text: str) -> str:
         if self._form != "none":
@@ -61,19 +67,17 @@ class Preparation:
 
 
 def word_tokenizer(options: VocabularyConfig, language: str) -> Tokenizer:
-    """The configured tokenizer, if it is not sentencepiece; raises `UserError` if spaCy has none for the language."""
+    """Return the configured tokenizer, unless it is sentencepiece; raises `UserError` if spaCy lacks the language."""
     if options.tokenizer == "character":
         return CharacterTokenizer(options.symbols)
     if options.tokenizer == "whitespace":
         return WordTokenizer(options.symbols)
     assert options.tokenizer == "spacy", "sentencepiece needs its model"
-    from transformer_cli.text.tokenizers import SpacySplitter
-
     return WordTokenizer(options.symbols, SpacySplitter(language))
 
 
 def fixed_tokens(tokenizer: Tokenizer, options: VocabularyConfig) -> list[str]:
-    """The tokens that a vocabulary has whatever the text: the separator and the user's symbols."""
+    """Return the tokens that a vocabulary has whatever the text: the separator and the user's symbols."""
     separator = [] if tokenizer.separator is None else [tokenizer.separator]
     return separator + tokenizer.symbol_tokens(options.symbols)
 
@@ -93,7 +97,7 @@ class Codec:
         return {**self.__dict__, "_ids_of_words": {}}
 
     def tokenize(self, text: str) -> list[str]:
-        """The tokens of a text, unknown ones too: words with their joiners, or pieces."""
+        """Return the tokens of a text, unknown ones too: words with their joiners, or pieces."""
         tokens: list[str] = []
         for word in self.tokenizer.words(self.preparation(text)):
             if tokens and self.tokenizer.separator is not None:
@@ -102,11 +106,11 @@ class Codec:
         return tokens
 
     def lookup(self, tokens: Iterable[str]) -> list[int]:
-        """The ids of tokens; `lookup(tokenize(text))` is `encode(text)`."""
+        """Return the ids of tokens; `lookup(tokenize(text))` is `encode(text)`."""
         return self.vocabulary.lookup_indices(tokens)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         known = self._ids_of_words
         ids: list[int] = []
         for word in self.tokenizer.words(self.preparation(text)):
@@ -117,12 +121,11 @@ class Codec:
         return ids
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of many texts."""
-        encode = self.encode
-        return [encode(text) for text in texts]
+        """Return the ids of many texts."""
+        return [self.encode(text) for text in texts]
 
     def sample(self, text: str, strength: float, seed: int) -> list[int]:
-        """The ids of a random segmentation into subwords; the same arguments always give the same one.
+        """Return the ids of a random segmentation into subwords; the same arguments always give the same one.
 
         `strength` is the probability with which BPE drops a merge, or the α of unigram sampling (the smaller, the
         flatter); 0 is no sampling.
@@ -137,11 +140,11 @@ class Codec:
         return self.lookup(tokens)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The vocabulary's string of each id."""
+        """Return the vocabulary's string of each id."""
         return self.vocabulary.lookup_tokens(ids)
 
     def decode(self, ids: Iterable[int], unknowns: Sequence[str] | None = None) -> str:
-        """The text of ids. `unknowns` are tokens, one for each `<unk>` in turn; `<pad>`, `<s>`, `</s>` are left out."""
+        """Return the text of ids but `<pad>`, `<s>` and `</s>`; `unknowns`: tokens, one for each `<unk>` in turn."""
         tokens = []
         replacements = iter(unknowns or ())
         for index in ids:
@@ -161,7 +164,7 @@ class Codec:
 
 
 def vocabulary_files(options: VocabularyConfig) -> list[str]:
-    """The files of a model's codecs, relative to its folder."""
+    """Return the files of a model's codecs, relative to its folder."""
     sides = ["shared"] if options.shared else ["source", "target"]
     endings = ["model", "json"] if options.tokenizer == "sentencepiece" else ["json"]
     return [f"vocab/{side}.{ending}" for side in sides for ending in endings]
@@ -232,7 +235,7 @@ class Codecs:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A sha256 that differs wherever any text might be encoded differently."""
+        """Return a sha256 that differs wherever any text might be encoded differently."""
         options = self._options
         rules: list[object] = [VERSION, unicodedata.unidata_version, options.tokenizer, options.algorithm]
         rules += [options.lowercase, options.normalization, options.symbols]

@@ -8,7 +8,7 @@ import io
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import sentencepiece
@@ -67,8 +67,10 @@ class SubwordTokenizer:
         self.pieces = [str(self._processor.IdToPiece(index)) for index in range(self._processor.GetPieceSize())]
         if SPACE not in self.pieces or any(SPACE in piece[1:] for piece in self.pieces):
             raise ValueError("a sentencepiece model whose pieces reach over spaces")
-        self._bytes = {f"<0x{byte:02X}>": byte for byte in range(256)} if "<0x00>" in self.pieces else {}
-        self._byte_pieces = list(self._bytes)
+        self.byte_tokens: Mapping[str, int] = (
+            {f"<0x{byte:02X}>": byte for byte in range(256)} if "<0x00>" in self.pieces else {}
+        )
+        self._byte_pieces = list(self.byte_tokens)
         self._known = {piece for index, piece in enumerate(self.pieces) if self._is_text(index)}
         self._sampler = self._make_sampler()
 
@@ -106,17 +108,13 @@ class SubwordTokenizer:
         """Return the pieces that symbols become."""
         return [_hide_spaces(symbol) for symbol in symbols]
 
-    def is_byte(self, token: str) -> bool:
-        """Return whether a token is a byte of a character that has no piece."""
-        return token in self._bytes
-
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of pieces; bytes that are not UTF-8 become U+FFFD."""
         parts: list[str] = []
         pending = bytearray()
         for token in tokens:
-            if token in self._bytes:
-                pending.append(self._bytes[token])
+            if token in self.byte_tokens:
+                pending.append(self.byte_tokens[token])
                 continue
             if pending:
                 parts.append(pending.decode("utf-8", errors="replace"))
@@ -129,7 +127,7 @@ class SubwordTokenizer:
         if not text:
             return [SPACE]
         pieces: list[str] = self._processor.EncodeAsPieces(text)
-        if self._bytes:
+        if self.byte_tokens:
             return pieces
         return [piece if piece in self._known else escape(piece) for piece in pieces]
 
@@ -143,7 +141,7 @@ class SubwordTokenizer:
                     tokens.append(escape(unknown))
                     unknown = ""
                 tokens.append(part)
-            elif self._bytes:
+            elif self.byte_tokens:
                 tokens += [self._byte_pieces[byte] for byte in part.encode("utf-8")]
             else:
                 unknown += part

@@ -3,7 +3,7 @@
 import pkgutil
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from transformer_cli.errors import UserError, one_of
@@ -59,6 +59,7 @@ class WordTokenizer:
 
     is_subword = False
     separator: str | None = None  # the token that stands between two words
+    byte_tokens: Mapping[str, int] = {}
 
     def __init__(self, symbols: Sequence[str] = (), split: Callable[[str], Sequence[str]] | None = None) -> None:
         self._symbols = symbol_pattern(symbols)
@@ -77,10 +78,6 @@ class WordTokenizer:
         """Return the tokens that symbols become: one after a space, one inside a word."""
         escaped = [self._escape(symbol) for symbol in symbols]
         return escaped + [JOINER + symbol for symbol in escaped]
-
-    def is_byte(self, token: str) -> bool:
-        """Return False: only subwords have tokens that are bytes."""
-        return False
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens, words apart by one space."""
@@ -104,6 +101,7 @@ class CharacterTokenizer:
 
     is_subword = False
     separator: str | None = SPACE
+    byte_tokens: Mapping[str, int] = {}
 
     def __init__(self, symbols: Sequence[str] = ()) -> None:
         self._symbols = symbol_pattern(symbols)
@@ -120,10 +118,6 @@ class CharacterTokenizer:
         """Return the tokens that symbols become."""
         return [escape(symbol, _LIKE_SPACE) for symbol in symbols]
 
-    def is_byte(self, token: str) -> bool:
-        """Return False: only subwords have tokens that are bytes."""
-        return False
-
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of tokens."""
         return "".join(" " if token == SPACE else unescape(token, _LIKE_SPACE) for token in tokens)
@@ -136,9 +130,8 @@ FURTHER_PACKAGES = {
     "th": "pythainlp",
     "vi": "pyvi",
 }
-LONGEST_PART = (
-    1000  # characters handed to spaCy at a time: its time grows with their square, and longer ones are no words
-)
+# Characters handed to spaCy at a time: its time grows with their square, and longer ones are no words.
+LONGEST_PART = 1000
 WORDS_A_LIFE = 100_000  # spaCy keeps every string it has seen: after so many it starts afresh, so memory does not grow
 
 

@@ -18,7 +18,7 @@ from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import count_pairs
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.metrics import load_scorers
+from transformer_cli.evaluation.evaluate import load_scorers
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.checkpoint import load_training_state, load_training_values, load_weights
 from transformer_cli.storage.publishing import atomic_write

@@ -16,7 +16,7 @@ from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.loader import CorpusBatches
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.evaluation.metrics import corpus_metric
+from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.model.torch_private import uncompiled
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks

@@ -6,7 +6,6 @@ words: training reads an `AlignedCorpus` then, and the encoder of the corpus kee
 
 import hashlib
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from transformer_cli.config import GuidedAttention
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.corpora import COUNTED, Corpus, LocalFile, dropped
+from transformer_cli.data.corpora import Corpus, LocalFile, count_lines, dropped
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.alignments import AlignedPair, aligned_pair
@@ -124,9 +123,8 @@ class AlignedCorpus:
         self.notes = [*self.corpus.notes, *dropped(lines)]
 
     def _check_end(self, lines: TextLines, pairs: int) -> None:
-        more = sum(1 for _ in islice(lines, COUNTED))
-        if more:
-            count = f"{pairs + more:,}" if more < COUNTED else f"over {pairs + more:,}"
+        if next(lines, None) is not None:
+            count = count_lines(pairs + 1, lines)
             raise UserError(
                 f"{lines.name}:{pairs + 1}: has no counterpart: the file has {count} lines, and "
                 f"{self.corpus.describe()} {pairs:,} pairs; it needs a line for each pair"
