@@ -19,7 +19,7 @@ from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.inside.trace import MASKED, trace_refinement
-from transformer_cli.plots.grid import GAP, LINE, TITLE, Colours, Layout, Panel, draw_grid, write
+from transformer_cli.plots.grid import Colours, Panel, draw_grid
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import MASK, all_masked
 
@@ -154,22 +154,24 @@ def masked_queries(
     return MaskedQueries(inputs, [0] * (count + 1), [*range(count + 1)], [MASK] * canvas)
 
 
-def choose(numbers: Sequence[int] | None, count: int, what: str) -> list[int]:
-    """Return the given numbers, None: all from 1 to `count`. Raises `UserError` for one that there is not."""
-    for number in numbers or ():
-        if not 1 <= number <= count:
-            there = f"{what}s 1 to {count}" if count > 1 else f"one {what}, 1"
-            raise UserError(f"{what} {number}: there is none; this model has {there}")
-    return list(numbers or range(1, count + 1))
+def _choose(
+    weights: Weights, layers: Sequence[int] | None, heads: Sequence[int] | None, *, few: bool = True
+) -> tuple[list[int], list[int]]:
+    """Return the layers and heads to show, from 1; None is all. `few`: refuse more than one picture can show.
 
-
-def _choose_few(weights: Weights, layers: Sequence[int] | None, heads: Sequence[int] | None) -> list[list[int]]:
-    """Return the layers and heads to show, from 1, where one picture can show them."""
-    chosen = [choose(layers, weights.shape[0], "layer"), choose(heads, weights.shape[1], "head")]
-    if max(map(len, chosen)) > MOST:
+    Raises `UserError` for one that there is not.
+    """
+    chosen = []
+    for what, numbers, count in (("layer", layers, weights.shape[0]), ("head", heads, weights.shape[1])):
+        for number in numbers or ():
+            if not 1 <= number <= count:
+                there = f"{what}s 1 to {count}" if count > 1 else f"one {what}, 1"
+                raise UserError(f"{what} {number}: there is none; this model has {there}")
+        chosen.append(list(numbers or range(1, count + 1)))
+    if few and max(map(len, chosen)) > MOST:
         sizes = f"{len(chosen[0])} layers with {len(chosen[1])} heads"
         raise UserError(f"{sizes} are too many for one picture; choose up to {MOST} with --layers and --heads")
-    return chosen
+    return chosen[0], chosen[1]
 
 
 def _texts(attention: Attention, kind: str) -> list[str]:
@@ -190,9 +192,8 @@ def attention_figure(
     where the picture would be too large to read.
     """
     weights = attention.of(kind)
-    layers = choose(layers, weights.shape[0], "layer")
-    heads = choose(heads, weights.shape[1], "head")
-    rows, columns = {
+    layers, heads = _choose(weights, layers, heads, few=False)
+    labels = {
         "encoder": (attention.source, attention.source),
         "decoder": (attention.target_output, attention.target_input),
         "cross": (attention.target_output, attention.source),
@@ -200,12 +201,12 @@ def attention_figure(
     if mean:
         which = f"{len(heads)} heads" if len(heads) < weights.shape[1] else "all heads"
         of_heads = weights[:, [head - 1 for head in heads]].mean(axis=1)  # (L, T, S)
-        maps = [Panel(f"layer {layer}, mean of {which}", of_heads[layer - 1], rows, columns) for layer in layers]
+        maps = [Panel(f"layer {layer}, mean of {which}", of_heads[layer - 1], labels) for layer in layers]
         across = 3 if len(maps) > 1 else 1
         panels = [maps[start : start + across] for start in range(0, len(maps), across)]
     else:
         panels = [
-            [Panel(f"layer {layer}, head {head}", weights[layer - 1, head - 1], rows, columns) for head in heads]
+            [Panel(f"layer {layer}, head {head}", weights[layer - 1, head - 1], labels) for head in heads]
             for layer in layers
         ]
     highest = max(float(panel.values.max()) for row in panels for panel in row)
@@ -232,35 +233,34 @@ def heads_figure(
     Raises `UserError` for a layer or head that there is not, and where there are more than a picture can show.
     """
     weights = attention.of(kind)
-    layers, heads = _choose_few(weights, layers, heads)
+    layers, heads = _choose(weights, layers, heads)
     rows, columns = weights.shape[2:]
     longest = max(rows, columns)
     size = min(max(MAP[0], POSITION * longest), MAP[1])
     cell = max(size / longest, LEAST / columns), max(size / longest, LEAST / rows)
-    figure = draw_grid(
+    seen, read = ("source" if kind == "encoder" else "target"), ("target" if kind == "decoder" else "source")
+    return draw_grid(
         [
             [
                 Panel(
                     f"layer {layer}, head {head}",
                     weights[layer - 1, head - 1],
-                    title=f"head {head}" if number == 0 else "",
+                    title=f"head {head}" if layer == layers[0] else "",
                 )
                 for head in heads
             ]
-            for number, layer in enumerate(layers)
+            for layer in layers
         ],
         title=f"{KINDS[kind]}: head by head",
-        lines=_texts(attention, kind),
+        lines=[
+            *_texts(attention, kind),
+            f"down {rows} {seen} positions, across the {columns} {read} positions they read",
+        ],
         x_label="",
         y_labels=[f"layer {layer}" for layer in layers],
         colours=Colours("attention weight", "Blues", 0.0, 1.0),
-        layout=Layout(cell, gap=(0.08, 0.08)),
+        cell=cell,
     )
-    seen = "source" if kind == "encoder" else "target"
-    read = "target" if kind == "decoder" else "source"
-    text = f"{rows} {seen} positions (down) attend to {columns} {read} positions (across)"
-    write(figure, figure.get_figheight() - 0.14, text, fontsize=8, color="#444444")
-    return figure
 
 
 def entropy(weights: npt.NDArray[np.floating]) -> Entropies:
@@ -290,9 +290,9 @@ def entropy_figure(
     assert attentions, "entropy of some sentences"
     panels = []
     for kind in kinds:
-        chosen = _choose_few(attentions[0].of(kind), layers, heads)
+        chosen = _choose(attentions[0].of(kind), layers, heads)
         values = mean_entropy(attentions, kind)[np.ix_(*([number - 1 for number in side] for side in chosen))]
-        panels.append(Panel(KINDS[kind], values, rows=list(map(str, chosen[0])), columns=list(map(str, chosen[1]))))
+        panels.append(Panel(KINDS[kind], values, labels=(list(map(str, chosen[0])), list(map(str, chosen[1])))))
     highest = max(float(panel.values.max()) for panel in panels)
     most_layers, most_heads = (max(panel.values.shape[axis] for panel in panels) for axis in (0, 1))
     even = ", ".join(f"{kind} {_even_entropy(attentions, kind):.2f}" for kind in kinds)
@@ -307,12 +307,7 @@ def entropy_figure(
         x_label="head",
         y_labels=["layer"],
         colours=Colours("entropy (nats)", "viridis", 0.0, max(highest, 0.1)),
-        layout=Layout(
-            (max(CELL[0], 1.6 / most_heads), max(CELL[1], 0.9 / most_layers)),
-            gap=(2 * GAP, TITLE + GAP),
-            left=0.15,
-            below=LINE,
-        ),
+        cell=(max(CELL[0], 1.6 / most_heads), max(CELL[1], 0.9 / most_layers)),
     )
     for axes, panel in zip(figure.axes, panels, strict=False):
         for (row, column), value in np.ndenumerate(panel.values):

@@ -41,7 +41,7 @@ def mask_figure(sentences: Sequence[Sequence[int]], codec: Codec, side: str) -> 
         tokens = codec.tokens(row)
         panels.append(
             [
-                Panel(f"sentence {number + 1}: {name}", mask[number].numpy(), tokens, tokens)
+                Panel(f"sentence {number + 1}: {name}", mask[number].numpy(), (tokens, tokens))
                 for name, mask in masks.items()
             ]
         )

@@ -4,7 +4,6 @@ All sizes are in inches: labels stay readable, and the figure grows with what it
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ POINTS = 8.0  # of a label
 LINE = 0.16  # that a line of labels takes, and the least height of a cell
 TITLE = LINE + 0.06
 LONGEST_LABEL = 1.5
-GAP = 0.25  # between two panels
+GAP, CLOSE = 0.25, 0.08  # between two panels, with and without labels
 MARGIN = 0.15
 AXIS = 0.25  # for the name of an axis
 BAR = 1.0  # height of the bar of colours
@@ -28,25 +27,13 @@ MAX_PIXELS = 40_000_000
 LEAST_DPI = 100  # below, labels cannot be read
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
+class Panel(NamedTuple):
     """One map of a grid."""
 
     name: str
     values: npt.NDArray[Any]  # (rows, columns)
-    rows: Sequence[str] = ()  # labels; none: the map has no ticks
-    columns: Sequence[str] = ()
+    labels: tuple[Sequence[str], Sequence[str]] = ((), ())  # of rows and columns; none: the map has no ticks
     title: str | None = None  # above it; None: its name
-
-
-class Layout(NamedTuple):
-    """Of one figure; the same for all panels."""
-
-    cell: tuple[float, float]  # across, down
-    gap: tuple[float, float]  # between two panels
-    left: float = 0.0  # room for row labels
-    below: float = 0.0  # room for column labels
-    upright: bool = True  # column labels read from left to right
 
 
 class Colours(NamedTuple):
@@ -66,19 +53,19 @@ def draw_grid(
     x_label: str,
     y_labels: Sequence[str],
     colours: Colours,
-    layout: Layout | None = None,
+    cell: tuple[float, float] | None = None,
     fewer: str = "",
 ) -> Figure:
     """Draw rows of panels under a title and some lines of text; the last axes of the figure are the bar of colours.
 
-    x_label: of the lowest panels, y_labels: of each row. layout: None measures the labels. Raises `UserError` where the
-    picture would be too large to read; `fewer` says how to get a smaller one.
+    x_label: of the lowest panels, y_labels: of each row. cell: inches across and down; None: as the labels need. Raises
+    `UserError` where the picture would be too large to read; `fewer` says how to get a smaller one.
     """
     with style():
         shown = [[_visible(panel) for panel in row] for row in panels]
         every = [panel for row in shown for panel in row]
-        sizes = layout or _measure(every)
         rows, columns = (max(panel.values.shape[axis] for panel in every) for axis in (0, 1))
+        sizes = _measure(every, rows, columns, cell)
         longest_name = max(text_width(label, 9) for label in y_labels)
         across = sizes.left + columns * sizes.cell[0] + sizes.gap[0]
         down = max(rows * sizes.cell[1] + sizes.below, longest_name) + sizes.gap[1]
@@ -89,9 +76,12 @@ def draw_grid(
         figure = Figure(figsize=(width, height), dpi=_dpi(width, height, fewer))
 
         room = 0.95 * (width - 2 * MARGIN)  # drawn pixel by pixel, letters are a little wider than measured
-        write(figure, 0.22, shorten(title, 11 * 1.12, room), fontsize=11, fontweight="bold")
-        for number, line in enumerate(lines):
-            write(figure, 0.46 + 0.2 * number, shorten(visible_line(line), 9, room), color="#444444")
+        texts = [(0.22, title, {"fontsize": 11, "fontweight": "bold"})]
+        texts += [(0.46 + 0.2 * number, visible_line(line), {"color": "#444444"}) for number, line in enumerate(lines)]
+        for below, text, look in texts:
+            measured = 11 * 1.12 if "fontsize" in look else 9  # bold letters are wider
+            text = shorten(text, measured, room)
+            figure.text(MARGIN / width, 1 - below / height, text, ha="left", va="center", **look)
         for r, (row, y_label) in enumerate(zip(shown, y_labels, strict=True)):
             for c, panel in enumerate(row):
                 h, w = panel.values.shape[0] * sizes.cell[1], panel.values.shape[1] * sizes.cell[0]
@@ -116,34 +106,40 @@ def draw_grid(
     return figure
 
 
-def write(figure: Figure, top: float, text: str, **look: Any) -> None:
-    """Write a line of text so far below the upper edge."""
-    width, height = figure.get_size_inches()
-    figure.text(MARGIN / width, 1 - top / height, text, ha="left", va="center", **look)
-
-
 def _visible(panel: Panel) -> Panel:
-    assert not panel.rows or panel.values.shape == (len(panel.rows), len(panel.columns)), "a label for every cell"
-    rows, columns = ([shorten(visible(one), POINTS, LONGEST_LABEL) for one in side] for side in _sides(panel))
-    return replace(panel, rows=rows, columns=columns)
+    rows, columns = panel.labels
+    assert not rows or panel.values.shape == (len(rows), len(columns)), "a label for every cell"
+    rows, columns = ([shorten(visible(one), POINTS, LONGEST_LABEL) for one in side] for side in panel.labels)
+    return panel._replace(labels=(rows, columns))
 
 
-def _sides(panel: Panel) -> tuple[Sequence[str], Sequence[str]]:
-    return panel.rows, panel.columns
+class _Layout(NamedTuple):
+    """Of one figure; the same for all panels."""
+
+    cell: tuple[float, float]  # across, down
+    gap: tuple[float, float]  # between two panels
+    left: float = 0.0  # room for row labels
+    below: float = 0.0  # room for column labels
+    upright: bool = True  # column labels read from left to right
 
 
-def _measure(panels: Sequence[Panel]) -> Layout:
-    rows, columns = (max(panel.values.shape[axis] for panel in panels) for axis in (0, 1))
+def _measure(panels: Sequence[Panel], rows: int, columns: int, cell: tuple[float, float] | None) -> _Layout:
+    """Return the layout for panels of up to so many rows and columns."""
     widest_row, widest_column = (
-        max(text_width(label, POINTS) for panel in panels for label in _sides(panel)[side]) for side in (0, 1)
+        max((text_width(label, POINTS) for panel in panels for label in panel.labels[side]), default=0.0)
+        for side in (0, 1)
     )
+    if cell is not None and not widest_row:
+        return _Layout(cell, gap=(CLOSE, CLOSE))
     # A few tokens get larger cells; column labels stand upright where such cells are wide enough.
-    cell = min(max(LINE, 2.0 / max(rows, columns)), 0.45)
-    upright = widest_column + 0.06 <= max(cell, min(0.36, 6.0 / columns))
-    cell = max(cell, widest_column + 0.06) if upright else cell
-    cell = max(cell, max(text_width(panel.name, 9) for panel in panels) / columns)
+    side = min(max(LINE, 2.0 / max(rows, columns)), 0.45)
+    upright = widest_column + 0.06 <= (cell[0] if cell else max(side, min(0.36, 6.0 / columns)))
+    if cell is None:
+        side = max(side, widest_column + 0.06) if upright else side
+        side = max(side, max(text_width(panel.name, 9) for panel in panels) / columns)
+        cell = side, side
     below = LINE if upright else widest_column + 0.1
-    return Layout((cell, cell), (GAP, TITLE + GAP), left=widest_row + 0.1, below=below, upright=upright)
+    return _Layout(cell, (GAP, TITLE + GAP), widest_row + 0.1, below, upright)
 
 
 def _dpi(width: float, height: float, fewer: str) -> float:
@@ -161,13 +157,12 @@ def _axes(figure: Figure, left: float, top: float, width: float, height: float, 
 
 
 def _label(axes: Axes, panel: Panel, upright: bool) -> None:
-    title = panel.name if panel.title is None else panel.title
-    axes.set_title(title, pad=3, loc="left" if panel.rows else "center")
-    axes.set_xticks(range(len(panel.columns)), panel.columns, rotation=0 if upright else 90, fontsize=POINTS)
-    axes.set_yticks(range(len(panel.rows)), panel.rows, fontsize=POINTS)
+    (row_labels, column_labels), (rows, columns) = panel.labels, panel.values.shape
+    axes.set_title(panel.name if panel.title is None else panel.title, pad=3, loc="left" if row_labels else "center")
+    axes.set_xticks(range(len(column_labels)), column_labels, rotation=0 if upright else 90, fontsize=POINTS)
+    axes.set_yticks(range(len(row_labels)), row_labels, fontsize=POINTS)
     axes.grid(False)
-    if panel.rows:
-        rows, columns = panel.values.shape
+    if row_labels:
         axes.vlines(np.arange(0.5, columns - 1), -0.5, rows - 0.5, color="white", linewidth=0.5)
         axes.hlines(np.arange(0.5, rows - 1), -0.5, columns - 0.5, color="white", linewidth=0.5)
     axes.tick_params(length=0, pad=2)

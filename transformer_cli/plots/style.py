@@ -97,34 +97,21 @@ def _by_preference(entries: Iterable[FontEntry], characters: Iterable[str]) -> l
     return sorted(plain.values(), key=rank)
 
 
-def missing_note(missing: Iterable[str]) -> str:
+def missing_note(characters: Sequence[str]) -> str:
     """Return what to install so that these characters are shown, in one line."""
-    characters = list(missing)
-    names = {unicodedata.name(character, "").split(" ")[0] for character in characters}
-    east_asian = names & {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "FULLWIDTH", "BOPOMOFO"}
     shown = " ".join(map(visible, characters[:5])) + (" …" if len(characters) > 5 else "")
     count = "1 character" if len(characters) == 1 else f"{len(characters):,} characters"
-    package = "fonts-noto-cjk" if east_asian else "fonts-noto-core"
     return (
         f"no font here has {count} ({shown}), so boxes stand for them; install one that does, such as Noto "
-        f"(apt-get install {package}), and plot again"
+        "(apt-get install fonts-noto-core fonts-noto-cjk), and plot again"
     )
-
-
-@contextlib.contextmanager
-def quiet_boxes() -> Iterator[None]:
-    """Keep matplotlib from warning of each character that no font has: `missing_note` says it once."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        yield
 
 
 @functools.lru_cache(10_000)  # a grid measures the same labels again and again
 def text_width(text: str, points: float) -> float:
     """Return the width of a text in inches."""
     font = FontProperties(family=list(fonts_for(text).families), size=points)
-    with quiet_boxes():
-        return text_to_path.get_text_width_height_descent(text, font, False)[0] / 72
+    return text_to_path.get_text_width_height_descent(text, font, False)[0] / 72
 
 
 def shorten(text: str, points: float, inches: float) -> str:
@@ -165,7 +152,6 @@ DASHES = ("-", "--", ":", "-.")  # one after the other where there are more line
 
 _SETTINGS: dict[Any, Any] = {
     "figure.dpi": DPI,
-    "figure.facecolor": "white",
     "font.family": ["DejaVu Sans"],
     "font.size": 9.0,
     "text.parse_math": False,  # a token may hold dollar signs
@@ -178,7 +164,6 @@ _SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
-    "lines.linewidth": 1.5,
     "lines.markersize": 4.0,
     "legend.frameon": False,
     "svg.fonttype": "path",  # looks the same wherever it is shown, with or without our fonts
@@ -186,9 +171,15 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-def style() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which matplotlib's settings are its defaults with ours; after it, they are as before."""
-    return matplotlib.style.context(_SETTINGS, after_reset=True)
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """Set matplotlib to its defaults with our settings, for drawing, measuring and saving; after it, all is as before.
+
+    No warning comes of each character that no font has: `save` says it once.
+    """
+    with matplotlib.style.context(_SETTINGS, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
 
 
 def line_look(number: int) -> dict[str, Any]:
@@ -249,7 +240,7 @@ def save(figure: Figure, path: str | Path) -> list[str]:
     for text in texts:
         text.set_fontfamily(list(fonts.families))
     content = io.BytesIO()
-    with style(), quiet_boxes():
+    with style():
         kind = Path(path).suffix.lower().removeprefix(".")
         metadata = {"png": {"Software": "transformer-cli"}, "svg": {"Date": None}}[kind]  # no time of day
         figure.savefig(content, format=kind, dpi="figure", metadata=metadata)

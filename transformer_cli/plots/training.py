@@ -30,6 +30,18 @@ class Series(NamedTuple):
     values: list[float]
 
 
+class _Panel(NamedTuple):
+    title: str
+    y_label: str
+    height: float  # to that of the others
+    keys: tuple[str, ...]
+
+
+PANELS = (
+    _Panel("loss", "nats per target token", 3.0, ("loss", "valid_loss")),
+    _Panel("BLEU of the validation set, greedy search", "BLEU", 2.0, ("valid_bleu",)),
+    _Panel("learning rate", "learning rate", 1.5, ("learning_rate",)),
+)
 Runs = Mapping[str, Mapping[str, Series]]  # by the run's name, then by one of KEYS
 
 
@@ -88,27 +100,19 @@ def training_figure(runs: Sequence[Path]) -> Figure:
     `UserError` for a folder without metrics.
     """
     found = dict(zip(distinct_names(runs), [read_metrics(run) for run in runs], strict=True))
-    parts = [
-        (draw, height)
-        for draw, height, keys in (
-            (_draw_loss, 3.0, ("loss", "valid_loss")),
-            (_draw_bleu, 2.0, ("valid_bleu",)),
-            (_draw_rate, 1.5, ("learning_rate",)),
-        )
-        if any(metrics[key].steps for metrics in found.values() for key in keys)
-    ]
-    heights = [height for _, height in parts]
+    panels = [panel for panel in PANELS if any(metrics[key].steps for metrics in found.values() for key in panel.keys)]
+    heights = [panel.height for panel in panels]
     names = [isolated(name) for name in found]
     several = len(found) > 1
     with style():
         figure = Figure(figsize=(8, 1.2 + 1.1 * sum(heights) + 0.2 * several * len(found)), layout="constrained")
         add_title(figure, f"Training of {', '.join(names) if len(' '.join(names)) < 50 else f'{len(names)} runs'}")
-        panels = figure.subplots(len(parts), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
-        for (draw, _), axes in zip(parts, panels, strict=True):
-            draw(axes, found)
-        count_axis(panels[-1], "step (update of the weights)")
-        panels[-1].set_xlim(left=0)
-        figure.align_ylabels(panels)
+        every = figure.subplots(len(panels), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        for panel, axes in zip(panels, every, strict=True):
+            _draw(axes, panel, found)
+        count_axis(every[-1], "step (update of the weights)")
+        every[-1].set_xlim(left=0)
+        figure.align_ylabels(every)
         if several:
             handles = [
                 Line2D([], [], label=f"{name}: {_best(metrics)}", **line_look(number))
@@ -118,47 +122,29 @@ def training_figure(runs: Sequence[Path]) -> Figure:
     return figure
 
 
-def _draw_loss(axes: Axes, runs: Runs) -> None:
-    for number, metrics in enumerate(runs.values()):
-        train, valid = metrics["loss"], metrics["valid_loss"]
-        marker = "." if len(train.steps) == 1 else ""
-        axes.plot(train.steps, train.values, linewidth=THIN, marker=marker, label="training", **line_look(number))
-        look = line_look(number if len(runs) > 1 else 1)
-        axes.plot(valid.steps, valid.values, marker="o", label="validation", **look)
-    axes.set_title("loss")
-    axes.set_ylabel("nats per target token")
-    axes.yaxis.set_major_formatter("{x:g}")
-    handles = list(axes.lines)
-    if len(runs) > 1:
-        grey = "#666666"
-        handles = [
-            Line2D([], [], color=grey, linewidth=THIN, label="training"),
-            Line2D([], [], color=grey, marker="o", label="validation"),
-        ]
-    axes.legend(handles=handles, fontsize=8, loc="upper right")
-
-
-def _draw_bleu(axes: Axes, runs: Runs) -> None:
-    for number, metrics in enumerate(runs.values()):
-        bleu = metrics["valid_bleu"]
-        look = line_look(number if len(runs) > 1 else 1)
-        axes.plot(bleu.steps, bleu.values, marker="o", label=_best(metrics), **look)
-    axes.set_title("BLEU of the validation set, greedy search")
-    axes.set_ylabel("BLEU")
-    axes.set_ylim(bottom=0)
-    if len(runs) == 1:
-        axes.legend(fontsize=8, loc="lower right")
-
-
-def _draw_rate(axes: Axes, runs: Runs) -> None:
+def _draw(axes: Axes, panel: _Panel, runs: Runs) -> None:
+    """Draw the values of a panel for each run; those of validation have dots, and with one run a second colour."""
     for number, (name, metrics) in enumerate(runs.items()):
-        rate = metrics["learning_rate"]
-        marker = "." if len(rate.steps) == 1 else ""
-        axes.plot(rate.steps, rate.values, marker=marker, label=name, **line_look(number))
-    axes.set_title("learning rate")
-    axes.set_ylabel("learning rate")
+        labels = {"loss": "training", "valid_loss": "validation", "valid_bleu": _best(metrics), "learning_rate": name}
+        for key in panel.keys:
+            steps, values = metrics[key]
+            validation = key.startswith("valid")
+            marker = "o" if validation else "." if len(steps) == 1 else ""
+            look = line_look(1 if validation and len(runs) == 1 else number)
+            (line,) = axes.plot(steps, values, marker=marker, label=labels[key], **look)
+            line.set_linewidth(THIN if key == "loss" else line.get_linewidth())
+    axes.set_title(panel.title)
+    axes.set_ylabel(panel.y_label)
     axes.yaxis.set_major_formatter("{x:g}")
+    if "loss" in panel.keys:
+        grey = "#666666"
+        kinds = [Line2D([], [], color=grey, linewidth=THIN), Line2D([], [], color=grey, marker="o")]
+        handles = kinds if len(runs) > 1 else axes.lines
+        axes.legend(handles=handles, labels=["training", "validation"], fontsize=8, loc="upper right")
+        return
     axes.set_ylim(bottom=0)
+    if "valid_bleu" in panel.keys and len(runs) == 1:
+        axes.legend(fontsize=8, loc="lower right")
 
 
 def _best(metrics: Mapping[str, Series]) -> str:
