@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli.tracing import WIDTH, _columns, _end
+from transformer_cli.cli.inspect import WIDTH, _columns, _end
 
 SENTENCE = "ein hund läuft ."
 
@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "the other engine": ([SENTENCE, "--engine", "ctranslate2"], "only torch shows what is inside"),
     "what only the other engine computes in": ([SENTENCE, "--compute-type", "int8"], "int8"),
     "an empty sentence": ([" "], "has no tokens"),
-    "a long sentence": (["hund " * 30], "takes 24 at once"),
+    "a long sentence": (["hund " * 30], "takes at most 24 at once"),
     "a link": (["ein https://a.example"], "--no-protect"),
 }
 

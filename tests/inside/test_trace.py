@@ -133,7 +133,7 @@ def test_values_are_those_of_a_pass_without_a_trace() -> None:
     torch.testing.assert_close(torch.tensor(encoder["both added"]), embedded[0, 0, :5])
     torch.testing.assert_close(torch.tensor(stages["memory"]), memory[0, 0, :5])
     torch.testing.assert_close(torch.tensor(stages["hidden"]), hidden[0, 0, :5])
-    scaled = torch.tensor(encoder["embedding"]) * traced.scale
+    scaled = torch.tensor(encoder["embedding"]) * translator.config.model.d_model**0.5
     torch.testing.assert_close(torch.tensor(encoder["times √d_model"]), scaled)
     torch.testing.assert_close(torch.tensor(encoder["both added"]), scaled + torch.tensor(encoder["positions"]))
 
@@ -152,7 +152,7 @@ def test_a_sentence_that_goes_another_way_is_refused() -> None:
     for text, message in (
         ("", "has no tokens"),
         (" \u3000", "has no tokens"),
-        ("a " * 21, "has 21 tokens, but the model takes 20"),
+        ("a " * 21, "has 21 tokens, but the model takes at most 20 at once"),
         ("a https://a.example b", "'https://a.example' would be kept away from the model; add --no-protect"),
     ):
         with pytest.raises(UserError, match=message):

@@ -1,19 +1,33 @@
-"""`tfm inspect`: the architecture of a model as a tree, with shapes, parameters and share of the compute."""
+"""What is inside a model, as text: its parts as a tree (`tfm inspect`), a sentence's way (`tfm translate --trace`)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from transformer_cli.cli.options import JsonOutput, Model, option
+from transformer_cli.cli.streams import note
+from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
+    from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.inside.architecture import Part, Weight
+    from transformer_cli.inside.trace import Choice, Position, Refinement, Stage, Step, Trace
+    from transformer_cli.jobs.translating import TranslationOptions
 
 LENGTH = 25  # tokens: about a sentence of news
 
-Row = tuple[str, ...]  # name, weights; parameters, multiply-adds, each with their share
+WIDTH = 96  # columns of a table of tokens
+NOT_TRACED = (
+    *("input_file", "output_file", "format_", "sample", "prefix", "require", "forbid", "constraints", "mbr", "with_"),
+    *("glossary", "n_best", "scores", "alignments", "min_confidence", "stream", "jobs"),
+)
+
+Row = tuple[str, ...]  # of a table
+Section = tuple[str, Iterable[str]]  # of a trace: a title and lines
 
 
 def inspect(
@@ -66,11 +80,7 @@ def lines(tree: "Part", source_length: int, target_length: int, depth: int | Non
     """Yield the tree as it is printed, under its columns."""
     header = ("part", "weights", "parameters", "", "multiply-adds", "")
     rows = [header, _row(tree.kind, tree, tree), *_below(tree, tree, "", depth)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        texts = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        yield "  ".join([*texts, *numbers]).rstrip()
+    yield from _aligned(rows, left=2)
     yield ""
     for name in dict.fromkeys(_tied(tree)):
         yield f"tied: the same as {name}, and counted there"
@@ -151,3 +161,169 @@ def _share(count: int, of: int) -> float:
 
 def _percent(count: int, of: int) -> str:
     return f"{100 * count / of:.1f} %" if count else ""
+
+
+def _aligned(rows: Sequence[Row], left: int | None = None) -> Iterator[str]:
+    """Yield rows as lines of a table; so many of its columns lie to the left (None: all), the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths[:left], strict=False)]
+        padded += [cell.rjust(width) for cell, width in zip(row[len(padded) :], widths[len(padded) :], strict=True)]
+        yield "  ".join(padded).rstrip()
+
+
+# --- tfm translate --trace --------------------------------------------------------------------------------------------
+
+
+def check_trace(context: typer.Context) -> None:
+    """Raise `UserError` where the command line of `tfm translate --trace` lacks TEXT, or has more than goes with it."""
+    given = context.params
+    for option in context.command.params:
+        if option.name in NOT_TRACED and given[option.name] not in (None, (), option.default):
+            raise UserError(f"{option.opts[0]} and --trace exclude each other: leave one out")
+    if given["engine"] == "ctranslate2":
+        raise UserError("--engine ctranslate2 and --trace exclude each other: only torch shows what is inside")
+    if not given["text"]:
+        raise UserError("--trace: missing TEXT; give a sentence to follow, in quotation marks")
+
+
+def print_traces(options: "TranslationOptions", text: Sequence[str], *, quiet: bool) -> None:
+    """Print the trace of each sentence, an empty line between two."""
+    loaded = options.load()
+    from transformer_cli.inside.trace import trace
+
+    traces = [trace(loaded.translator, one, options.search_options, protect=options.protect) for one in text]
+    print("\n\n".join("\n".join(trace_lines(traced)) for traced in traces))
+    for warning in [] if quiet else loaded.notes:
+        note(f"warning: {warning}")
+
+
+def trace_lines(traced: "Trace") -> Iterator[str]:
+    """Yield a trace as it is printed: numbered stages, with the shapes of tensors and some of their values."""
+    source, size = len(traced.ids), traced.encoder[-1].shape[-1]
+    embedding = [stage for stage in traced.encoder if "layer" not in stage.name and stage.name != "memory"]
+    layers = [stage for stage in traced.encoder if stage not in embedding]
+    best = traced.translation
+    score = f"log-probability {best.log_probability:.3f}, score {best.score:.3f}"
+    sections: list[Section] = [
+        ("text", [_visible(traced.text)]),
+        ("words", [" | ".join(map(_visible, traced.words))]),
+        (f"tokens and their ids  (B, S) = (1, {source})", _columns(traced.tokens, map(str, traced.ids))),
+        (f"embedding and positions, √d_model = {size**0.5:.2f}", _stages(embedding)),
+        ("encoder", _stages(layers)),
+        *(_steps(traced, traced.search) if isinstance(traced.search, list) else _passes(traced, traced.search)),
+        (
+            f"ids of the translation{_kept(traced.search)}  {score}",
+            _columns(traced.target_tokens, map(str, traced.target_ids)),
+        ),
+        ("text", [best.text]),
+    ]
+    positions = len(traced.search) if isinstance(traced.search, list) else traced.search.positions
+    written = "tokens" if positions == len(traced.target_ids) else "positions"
+    yield (
+        f"B = 1 sentence, S = {source} source tokens, T = {positions} target {written}, D = {size} dimensions (d_model)"
+    )
+    for number, (title, lines) in enumerate(sections, start=1):
+        yield ""
+        yield f"{number}. {title}"
+        for line in lines:
+            yield f"   {line}".rstrip()
+
+
+def _steps(traced: "Trace", steps: Sequence["Step"]) -> Iterator[Section]:
+    """Yield the decoder token by token."""
+    yield "decoder, first step: what it sees of the target is <s>, so T = 1", _stages(traced.decoder)
+    lines = (line for number, step in enumerate(steps, start=1) for line in _step(number, step))
+    yield f"decoding: the most probable next tokens; > is the one that {_search(traced.options)} took", lines
+
+
+def _passes(traced: "Trace", search: "Refinement") -> Iterator[Section]:
+    """Yield the decoder pass by pass."""
+    from transformer_cli.inside.trace import MASKED
+
+    if search.lengths:
+        counts = [f"{'>' * (length == search.positions)}{length}" for length, _ in search.lengths]
+        tried = _columns(counts, (f"{chance:.3f}" for _, chance in search.lengths))
+        yield "length: how many tokens the target may have, how probable; > is the one whose translation won", tried
+    masked = f"all T = {search.positions} positions are masked ({MASKED})"
+    yield f"decoder, first pass: {masked}", _stages(traced.decoder)
+    count = f"{len(search.passes)} passes" if len(search.passes) > 1 else "one pass"
+    lines = (line for number, one in enumerate(search.passes, start=1) for line in _pass(number, one, MASKED))
+    yield f"decoding in {count}: what the decoder sees, what it writes in the place of {MASKED}, how probable", lines
+
+
+def _pass(number: int, positions: Sequence["Position"], masked: str) -> Iterator[str]:
+    seen = [masked if one.masked else one.token.token for one in positions]
+    written = [one.token.token if one.masked else "" for one in positions]
+    chances = [f"{one.token.probability:.2f}" if one.masked else "" for one in positions]
+    for place, line in enumerate(_columns(seen, written, chances, width=WIDTH - 4)):
+        yield f"{number if place == 0 else '':>2}  {line}"
+
+
+def _kept(search: "list[Step] | Refinement") -> str:
+    """Return what became of the positions that the translation lacks."""
+    if isinstance(search, list):
+        return ""
+    upto = "" if search.lengths else ", read up to the first </s>"
+    tokens = "token" if search.left_out == 1 else "tokens"
+    return upto + (f", {search.left_out} repeated {tokens} left out" if search.left_out else "")
+
+
+def _stages(stages: Sequence["Stage"]) -> Iterator[str]:
+    """Yield a line for each tensor: name, axes, shape, and how its first row begins."""
+    yield from _aligned([_stage(stage) for stage in stages])
+
+
+def _stage(stage: "Stage") -> Row:
+    axes, shape = f"({stage.axes})" if stage.axes else "", f"({', '.join(map(str, stage.shape))})"
+    more = " …" if len(stage.first) < stage.shape[-1] else ""
+    return stage.name, axes, shape, " ".join(f"{value:7.3f}" for value in stage.first) + more
+
+
+def _step(number: int, step: "Step") -> Iterator[str]:
+    """Yield what was written so far, and what may come next; > marks what search took."""
+    yield f"{number:>2}  {_end([_visible(token) for token in step.so_far], WIDTH - 4)}"
+    shown = "  ".join(_choice(choice, taken=choice.id == step.taken.id) for choice in step.best)
+    if step.rank > len(step.best):
+        shown += f"  … {_choice(step.taken, taken=True)} (place {step.rank})"
+    yield f"    {shown}"
+
+
+def _choice(choice: "Choice", *, taken: bool) -> str:
+    return f"{'>' if taken else ' '}{_visible(choice.token)} {choice.probability:.3f}"
+
+
+def _columns(*rows: Iterable[str], width: int = WIDTH) -> Iterator[str]:
+    """Yield tokens with what belongs to them below, in as many groups of lines as it takes."""
+    from rich.cells import cell_len  # a Chinese character takes two columns
+
+    lines, filled = [""] * len(rows), 0
+    for cells in zip(*rows, strict=True):
+        shown = [_visible(cell) for cell in cells]
+        widest = max(map(cell_len, shown)) + 2
+        if filled and filled + widest > width:
+            yield from lines
+            lines, filled = [""] * len(rows), 0
+        lines = [line + cell + " " * (widest - cell_len(cell)) for line, cell in zip(lines, shown, strict=True)]
+        filled += widest
+    yield from lines
+
+
+def _search(options: "SearchOptions") -> str:
+    if options.method == "beam" and options.beam_size > 1:
+        return f"the best hypothesis of beam search ({options.beam_size} beams)"
+    return "greedy search"
+
+
+def _end(tokens: list[str], width: int) -> str:
+    """Return as many of the last tokens as one line takes; one at least."""
+    text = " ".join(tokens)
+    while len(text) > width and len(tokens) > 1:
+        tokens = tokens[1:]
+        text = " ".join(["…", *tokens])
+    return text
+
+
+def _visible(token: str) -> str:
+    """Return a token without what would steer the terminal."""
+    return "".join(one if one.isprintable() else f"<U+{ord(one):04X}>" for one in token)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from transformer_cli.config import Config
-    from transformer_cli.text.codec import Codec
 
 KINDS = ["encoder", "decoder", "cross"]
 ENTROPY_SENTENCES, MASK_SENTENCES = 20, 3  # of a file
 FROM_ONE = "Such as 1,3 or 2-4, counted from 1.  [default: all]"
-
-Sentence = TypeVar("Sentence", str, list[int])
 
 Output = Annotated[
     Path | None,
@@ -107,7 +104,8 @@ def attention(
 
     find_model(model)  # before the seconds that loading torch takes
     if input_file is not None:
-        sentences = _first(_lines(input_file), count or ENTROPY_SENTENCES, str(input_file))
+        lines, where = _read(input_file)
+        sentences = _first(lines, count or ENTROPY_SENTENCES, where)
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.plots.attention import attend, attention_figure, entropy_figure, heads_figure
 
@@ -193,13 +191,13 @@ def mask(
     codecs = load_codecs(folder, config)
     codec = codecs.source if side == "source" else codecs.target
     if sentences:
-        chosen = _encode(codec, sentences, "SENTENCE", len(sentences))
-        if len(chosen) < len(sentences):
+        if not all(sentence.strip() and codec.encode(sentence) for sentence in sentences):
             raise UserError("SENTENCE: one has no tokens; give sentences with words in them")
     else:
-        lines, where = _validation_data(config, side) if input_file is None else (_lines(input_file), str(input_file))
-        chosen = _encode(codec, lines, where, count or MASK_SENTENCES)
-    _save(mask_figure(chosen, codec, side), path, quiet)
+        lines, where = _validation_data(config, side) if input_file is None else _read(input_file)
+        with_tokens = (line for line in lines if codec.encode(line))
+        sentences = _first(with_tokens, count or MASK_SENTENCES, where)
+    _save(mask_figure([codec.encode(sentence) for sentence in sentences], codec, side), path, quiet)
 
 
 @app.command("schedule")
@@ -280,11 +278,11 @@ def _save(figure: "Figure", path: Path, quiet: bool) -> None:
         note(f"note: {text}")
 
 
-def _lines(path: Path) -> Iterable[str]:
-    """Read the lines of a file that have anything in them."""
+def _read(path: Path) -> tuple[Iterable[str], str]:
+    """Return the lines of a file, and what to call it."""
     from transformer_cli.text.lines import read_lines
 
-    return (line for line in read_lines(path) if line.strip())
+    return read_lines(path), str(path)
 
 
 def _validation_data(config: "Config", side: str) -> tuple[Iterable[str], str]:
@@ -299,15 +297,9 @@ def _validation_data(config: "Config", side: str) -> tuple[Iterable[str], str]:
     return (pair[side == "target"] for pair in corpus.pairs()), corpus.describe()
 
 
-def _encode(codec: "Codec", sentences: Iterable[str], where: str, count: int) -> list[list[int]]:
-    """Return the ids of the first `count` sentences that have any."""
-    encoded = (codec.encode(sentence) for sentence in sentences if sentence.strip())
-    return _first((ids for ids in encoded if ids), count, where)
-
-
-def _first(sentences: Iterable[Sentence], count: int, where: str) -> list[Sentence]:
-    """Return the first `count` sentences; raise `UserError` where there is none."""
-    chosen = list(islice(sentences, count))
+def _first(lines: Iterable[str], count: int, where: str) -> list[str]:
+    """Return the first `count` lines with text; raise `UserError` where there is none."""
+    chosen = list(islice((line for line in lines if line.strip()), count))
     if not chosen:
         raise UserError(f"{where}: has no sentence to show; give one with words in it")
     return chosen

@@ -10,10 +10,10 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.constraints import check_constraints, constrained
+from transformer_cli.cli.inspect import check_trace, print_traces
 from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results
-from transformer_cli.cli.tracing import check_trace, print_traces
 from transformer_cli.cli.translation_options import translation_options
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.processes import rank_and_size

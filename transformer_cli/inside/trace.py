@@ -97,30 +97,29 @@ def recorded(model: nn.Module, outputs: Sequence[Output]) -> Iterator[list[Stage
     Outputs with the same path are the tensors that the module returns, in their order.
     """
     stages: list[Stage] = []
+
+    def record(named: Sequence[tuple[str, str]], _: nn.Module, __: object, output: Any) -> None:
+        if isinstance(output, DecoderOutput):
+            output = output.hidden
+        tensors = (output,) if isinstance(output, Tensor) else output
+        for (name, axes), tensor in zip(named, tensors, strict=False):
+            if isinstance(tensor, Tensor):
+                fits = axes.count(",") == tensor.dim() - 1
+                first = tensor.flatten(0, -2)[0, :SHOWN].float().tolist()
+                stages.append(Stage(name, axes if fits else "", tuple(tensor.shape), tuple(first)))
+
     hooks = []
     for path, module in model.named_modules():
         parent, _, last = path.rpartition(".")
         number = int(last) + 1 if last.isdigit() else 0
         named = [(one.name.format(number), one.axes) for one in outputs if one.path in (path, f"{parent}.*")]
         if named:
-            hooks.append(module.register_forward_hook(partial(_record, stages, named)))
+            hooks.append(module.register_forward_hook(partial(record, named)))
     try:
         yield stages
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _record(stages: list[Stage], named: Sequence[tuple[str, str]], _: nn.Module, __: object, output: Any) -> None:
-    """Add what a module returned to the stages; a forward hook."""
-    if isinstance(output, DecoderOutput):
-        output = output.hidden
-    tensors = (output,) if isinstance(output, Tensor) else output
-    for (name, axes), tensor in zip(named, tensors, strict=False):
-        if isinstance(tensor, Tensor):
-            fits = axes.count(",") == tensor.dim() - 1
-            first = tensor.flatten(0, -2)[0, :SHOWN].float().tolist()
-            stages.append(Stage(name, axes if fits else "", tuple(tensor.shape), tuple(first)))
 
 
 MASKED = "▢"  # what stands for the mask token
@@ -187,7 +186,6 @@ class Trace:
     words: list[str]  # what tokens are cut from, after lowercasing and normalisation
     tokens: list[str]  # then </s>
     ids: list[int]  # of the tokens, </s> too
-    scale: float  # √d_model
     encoder: list[Stage]
     decoder: list[Stage]  # of the first step, or pass
     options: SearchOptions
@@ -239,7 +237,6 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
         words=list(codecs.source.tokenizer.words(codecs.source.preparation(line))),
         tokens=tokens,
         ids=source[0].tolist(),
-        scale=float(memory.size(-1)) ** 0.5,
         encoder=encoder,
         decoder=decoder,
         options=options,
@@ -257,14 +254,16 @@ def _source_ids(translator: Translator, line: str, protect: bool) -> list[int]:
         kept = line[spans[0].start : spans[0].end]
         raise UserError(f"--trace: {kept[:40]!r} would be kept away from the model; add --no-protect to see it go in")
     ids = translator.codecs.source.encode(line) if line.strip() else []
-    if not ids:
-        raise UserError("--trace: the sentence has no tokens; give one with words in it")
-    if len(ids) > translator.max_length:
-        raise UserError(
-            f"--trace: the sentence has {len(ids):,} tokens, but the model takes {translator.max_length:,} at once; "
-            "shorten it"
-        )
+    check_length("--trace: the sentence", ids, translator.max_length)
     return ids
+
+
+def check_length(what: str, ids: Sequence[int], most: int | None) -> None:
+    """Raise `UserError` for a text without tokens, or of more than the model takes at once."""
+    if not ids:
+        raise UserError(f"{what} has no tokens; give one with words in it")
+    if most is not None and len(ids) > most:
+        raise UserError(f"{what} has {len(ids):,} tokens, but the model takes at most {most:,} at once; shorten it")
 
 
 def _steps(

@@ -18,7 +18,7 @@ from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.inside.trace import MASKED, trace_refinement
+from transformer_cli.inside.trace import MASKED, check_length, trace_refinement
 from transformer_cli.plots.grid import Colours, Panel, draw_grid
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import MASK, all_masked
@@ -70,7 +70,7 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     engine, codecs = translator.engine, translator.codecs
     assert isinstance(engine, TorchEngine | NonAutoregressiveEngine), "attention is seen in torch"
     source_ids = codecs.source.encode(sentence if sentence.strip() else "")
-    _check_length("the sentence", source_ids, translator.max_length)
+    check_length("the sentence", source_ids, translator.max_length)
     options = None
     if target is None:
         options = SearchOptions.from_config(translator.config.decoding)
@@ -79,7 +79,7 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
         target_ids = codecs.lookup_target(tokens, sentence)
     else:
         target_ids = codecs.target.encode(target if target.strip() else "")
-        _check_length("the target", target_ids, engine.max_target_length)
+        check_length("the target", target_ids, engine.max_target_length)
         tokens = codecs.target.tokens(target_ids)
     model = engine.model.eval()  # no dropout
     batch = Batch.from_ids([(source_ids, target_ids)]).to(engine.device)
@@ -105,13 +105,6 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
         cross=_stack(cross),
         causal=not isinstance(engine, NonAutoregressiveEngine),
     )
-
-
-def _check_length(what: str, ids: Sequence[int], most: int | None) -> None:
-    if not ids:
-        raise UserError(f"{what} has no tokens; give one with words in it")
-    if most is not None and len(ids) > most:
-        raise UserError(f"{what} has {len(ids):,} tokens, but the model takes at most {most:,} at once; shorten it")
 
 
 def _stack(layers: Sequence[Tensor]) -> Weights:
