@@ -1,9 +1,8 @@
 """`tfm export`: a model in another program's format."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,23 +10,8 @@ from transformer_cli.cli.options import Model, Quiet
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
-
-class Format(StrEnum):
-    """What `--format` may be."""
-
-    CTRANSLATE2 = "ctranslate2"
-    ONNX = "onnx"
-    HUGGINGFACE = "huggingface"
-    SAFETENSORS = "safetensors"
-
-
-class Quantization(StrEnum):
-    """What `--quantization` may be: the types that CTranslate2 stores weights in."""
-
-    INT8 = "int8"
-    INT8_FLOAT32 = "int8_float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
+Format = Literal["ctranslate2", "onnx", "huggingface", "safetensors"]
+Quantization = Literal["int8", "int8_float32", "float16", "bfloat16"]  # the types that CTranslate2 stores weights in
 
 
 def export(
@@ -71,22 +55,36 @@ def export(
     tfm export checkpoints/multi30k_de_en --format ctranslate2 \\
         --quantization int8 --out exported.int8 --sentences valid.de
     """
-    from transformer_cli.export.verify import ExportDiffers
+    from transformer_cli.export.verify import ExportDiffers, export_safetensors
     from transformer_cli.storage.run_folder import RunFolder, find_model
 
-    if quantization is not None and format_ != Format.CTRANSLATE2:
+    if quantization is not None and format_ != "ctranslate2":
         raise UserError(f"--quantization: is for --format ctranslate2, not {format_}; leave it out")
     if sentences is not None and not verify:
         raise UserError("--sentences and --no-verify exclude each other: give sentences to verify with, or do not")
-    if sentences is not None and format_ == Format.SAFETENSORS:
+    if sentences is not None and format_ == "safetensors":
         raise UserError("--sentences: --format safetensors copies the model and translates nothing; leave it out")
     if os.path.lexists(out):
         raise UserError(f"{out}: exists already; name a new folder with --out")
     folder = find_model(model)
     RunFolder(out).check_writable()
 
+    report = None
     try:
-        report = _write(folder, format_, out, quantization, verify, sentences)
+        if format_ == "ctranslate2":
+            from transformer_cli.export.ctranslate2 import export_ctranslate2
+
+            report = export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
+        elif format_ == "onnx":
+            from transformer_cli.export.onnx import export_onnx
+
+            report = export_onnx(folder, out, verify=verify, sentences=sentences)
+        elif format_ == "huggingface":
+            from transformer_cli.export.huggingface import export_huggingface
+
+            report = export_huggingface(folder, out, verify=verify, sentences=sentences)
+        else:
+            export_safetensors(folder, out, verify=verify)
     except ExportDiffers as error:  # not the user's fault: no UserError
         note(f"error: {error}; nothing was written")
         raise typer.Exit(1) from None
@@ -94,25 +92,3 @@ def export(
         note(report)
     if not quiet:
         note(f"exported {folder.name} to {out}")
-
-
-def _write(
-    folder: Path, format_: Format, out: Path, quantization: Quantization | None, verify: bool, sentences: Path | None
-) -> str | None:
-    """Export in a format; return how the export stood its check, where it was checked."""
-    if format_ == Format.CTRANSLATE2:
-        from transformer_cli.export.ctranslate2 import export_ctranslate2
-
-        return export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
-    if format_ == Format.ONNX:
-        from transformer_cli.export.onnx import export_onnx
-
-        return export_onnx(folder, out, verify=verify, sentences=sentences)
-    if format_ == Format.HUGGINGFACE:
-        from transformer_cli.export.huggingface import export_huggingface
-
-        return export_huggingface(folder, out, verify=verify, sentences=sentences)
-    from transformer_cli.export.verify import export_safetensors
-
-    export_safetensors(folder, out, verify=verify)
-    return None

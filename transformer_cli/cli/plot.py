@@ -3,20 +3,20 @@
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
 from transformer_cli.cli.options import Device, HelpOption, Model, Overrides, Quiet, check_apart, option, parse_numbers
 from transformer_cli.cli.streams import check_output, note
-from transformer_cli.errors import UserError, one_of
+from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from transformer_cli.config import Config
 
-KINDS = ["encoder", "decoder", "cross"]
+Kind = Literal["encoder", "decoder", "cross"]
 ENTROPY_SENTENCES, MASK_SENTENCES = 20, 3  # of a file
 FROM_ONE = "Such as 1,3 or 2-4, counted from 1.  [default: all]"
 
@@ -46,7 +46,7 @@ def attention(
     ] = None,
     target: Annotated[str | None, option("--target TEXT", "Show this translation, not the model's own.")] = None,
     kind: Annotated[
-        str | None,
+        Kind | None,
         option(
             "--kind KIND", "encoder, decoder (self-attention) or cross.  [default: cross; with --entropy all three]"
         ),
@@ -87,8 +87,6 @@ def attention(
     tfm plot attention checkpoints/my --entropy -i test.de -n 5
     """
     chosen = parse_numbers(layers, "--layers"), parse_numbers(heads, "--heads")
-    if kind is not None and kind not in KINDS:
-        raise UserError(f"--kind {kind[:40]!r}: unknown; give {one_of(KINDS)}")
     check_apart("--entropy", entropy, mean=mean or None, grid=grid or None, target=target)
     check_apart("--grid", grid, mean=mean or None)
     _check_sentences(sentences, input_file, count)
@@ -112,7 +110,7 @@ def attention(
     translator = Translator.load(model, device, engine="torch")
     attentions = [attend(translator, sentence, target) for sentence in sentences or ()]
     if entropy:
-        figure = entropy_figure(attentions, KINDS if kind is None else [kind], *chosen)
+        figure = entropy_figure(attentions, get_args(Kind) if kind is None else [kind], *chosen)
     elif grid:
         figure = heads_figure(attentions[0], shown, *chosen)
     else:
@@ -151,7 +149,9 @@ def mask(
         typer.Argument(metavar="SENTENCE", help="Sentences of the batch.  [default: of the model's validation data]"),
     ] = None,
     input_file: Annotated[Path | None, option("--input -i FILE", "The first sentences of this file.")] = None,
-    side: Annotated[str, option("--side SIDE", "Tokens as the encoder (source) or the decoder sees them.")] = "target",
+    side: Annotated[
+        Literal["source", "target"], option("--side SIDE", "Tokens as the encoder (source) or the decoder sees them.")
+    ] = "target",
     count: Annotated[
         int | None,
         option("--count -n N", f"Sentences to take from a file.  [default: {MASK_SENTENCES}]", min=1, max=32),
@@ -169,8 +169,6 @@ def mask(
     tfm plot mask checkpoints/my --side source -i test.de -n 4
     tfm plot mask checkpoints/my "A dog." "A dog runs through the snow."
     """
-    if side not in ("source", "target"):
-        raise UserError(f"--side {side!r}: unknown; give source or target")
     _check_sentences(sentences, input_file, count, from_data=True)
     path = _output_path(output_file, "mask.png")
     from transformer_cli.config import load_config

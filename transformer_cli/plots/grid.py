@@ -76,12 +76,12 @@ def draw_grid(
         figure = Figure(figsize=(width, height), dpi=_dpi(width, height, fewer))
 
         room = 0.95 * (width - 2 * MARGIN)  # drawn pixel by pixel, letters are a little wider than measured
-        texts = [(0.22, title, {"fontsize": 11, "fontweight": "bold"})]
-        texts += [(0.46 + 0.2 * number, visible_line(line), {"color": "#444444"}) for number, line in enumerate(lines)]
-        for below, text, look in texts:
-            measured = 11 * 1.12 if "fontsize" in look else 9  # bold letters are wider
-            text = shorten(text, measured, room)
-            figure.text(MARGIN / width, 1 - below / height, text, ha="left", va="center", **look)
+        bold = {"fontsize": 11, "fontweight": "bold"}
+        texts: list[tuple[str, float, dict[str, Any]]] = [(title, 11 * 1.12, bold)]  # bold letters are wider
+        texts += [(visible_line(line), 9, {"color": "#444444"}) for line in lines]
+        for number, (text, points, look) in enumerate(texts):
+            y = 1 - (0.22 + 0.2 * number + 0.04 * (number > 0)) / height
+            figure.text(MARGIN / width, y, shorten(text, points, room), ha="left", va="center", **look)
         for r, (row, y_label) in enumerate(zip(shown, y_labels, strict=True)):
             for c, panel in enumerate(row):
                 h, w = panel.values.shape[0] * sizes.cell[1], panel.values.shape[1] * sizes.cell[0]
