@@ -270,14 +270,13 @@ def _kept(search: "list[Step] | Refinement") -> str:
 
 
 def _stages(stages: Sequence["Stage"]) -> Iterator[str]:
-    """Yield a line for each tensor: name, axes, shape, and how its first row begins."""
-    yield from _aligned([_stage(stage) for stage in stages])
-
-
-def _stage(stage: "Stage") -> Row:
-    axes, shape = f"({stage.axes})" if stage.axes else "", f"({', '.join(map(str, stage.shape))})"
-    more = " …" if len(stage.first) < stage.shape[-1] else ""
-    return stage.name, axes, shape, " ".join(f"{value:7.3f}" for value in stage.first) + more
+    """Return a line for each tensor: name, axes, shape, and how its first row begins."""
+    rows = []
+    for stage in stages:
+        axes, shape = f"({stage.axes})" if stage.axes else "", f"({', '.join(map(str, stage.shape))})"
+        more = " …" if len(stage.first) < stage.shape[-1] else ""
+        rows.append((stage.name, axes, shape, " ".join(f"{value:7.3f}" for value in stage.first) + more))
+    return _aligned(rows)
 
 
 def _step(number: int, step: "Step") -> Iterator[str]:

@@ -36,7 +36,7 @@ def export_ctranslate2(
     verify: bool = True,
     sentences: Path | None = None,
 ) -> str | None:
-    """Publish as `out` a checkpoint as a CTranslate2 model; return how it stood its check (None: not checked).
+    """Publish as `out` a checkpoint as a CTranslate2 model; return how the check went (None: not checked).
 
     quantization: int8, int8_float32, float16, bfloat16; None: float32. `verify` translates `sentences` (else the first
     ones of `data.valid`) with both engines. Raises `UserError` before anything is written, and `ExportDiffers` with

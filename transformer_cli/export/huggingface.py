@@ -36,7 +36,8 @@ from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 NORM_EPSILON = 1e-5  # torch's default; MarianConfig has no key for it
 POSITIONS = 1024  # rows of the table of sinusoids, at least
 INSTALL = "pip install 'transformer-cli[huggingface]'"
-PARTS = {  # of a layer's names, ours: Marian's
+IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+PARTS = {  # of a layer's names, ours: Marian's; replaced in this order
     "feed_forward_residual.norm": "final_layer_norm",
     "_residual.norm": "_layer_norm",
     "feed_forward.inner": "fc1",
@@ -101,7 +102,7 @@ def check_expressible(config: Config) -> None:
 
 
 def _reads_alike(sentence: str) -> bool:
-    """Say whether Marian's tokenizer reads the sentence as ours does: U+2581 is its space, `>>de<<` a tag."""
+    """Return whether Marian's tokenizer reads the sentence as ours does: U+2581 is its space, `>>de<<` a tag."""
     return SPACE not in sentence and ESCAPE not in sentence and not sentence.startswith(">>")
 
 
@@ -155,10 +156,7 @@ def _model_config(loaded: LoadedModel) -> dict[str, Any]:
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.activation_dropout,
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
+        **IDS,
         "forced_eos_token_id": None,  # Marian's default would end what is cut off with a <pad>
     }
 
@@ -166,10 +164,7 @@ def _model_config(loaded: LoadedModel) -> dict[str, Any]:
 def _generation_config(config: Config) -> dict[str, Any]:
     decoding = config.decoding
     return {
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
+        **IDS,
         "suppress_tokens": [PAD, BOS],  # no translation holds them
         "min_new_tokens": 1,  # none is empty
         "max_length": _longest(config) + 1,  # with <s>
@@ -237,7 +232,7 @@ def _plain(parameter: Tensor | None, size: int = 0) -> Tensor:
 
 
 def _compare(loaded: LoadedModel, folder: Path, references: list[Reference]) -> str:
-    """Hold what transformers loads from the folder against our model."""
+    """Compare what transformers loads from the folder with our model."""
     from transformers import MarianMTModel, MarianTokenizer
     from transformers.utils import logging
 

@@ -1,4 +1,4 @@
-"""A verified export: a folder that appears only once the exported model was held against our own.
+"""A verified export: a folder that appears only once the exported model was compared with our own.
 
 Every export of `tfm export` is published here; `--verify`, which is the default, compares it before. The model folder
 alone (`--format safetensors`) is a copy of files.
@@ -173,7 +173,7 @@ def compare(
     references: Sequence[Reference],
     answer: Callable[[list[Reference], Batch], tuple[Tensor, list[str]]],
 ) -> str:
-    """Hold an exported model against our own; return how alike they are, in a sentence.
+    """Compare an exported model with our own; return how alike they are, in a sentence.
 
     answer: the exported model's logits (B, T, V) of a batch of references with one limit, and its own greedy
     translations of their sentences. Raises `ExportDiffers` for a logit that is off by more than
