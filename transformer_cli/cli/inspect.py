@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from transformer_cli.jobs.translating import TranslationOptions
 
 LENGTH = 25  # tokens: about a sentence of news
-
 WIDTH = 96  # columns of a table of tokens
-NOT_TRACED = (
+NOT_TRACED = (  # options of `tfm translate` that --trace does not go with
     *("input_file", "output_file", "format_", "sample", "prefix", "require", "forbid", "constraints", "mbr", "with_"),
     *("glossary", "n_best", "scores", "alignments", "min_confidence", "stream", "jobs"),
 )
@@ -178,9 +177,9 @@ def _aligned(rows: Sequence[Row], left: int | None = None) -> Iterator[str]:
 def check_trace(context: typer.Context) -> None:
     """Raise `UserError` where the command line of `tfm translate --trace` lacks TEXT, or has more than goes with it."""
     given = context.params
-    for option in context.command.params:
-        if option.name in NOT_TRACED and given[option.name] not in (None, (), option.default):
-            raise UserError(f"{option.opts[0]} and --trace exclude each other: leave one out")
+    for one in context.command.params:
+        if one.name in NOT_TRACED and given[one.name] not in (None, (), one.default):
+            raise UserError(f"{one.opts[0]} and --trace exclude each other: leave one out")
     if given["engine"] == "ctranslate2":
         raise UserError("--engine ctranslate2 and --trace exclude each other: only torch shows what is inside")
     if not given["text"]:
