@@ -205,13 +205,14 @@ def ensemble(models: Sequence[StepModel[SearchCache]]) -> StepModel[EnsembleCach
         return mean_log_probs([one for one, _ in found]), EnsembleCache(tuple(grown for _, grown in found))
 
     def attending_step(tokens: Tensor, cache: EnsembleCache) -> tuple[Tensor, Tensor, EnsembleCache]:
-        first, attention, grown = models[0].attending_step(tokens, cache.caches[0])
+        log_probs, attention, grown = models[0].attending_step(tokens, cache.caches[0])
         rest = [model.step(tokens, own) for model, own in zip(models[1:], cache.caches[1:], strict=True)]
-        log_probs = mean_log_probs([first, *(one for one, _ in rest)])
+        log_probs = mean_log_probs([log_probs, *(one for one, _ in rest)])
         return log_probs, attention, EnsembleCache((grown, *(one for _, one in rest)))
 
     most = min((one.max_target_length for one in models if one.max_target_length is not None), default=None)
-    return replace(models[0], start=start, step=step, attending_step=attending_step, max_target_length=most)
+    first = models[0]
+    return StepModel(start, step, attending_step, first.vocabulary_size, most, first.device, first.copies_source)
 
 
 def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
