@@ -1,6 +1,6 @@
 """How to search: each option's type, bound, default and meaning, once for config files, Python and the command line.
 
-`config.decoding` makes its section of `ConfiguredSearch`, `cli.options` its options of `SearchOptions`, and
+`config.sections` makes `decoding` of `ConfiguredSearch`, `cli.options` its options of `SearchOptions`, and
 docs/generate.py a table of the comments. No pydantic and no torch, for `tfm --help` reads this.
 """
 

@@ -12,11 +12,11 @@ from typing import Any, get_args
 
 from pydantic import ValidationError, ValidationInfo, model_validator
 
-from transformer_cli.config.decoding import DecodingConfig
 from transformer_cli.config.sections import (
     AWAITS_PRESET,
     SOURCE_KINDS,
     DataConfig,
+    DecodingConfig,
     GuidedAttention,
     HubDataset,
     ModelConfig,

@@ -1,9 +1,11 @@
-"""The sections of a config, `decoding` apart (it is made of the search options), and what they share."""
+"""The sections of a config, and what they share."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
+
+from transformer_cli.search_options import ConfiguredSearch
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Dropout = Annotated[float, Field(ge=0.0, le=0.9)]  # what is kept is divided by 1 - p, which must not come near 0
@@ -333,3 +335,11 @@ class TrainingConfig(Section):
             if self.init_from is not None and getattr(self, key) is not None:
                 raise ValueError(f"{key}: init_from brings embeddings of its own; leave one of the two out")
         return self
+
+
+class DecodingConfig(Section, ConfiguredSearch):  # type: ignore[misc]  # mypy does not see that a section is frozen
+    """How translations are searched for. Options of `tfm translate` override these."""
+
+    batch_tokens: Positive = 4096  # size of a batch in translating: sentences × longest source, padding included
+    # Other tokenizers than sentencepiece: `<unk>` becomes the source word that attention points at.
+    copy_unknown: bool = True

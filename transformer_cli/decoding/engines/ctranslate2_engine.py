@@ -160,8 +160,8 @@ class CTranslate2Engine:
         of_batch = batch_needs(batch, options, max(lengths), self.description.positions, len(self._target_tokens))
         needs = [*torch_needs(options), *of_batch]
         if needs:
-            self._check_allowed(needs)
-            return 0, lambda: self._other().search(batch.sources, options, batch.keys, batch.constraints)
+            other = self._instead(needs[0])
+            return 0, lambda: other().search(batch.sources, options, batch.keys, batch.constraints)
         limits = [self._limit(options, len(source)) for source in batch.sources]
         places = sorted(range(len(limits)), key=lambda place: limits[place])
         begun = []
@@ -221,10 +221,11 @@ class CTranslate2Engine:
         limit = options.length_limit(source_length)
         return limit if self.max_target_length is None else max(1, min(limit, self.max_target_length))
 
-    def _check_allowed(self, needs: Sequence[str]) -> None:
-        """Raise `UserError` where an explicit choice of this engine meets what it cannot do."""
+    def _instead(self, need: str) -> Callable[[], Engine]:
+        """Return what gives the engine that can; `UserError` where this one was chosen, and nothing else."""
         if self._strict:
-            raise UserError(f"the ctranslate2 engine cannot do {needs[0]}; leave that out, or choose engine torch")
+            raise UserError(f"the ctranslate2 engine cannot do {need}; leave that out, or choose engine torch")
+        return self._other
 
     # --- forced decoding ----------------------------------------------------------------------------------------------
 
@@ -232,8 +233,8 @@ class CTranslate2Engine:
         """Return log p of each target token and of `</s>` after them, given the source and the tokens before it."""
         longest = max(map(len, (*sources, *targets)), default=0) + 1
         if longest > self.description.positions:
-            self._check_allowed([f"texts of {longest:,} tokens (here {self.description.positions:,} are the most)"])
-            return self._other().score(sources, targets)
+            need = f"texts of {longest:,} tokens (here {self.description.positions:,} are the most)"
+            return self._instead(need)().score(sources, targets)
         begun = []
         for chunk in _chunks(list(range(len(sources))), self.workers):
             begun += self._translator.score_batch(
@@ -266,8 +267,8 @@ class CTranslate2Engine:
             or longest > self.description.positions
             or not all(map(len, sources))
         ):
-            self._check_allowed(["alignments from other layers or heads than the model's own"])
-            return self._other().align(sources, targets, layer, heads)
+            other = self._instead("alignments from other layers or heads than the model's own")
+            return other().align(sources, targets, layer, heads)
         places = sorted(
             (place for place, target in enumerate(targets) if target), key=lambda place: len(targets[place])
         )

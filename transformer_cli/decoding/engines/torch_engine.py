@@ -148,42 +148,39 @@ def without_special(positions: Iterable[int | None]) -> int | None:
     return min((one - 1 for one in positions if one is not None), default=None)
 
 
-class ModelSteps:
-    """One Transformer as a search takes it."""
+def step_model(model: Transformer, device: torch.device, constant: bool) -> StepModel[SearchCache]:
+    """Return a Transformer as a search takes it."""
+    fast_step = FastStep(model, constant) if can_step_fast(model) else None
 
-    def __init__(self, model: Transformer, device: torch.device, constant: bool) -> None:
-        self._model, self._device = model, device
-        self._fast_step = FastStep(model, constant) if can_step_fast(model) else None
-
-    def start(self, sources: Sequence[Sequence[int]]) -> SearchCache:
-        """Encode a batch; one row a sentence."""
-        source = padded_rows([*source, EOS] for source in sources).to(self._device)  # (B, S)
+    def start(sources: Sequence[Sequence[int]]) -> SearchCache:
+        source = padded_rows([*source, EOS] for source in sources).to(device)  # (B, S)
         source_mask = padding_mask(source)
-        decoder = self._model.start_cache(self._model.encode(source, source_mask))
+        decoder = model.start_cache(model.encode(source, source_mask))
         return SearchCache.start(decoder, source, source_mask)
 
-    def step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
-        """Take the pure step of every search: tokens (N,) → log-probabilities (N, V) of the next ones, grown cache."""
-        if self._fast_step is None:
-            output = self._model.decode(tokens[:, None], None, cache.source_mask, cache.decoder)
-            decoder, log_probs = output.cache, self._log_probs(output, cache)
+    def step(tokens: Tensor, cache: SearchCache) -> tuple[Tensor, SearchCache]:
+        if fast_step is None:
+            output = model.decode(tokens[:, None], None, cache.source_mask, cache.decoder)
+            decoder, log_probs = output.cache, last(output, cache)
         else:
-            log_probs, decoder = self._fast_step(tokens, cache.source_mask, cache.decoder)
+            log_probs, decoder = fast_step(tokens, cache.source_mask, cache.decoder)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf  # no translation holds them
         return log_probs, replace(cache, decoder=decoder)
 
-    def attending_step(self, tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
-        """Do the same, with the last layer's attention on the source, the mean over its heads (N, S), in between."""
-        output = self._model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
-        log_probs = self._log_probs(output, cache)
+    def attending_step(tokens: Tensor, cache: SearchCache) -> tuple[Tensor, Tensor, SearchCache]:
+        output = model.decode(tokens[:, None], None, cache.source_mask, cache.decoder, need_weights=True)
+        log_probs = last(output, cache)
         log_probs[:, PAD] = log_probs[:, BOS] = -torch.inf
-        attention = output.cross_attention[-1][:, :, -1].mean(dim=1)
+        attention = output.cross_attention[-1][:, :, -1].mean(dim=1)  # of the last layer
         return log_probs, attention.to(accumulation_dtype(attention.dtype)), replace(cache, decoder=output.cache)
 
-    def _log_probs(self, output: DecoderOutput, cache: SearchCache) -> Tensor:
+    def last(output: DecoderOutput, cache: SearchCache) -> Tensor:
         """Return those of the only position, (N, V), in one piece: a search reads a batch as one row."""
-        log_probs: Tensor = self._model.generator(output, cache.source)  # (N, 1, V)
+        log_probs: Tensor = model.generator(output, cache.source)  # (N, 1, V)
         return log_probs[:, 0].contiguous()
+
+    size, most = model.generator.projection.out_features, without_special([model.max_target_length])
+    return StepModel(start, step, attending_step, size, most, device, model.generator.copies_source)
 
 
 @dataclass(frozen=True)
@@ -197,27 +194,25 @@ class EnsembleCache:
         return EnsembleCache(tuple(cache.select(rows) for cache in self.caches))
 
 
-class EnsembleSteps:
-    """Several models as one: each token's probability is the mean of theirs, the attention is the first one's."""
+def ensemble(models: Sequence[StepModel[SearchCache]]) -> StepModel[EnsembleCache]:
+    """Return several models as one: each probability is the mean of theirs, the attention is the first one's."""
 
-    def __init__(self, models: Sequence[ModelSteps]) -> None:
-        self._models = models
+    def start(sources: Sequence[Sequence[int]]) -> EnsembleCache:
+        return EnsembleCache(tuple(model.start(sources) for model in models))
 
-    def start(self, sources: Sequence[Sequence[int]]) -> EnsembleCache:
-        """See `ModelSteps`."""
-        return EnsembleCache(tuple(model.start(sources) for model in self._models))
-
-    def step(self, tokens: Tensor, cache: EnsembleCache) -> tuple[Tensor, EnsembleCache]:
-        """See `ModelSteps`."""
-        found = [model.step(tokens, own) for model, own in zip(self._models, cache.caches, strict=True)]
+    def step(tokens: Tensor, cache: EnsembleCache) -> tuple[Tensor, EnsembleCache]:
+        found = [model.step(tokens, own) for model, own in zip(models, cache.caches, strict=True)]
         return mean_log_probs([one for one, _ in found]), EnsembleCache(tuple(grown for _, grown in found))
 
-    def attending_step(self, tokens: Tensor, cache: EnsembleCache) -> tuple[Tensor, Tensor, EnsembleCache]:
-        """See `ModelSteps`."""
-        first, attention, grown = self._models[0].attending_step(tokens, cache.caches[0])
-        rest = [model.step(tokens, own) for model, own in zip(self._models[1:], cache.caches[1:], strict=True)]
-        log_probs = mean_log_probs([first, *(one for one, _ in rest)])
+    def attending_step(tokens: Tensor, cache: EnsembleCache) -> tuple[Tensor, Tensor, EnsembleCache]:
+        log_probs, attention, grown = models[0].attending_step(tokens, cache.caches[0])
+        rest = [model.step(tokens, own) for model, own in zip(models[1:], cache.caches[1:], strict=True)]
+        log_probs = mean_log_probs([log_probs, *(one for one, _ in rest)])
         return log_probs, attention, EnsembleCache((grown, *(one for _, one in rest)))
+
+    most = min((one.max_target_length for one in models if one.max_target_length is not None), default=None)
+    first = models[0]
+    return StepModel(start, step, attending_step, first.vocabulary_size, most, first.device, first.copies_source)
 
 
 def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
@@ -250,17 +245,8 @@ class TorchEngine:
         self.model, self.device = self.models[0], torch.device(device)
         self.vocabulary_size = model.generator.projection.out_features
         assert all(one.generator.projection.out_features == self.vocabulary_size for one in others)
-        each = [ModelSteps(one, self.device, constant) for one in self.models]
-        steps = EnsembleSteps(each) if others else each[0]
-        self.step_model: StepModel[Any] = StepModel(
-            steps.start,
-            steps.step,
-            steps.attending_step,
-            self.vocabulary_size,
-            self.max_target_length,
-            self.device,
-            model.generator.copies_source,
-        )
+        each = [step_model(one, self.device, constant) for one in self.models]
+        self.step_model: StepModel[Any] = ensemble(each) if others else each[0]
 
     @property
     def max_source_length(self) -> int | None:
