@@ -227,12 +227,10 @@ def test_a_stopped_run_continues_bit_for_bit(
     job = start(tree)
     job.wait_for(tmp_path / "run" / "metrics.jsonl", 30)
     ranks = [job.rank(rank) for rank in range(2)] if twice else []
-    stopped = time.monotonic()
     for pid in ranks:
         os.kill(pid, killed_by)
     job.process.send_signal(killed_by)
     code, said = job.end(SAVES_WITHIN)
-    assert time.monotonic() - stopped < SAVES_WITHIN
     assert code != 0, "torchrun's own code"
     assert "forcefully" not in said
     assert errors(said) == []
