@@ -360,23 +360,11 @@ def test_chunks_of_a_language_without_spaces_are_joined_without() -> None:
 class Unknown(Echo):
     """Says nothing but `<unk>`, as many as the source has tokens, and attends to the last one first."""
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        return [[Hypothesis([UNK] * len(source), -1.0, -1.0, True)] for source in sources]
+    def answer(self, source: list[int], options: SearchOptions, constraints: TokenConstraints) -> list[Hypothesis]:
+        return [Hypothesis([UNK] * len(source), -1.0, -1.0, True)]
 
-    def align(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        layer: int = -1,
-        heads: Sequence[int] | None = None,
-    ) -> list[list[int]]:
-        return [list(reversed(range(len(target)))) for target in targets]
+    def links(self, source: Sequence[int], target: Sequence[int]) -> list[int]:
+        return list(reversed(range(len(target))))
 
 
 @pytest.mark.parametrize("alignments", [True, False])
