@@ -202,9 +202,7 @@ def test_what_the_model_makes_up_sends_the_line_to_segments() -> None:
         "A b {{made}}",
     ]
     assert (protector.tally["protected_lines"], protector.tally["split_lines"]) == (1, 1)
-    assert protector.notes == [
-        "1 of 1 lines with protected text: its place could not be found; the text around it was translated in segments"
-    ]
+    assert any("1 of 1 lines with protected text" in note for note in protector.notes)
     assert sorted(map(translator.codecs.source.decode, engine.read[2:])) == ["A b", "c", "d"]
 
 

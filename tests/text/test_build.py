@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,7 +87,8 @@ def test_a_sample_is_told_and_depends_on_the_seed(configure: Configure, pairs: l
     everything, notes = make(sample_lines=2 * len(pairs))
     assert notes == []
     first, notes = make(sample_lines=100)
-    assert notes == ["sentencepiece trains on a sample of 100 lines (50 pairs) of 300 pairs, drawn with seed 1"]
+    assert len(notes) == 1
+    assert re.search(r"100 lines \(50 pairs\) of 300 pairs, .*seed 1$", notes[0])
     again, _ = make(sample_lines=100)
     other, notes = make(sample_lines=100, seed=2)
     assert "seed 2" in notes[0]

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import threading
 import time
@@ -449,9 +450,7 @@ def test_a_damaged_last_checkpoint_stops_a_run_and_the_advice_helps(
     with pytest.raises(UserError) as raised:
         train(config, run.path, quiet=True)
     assert str(damaged) in str(raised.value)
-    assert str(raised.value).endswith(
-        "or continue from step 8, which is whole: move checkpoints.json and step-00000012 out of the folder"
-    )
+    assert re.search("step 8, which is whole: move checkpoints.json and step-00000012 out", str(raised.value))
     for moved in (run.index_path, run.step_folder(12)):
         os.rename(moved, tmp_path / moved.name)
     train(config, run.path, quiet=True)
