@@ -33,10 +33,8 @@ def test_the_tree_is_printed_with_the_models_parameters(trial: Any, tfm: Any) ->
     ]
     assert any("projection: Linear" in row and "(tied)" in row for row in tree)
     assert not any("Dropout" in row for row in tree)
-    assert rows[-2:] == [
-        "tied: the same as source_embedding.tokens.table.weight, and counted there",
-        "multiply-adds: of one sentence with 25 source and 25 target tokens",
-    ]
+    assert re.search("^tied: .*source_embedding.tokens.table.weight", rows[-2])
+    assert re.search("^multiply-adds: .*25 source and 25 target tokens", rows[-1])
 
 
 def test_layers_that_are_alike_are_shown_once() -> None:

@@ -239,5 +239,6 @@ def test_masks_of_a_model_without_its_data_need_sentences(
 
     monkeypatch.setattr(corpora, "open_corpus", open_corpus)
     said = tfm("plot", "mask", trial.run, "-o", tmp_path / "a.png").refused()
-    assert said == "error: valid.de: no such file; or give sentences, or a file with --input\n"
+    assert said.startswith("error: valid.de: no such file; ")
+    assert "--input" in said
     assert tfm("plot", "mask", trial.run, "one dog", "-o", tmp_path / "a.png").code == 0

@@ -4,7 +4,6 @@ import contextlib
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -559,9 +558,7 @@ def test_a_key_that_stands_twice_is_refused_with_its_line() -> None:
 
 def test_an_alias_bomb_is_refused_at_once() -> None:
     levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 20)]
-    start = time.monotonic()
-    assert "more than" in refused(text="\n".join([DATA + "a0: &a0 [x]", *levels]))
-    assert time.monotonic() - start < 2
+    assert "more than" in refused(text="\n".join([DATA + "a0: &a0 [x]", *levels]))  # 9^19 entries would never end
 
 
 def test_a_few_aliases_are_fine() -> None:

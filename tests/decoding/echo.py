@@ -5,7 +5,7 @@ from typing import Any
 
 from transformer_cli.config import Config
 from transformer_cli.decoding.engines.protocol import SearchBatch
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.text.codec import Codecs
 
 MakeCodecs = Callable[[Config], Codecs]
@@ -19,7 +19,10 @@ TEXT = [
 
 
 class Echo:
-    """An engine that gives back what it gets, each token aligned to itself, and remembers the batches."""
+    """An engine that gives back what it gets, each token aligned to itself, and remembers what it was asked.
+
+    Others answer otherwise: `answer` searches for one sentence, `links` aligns one.
+    """
 
     name = "echo"
     max_target_length = None
@@ -27,6 +30,8 @@ class Echo:
     def __init__(self, max_source_length: int | None = None) -> None:
         self.max_source_length = max_source_length
         self.batches: list[list[list[int]]] = []
+        self.options: list[SearchOptions] = []  # of each batch
+        self.constraints: list[list[TokenConstraints] | None] = []
 
     def search(
         self,
@@ -38,10 +43,13 @@ class Echo:
         assert sources
         assert all(sources), "no model call for an empty line"
         self.batches.append([list(source) for source in sources])
-        return [
-            [Hypothesis(list(source), -float(rank), -float(len(source)), True) for rank in range(options.n_best)]
-            for source in sources
-        ]
+        self.options.append(options)
+        self.constraints.append(None if constraints is None else list(constraints))
+        each = constraints or [UNCONSTRAINED] * len(sources)
+        return [self.answer(list(source), options, one) for source, one in zip(sources, each, strict=True)]
+
+    def answer(self, source: list[int], options: SearchOptions, constraints: TokenConstraints) -> list[Hypothesis]:
+        return [Hypothesis(source, -float(rank), -float(len(source)), True) for rank in range(options.n_best)]
 
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
@@ -59,7 +67,10 @@ class Echo:
         layer: int = -1,
         heads: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        return [list(range(len(target))) for target in targets]
+        return [self.links(source, target) for source, target in zip(sources, targets, strict=True)]
+
+    def links(self, source: Sequence[int], target: Sequence[int]) -> list[int]:
+        return list(range(len(target)))
 
 
 def make_config(tokenizer: str = "whitespace", max_length: int = 8, **sections: dict[str, Any]) -> Config:

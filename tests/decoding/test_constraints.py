@@ -1,7 +1,6 @@
 """What is required as text becomes ids that say the same, and the translation obeys, however a word may be spelled."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -82,21 +81,9 @@ class Spelling(Echo):
     def __init__(self, ways: Sequence[Sequence[int]]) -> None:
         super().__init__()
         self.ways = ways
-        self.searches = 0
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        self.searches += 1
-        constraints = constraints or [UNCONSTRAINED] * len(sources)
-        return [
-            [Hypothesis(list(next(way for way in self.ways if _is_allowed(way, one))), -1.0, -1.0, True)]
-            for one in constraints
-        ]
+    def answer(self, source: list[int], options: SearchOptions, constraints: TokenConstraints) -> list[Hypothesis]:
+        return [Hypothesis(list(next(way for way in self.ways if _is_allowed(way, constraints))), -1.0, -1.0, True)]
 
 
 def test_a_forbidden_word_is_found_however_it_is_spelled(make_codecs: MakeCodecs) -> None:
@@ -113,7 +100,7 @@ def test_a_forbidden_word_is_found_however_it_is_spelled(make_codecs: MakeCodecs
     assert [one.text for one in found] == ["three", "two"]
     lines = translator.translate_lines([Line("a", Constraints(forbidden=("two", "a")))])
     assert [one.text for one in lines] == ["three"]
-    assert engine.searches == 6, "one more for each spelling"
+    assert len(engine.batches) == 6, "one more for each spelling"
 
 
 def test_the_old_name_of_constraints_is_taken_too(make_codecs: MakeCodecs) -> None:
@@ -125,18 +112,16 @@ def test_the_old_name_of_constraints_is_taken_too(make_codecs: MakeCodecs) -> No
 
 def test_constraints_reach_the_engine_only_where_a_line_of_the_window_has_some(make_codecs: MakeCodecs) -> None:
     """An engine that was given none may choose a faster way to search."""
-    given: list[list[TokenConstraints] | None] = []
-
-    class Noting(Echo):
-        def search(self, sources: Any, options: Any, keys: Any = None, constraints: Any = None) -> Any:
-            given.append(constraints)
-            return super().search(sources, options, keys, constraints)
-
     config = make_config()
+    engine = Echo()
     codecs = make_codecs(config)
     lines: list[str | Line] = ["a", Line("b"), Line("c", Constraints(prefix="one")), "a", Line("b", Constraints()), "c"]
-    assert len(list(Translator(Noting(), codecs, config).translate_lines(lines, window=2))) == 6
-    assert given == [None, [TokenConstraints(prefix=tuple(codecs.target.encode("one"))), UNCONSTRAINED], None]
+    assert len(list(Translator(engine, codecs, config).translate_lines(lines, window=2))) == 6
+    assert engine.constraints == [
+        None,
+        [TokenConstraints(prefix=tuple(codecs.target.encode("one"))), UNCONSTRAINED],
+        None,
+    ]
 
 
 def test_a_longer_word_that_holds_it_is_left_alone(make_codecs: MakeCodecs) -> None:
@@ -145,7 +130,7 @@ def test_a_longer_word_that_holds_it_is_left_alone(make_codecs: MakeCodecs) -> N
     engine = Spelling([[*codec.encode("x"), *(codec.vocabulary[f"<0x{byte:02X}>"] for byte in b"two")]])
     translator = Translator(engine, make_codecs(config), config)
     assert translator.translate_batch(["a"], constraints=[Constraints(forbidden=("two",))])[0].text == "xtwo"
-    assert engine.searches == 1
+    assert len(engine.batches) == 1
 
 
 @pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])

@@ -95,24 +95,18 @@ class Looping(Echo):
     def __init__(self, blocked: list[int] | None = None) -> None:
         super().__init__()
         self.blocked = blocked  # what is found instead then; None: the source
-        self.searched: list[tuple[int, int]] = []  # sentences, and n of the n-grams blocked
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        self.searched.append((len(sources), options.no_repeat_ngram))
-        found = []
-        for source in sources:
-            loops = len(source) == 3
-            ids = [*source, *[source[-1]] * 9] if loops else list(source)
-            if loops and options.no_repeat_ngram:
-                ids = list(source) if self.blocked is None else self.blocked
-            found.append([ended(ids)])
-        return found
+    @property
+    def searched(self) -> list[tuple[int, int]]:
+        """Sentences, and n of the n-grams blocked."""
+        return [(len(batch), asked.no_repeat_ngram) for batch, asked in zip(self.batches, self.options, strict=True)]
+
+    def answer(self, source: list[int], options: SearchOptions, constraints: TokenConstraints) -> list[Hypothesis]:
+        if len(source) != 3:
+            return [ended(source)]
+        if options.no_repeat_ngram:
+            return [ended(source if self.blocked is None else self.blocked)]
+        return [ended([*source, *[source[-1]] * 9])]
 
 
 def translator_of(make_codecs: MakeCodecs, engine: Looping, *, guarded: bool = True) -> Translator:
@@ -128,9 +122,7 @@ def test_what_loops_is_searched_for_again_and_replaced(make_codecs: MakeCodecs) 
     translator = translator_of(make_codecs, engine)
     assert translator.translate(LINES) == LINES
     assert engine.searched == [(4, 0), (2, guard.BLOCKED_PHRASE)]
-    assert translator.notes == [
-        "2 translations repeat themselves or never end: searched again without repetition, 2 repaired"
-    ]
+    assert len(translator.notes) == 1
     assert (translator.tally["flagged"], translator.tally["repaired"]) == (2, 2)
 
 
@@ -157,15 +149,8 @@ class Several(Echo):
         super().__init__()
         self.texts = texts
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        super().search(sources, options)
-        return [[ended(ids) for ids in self.texts] for _ in sources]
+    def answer(self, source: list[int], options: SearchOptions, constraints: TokenConstraints) -> list[Hypothesis]:
+        return [ended(ids) for ids in self.texts]
 
 
 @pytest.mark.parametrize("guarded", [True, False])

@@ -1,5 +1,6 @@
 """What is counted: from many threads, and in words."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 from transformer_cli.decoding.translation import Tally
@@ -18,17 +19,12 @@ def test_counts_that_were_kept_under_their_old_names_count() -> None:
     ).counts  # fmt: skip
 
 
-def test_it_tells_what_happened_and_nothing_else() -> None:
+def test_it_reports_what_happened_and_nothing_else() -> None:
     assert Tally().notes == Tally({"protected_lines": 5}).notes == []
-    assert Tally({"cut_lines": 1}).notes == [
-        "1 line was longer than the model takes: cut into chunks, translated and joined"
-    ]
-    assert Tally({"flagged": 1, "repaired": 1}).notes == [
-        "1 translation repeats itself or never ends: searched again without repetition, 1 repaired"
-    ]
+    (cut,) = Tally({"cut_lines": 1}).notes
+    assert cut.startswith("1 line was ")
+    (flagged,) = Tally({"flagged": 1, "repaired": 1}).notes
+    assert re.match(r"1 translation repeats .*, 1 repaired$", flagged)
     several = Tally(Tally({"cut_lines": 2, "flagged": 3000, "protected_lines": 5, "split_lines": 4}).counts)
-    assert several.notes == [
-        "2 lines were longer than the model takes: cut into chunks, translated and joined",
-        "3,000 translations repeat themselves or never end: searched again without repetition, 0 repaired",
-        "4 of 5 lines with protected text: its place could not be found; the text around it was translated in segments",
-    ]
+    for note, said in zip(several.notes, ("2 lines were ", "3,000 translations repeat ", "4 of 5 lines "), strict=True):
+        assert note.startswith(said)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -23,7 +24,6 @@ from hypothesis import strategies as st
 from tests.environment import unmeasured
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
-from transformer_cli.storage import run_folder as run_lock
 from transformer_cli.storage.publishing import MANIFEST, REPLACED, TEMPORARY, manifest_names, verify
 from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, average_name, find_model, step_name
 
@@ -246,15 +246,15 @@ def test_a_lock_that_is_removed_while_another_opens_it_still_holds(
     """Who gets the lock of a file that is gone takes the next one; else two would train in one folder."""
     run = RunFolder(tmp_path)
     opened: list[Any] = []
-    take = run_lock._take
+    take = fcntl.lockf
 
-    def take_late(file: Any, folder: Path) -> None:
+    def take_late(file: Any, how: int) -> None:
         if not opened:
             (tmp_path / ".lock").unlink()  # by its holder, who has ended
         opened.append(file)
-        take(file, folder)
+        take(file, how)
 
-    monkeypatch.setattr(run_lock, "_take", take_late)
+    monkeypatch.setattr(fcntl, "lockf", take_late)
     with run.lock():
         assert len(opened) == 2
         assert os.path.samestat(os.fstat(opened[1].fileno()), os.stat(tmp_path / ".lock"))

@@ -1,5 +1,6 @@
 """Codecs: encode, decode, save, load; what was done in training is done again."""
 
+import copy
 import itertools
 import json
 from collections.abc import Callable
@@ -75,16 +76,21 @@ def test_full_caches_change_nothing(
     codecs: Callable[..., Codecs], pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [source for source, _ in pairs]
-    codec = codecs("unigram").source
+    codec = copy.copy(codecs("unigram").source)  # its cache is empty
     expected = [codec.lookup(codec.tokenize(text)) for text in texts]
-    codec._ids_of_words.clear()
     monkeypatch.setattr(codec_module, "CACHED_WORDS", 5)
     monkeypatch.setattr(codec_module, "LONGEST_CACHED", 8)
     assert codec.encode_batch(texts) == expected
-    assert len(codec._ids_of_words) <= 5
-    assert max(map(len, codec._ids_of_words)) <= 8
     with ThreadPoolExecutor(4) as threads:
         assert [*threads.map(codec.encode, texts)] == expected
+    cut: list[str] = []
+    tokens = codec.tokenizer.tokens
+    monkeypatch.setattr(codec.tokenizer, "tokens", lambda word: cut.append(word) or tokens(word))
+    codec.encode("vier1 vier1 neuneuneu neuneuneu neuneuneu")
+    assert cut == ["vier1", *["neuneuneu"] * 3], "what is too long is cut each time"
+    cut.clear()
+    codec.encode("a1 a2 a3 a4 a5 a6 a1")
+    assert cut.count("a1") == 2, "six words ago is forgotten"
 
 
 def test_only_subwords_are_sampled(codecs: Callable[..., Codecs]) -> None:

@@ -168,15 +168,3 @@ def test_a_torchtext_vocabulary_is_taken_over() -> None:
         Vocabulary.from_torchtext(StandIn(["x", "x"]))
     with pytest.raises(UserError, match="twice"):
         Vocabulary.from_torchtext(StandIn(["<bos>", "<s>"]))
-
-
-def test_torchtext_itself_is_taken_over() -> None:
-    try:
-        from torchtext.vocab import build_vocab_from_iterator
-    except (ImportError, OSError) as error:  # OSError: its binary does not fit this torch
-        pytest.skip(f"torchtext does not import here: {error}")
-    theirs = build_vocab_from_iterator([["b", "a", "a"]], specials=["<unk>", "<pad>"])
-    theirs.set_default_index(0)
-    ours = Vocabulary.from_torchtext(theirs)
-    assert ours.get_itos() == [*SPECIALS, "a", "b"]
-    assert ours["z"] == UNK

@@ -54,7 +54,7 @@ def test_a_named_precision_is_kept(name: str) -> None:
 # --- what pays --------------------------------------------------------------------------------------------------------
 
 
-ZEN_5 = ("AuthenticAMD", 26)
+ZEN_5 = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 68\n"
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +64,33 @@ def restored() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
-def test_fast_products_are_as_exact_as_float32_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_processor", lambda: ZEN_5)
+@pytest.fixture
+def on_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """Call it with what /proc/cpuinfo says; None: there is no such file."""
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    torch.set_float32_matmul_precision("highest")
+
+    def put(content: str | None) -> None:
+        if content is not None:
+            (tmp_path / "cpuinfo").write_text(content)
+
+    return put
+
+
+def multiply_in(number: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let float32 matrices be multiplied as ones of another type."""
+    product = torch.Tensor.__matmul__
+
+    def converted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        if left.dtype == torch.float32:
+            return product(left.to(number), right.to(number)).float()
+        return product(left, right)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", converted)
+
+
+def test_fast_products_are_as_exact_as_float32_is(on_processor: Callable[[str | None], None]) -> None:
+    on_processor(ZEN_5)
     hardware.use_fast_products()
     left, right = torch.randn(300, 700, dtype=torch.float64), torch.randn(700, 200, dtype=torch.float64)
     exact = left @ right
@@ -73,65 +98,42 @@ def test_fast_products_are_as_exact_as_float32_is(monkeypatch: pytest.MonkeyPatc
     assert error.abs().max() / exact.abs().max() < 2e-6
 
 
-def test_a_cpu_that_rounds_to_bfloat16_keeps_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.set_float32_matmul_precision("highest")
-    monkeypatch.setattr(hardware, "_processor", lambda: ZEN_5)
-    monkeypatch.setattr(hardware, "_products_are_exact", lambda: False)
+def test_a_cpu_that_rounds_to_bfloat16_keeps_its_products(
+    on_processor: Callable[[str | None], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_processor(ZEN_5)
+    multiply_in(torch.bfloat16, monkeypatch)
     assert not hardware.use_fast_products()
     assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.parametrize(
     ("processor", "expected"),
-    [(ZEN_5, True), (("AuthenticAMD", 25), False), (("GenuineIntel", 26), False), (("", 0), False)],
+    [
+        (ZEN_5, True),
+        (ZEN_5.replace(": 26", ": 25"), False),
+        (ZEN_5.replace("AuthenticAMD", "GenuineIntel"), False),
+        ("Processor : ARMv8", False),  # Linux on ARM names no vendor
+        ("", False),
+        (None, False),  # macOS has no such file
+    ],
 )
 def test_only_where_mkl_is_slow_others_take_its_place(
-    processor: tuple[str, int], expected: bool, monkeypatch: pytest.MonkeyPatch
+    processor: str | None,
+    expected: bool,
+    on_processor: Callable[[str | None], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    torch.set_float32_matmul_precision("highest")
-    monkeypatch.setattr(hardware, "_processor", lambda: processor)
-    monkeypatch.setattr(hardware, "_products_are_exact", lambda: True)
+    on_processor(processor)
+    multiply_in(torch.float64, monkeypatch)  # exact whatever machine this is
     assert hardware.use_fast_products() == expected
     assert torch.get_float32_matmul_precision() == ("medium" if expected else "highest")
-
-
-def test_linux_tells_vendor_and_family() -> None:
-    vendor, family = hardware._processor()
-    assert (vendor == "") == (family == 0)
-    assert not hardware.CPUINFO.exists() or "vendor_id" not in hardware.CPUINFO.read_text() or vendor
-
-
-@pytest.mark.parametrize("content", [None, "", "Processor : ARMv8"])
-def test_elsewhere_the_processor_is_unknown_and_keeps_its_products(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
-) -> None:
-    """macOS has no such file, Linux on ARM names no vendor in it."""
-    torch.set_float32_matmul_precision("highest")
-    if content is not None:
-        (tmp_path / "cpuinfo").write_text(content)
-    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
-    assert hardware._processor() == ("", 0)
-    hardware.tune_process(CPU)
-    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_without_glibc_the_process_is_tuned_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     assert not hardware.keep_large_buffers()
     hardware.tune_process(CPU)
-
-
-def test_the_trial_product_tells_bfloat16_from_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hardware._products_are_exact()
-    product = torch.Tensor.__matmul__
-
-    def rough(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        if left.dtype == torch.float32:
-            return product(left.bfloat16(), right.bfloat16()).float()
-        return product(left, right)
-
-    monkeypatch.setattr(torch.Tensor, "__matmul__", rough)
-    assert not hardware._products_are_exact()
 
 
 def test_products_are_as_before_when_training_is_over() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -133,14 +134,15 @@ def describe(progress: Progress) -> list[str]:
 
 
 def test_the_end_is_reported_with_how_long_it_took() -> None:
-    assert describe(Progress(seconds=120.0, validation_seconds=15.0)) == [
-        "finished     max_steps = 1,000 reached; 1,000 steps in 2.0 minutes, 12.5% of them validation",
-        "best         step 500, validation bleu 30.13",
-        'model        run: tfm translate run "…"',
-    ]
+    finished, best, model = describe(Progress(seconds=120.0, validation_seconds=15.0))
+    for said in ("max_steps = 1,000 reached", "1,000 steps", "2.0 minutes", "12.5%"):
+        assert said in finished
+    assert re.search("step 500, .*30.13", best)
+    assert "tfm translate run " in model
 
 
 def test_updates_that_were_not_as_usual_are_counted() -> None:
     lines = describe(Progress(skipped=1200, halvings=3))
-    assert "updates      1,200 skipped (not finite), 3 halved (out of memory)" in lines
-    assert "updates      3 halved (out of memory)" in describe(Progress(halvings=3))
+    assert any("1,200 skipped" in line and "3 halved" in line for line in lines)
+    assert not any("skipped" in line for line in describe(Progress(halvings=3)))
+    assert any("3 halved" in line for line in describe(Progress(halvings=3)))

@@ -22,7 +22,7 @@ from transformer_cli.decoding.loading import FoundModel, load_engine
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 
-pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
+ctranslate2 = pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no GPU."""
     monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(engines, "_cuda_devices", lambda: 0)
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 0)
     monkeypatch.setattr(engines, "has_gpu", lambda: False)
     return tmp_path / "cache" / "ctranslate2"
 
@@ -80,10 +80,10 @@ def test_auto_takes_torch_where_ctranslate2_cannot(
 ) -> None:
     if wishes.get("missing"):
         monkeypatch.setattr(engines, "find_spec", lambda name: None)
-    monkeypatch.setattr(engines, "_cuda_devices", lambda: wishes.get("gpu", 0))
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: wishes.get("gpu", 0))
     monkeypatch.setattr(engines, "has_gpu", lambda: wishes.get("unseen", False))
     if "types" in wishes:
-        monkeypatch.setattr(engines, "_compute_types", lambda place: wishes["types"])
+        monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: wishes["types"])
     loaded, why = load_engine(checkpoint, needs=wishes.get("needs", ()), compute_type=wishes.get("compute_type"))
     assert loaded.engine.name == "torch"
     assert re.search(message, why)
@@ -123,8 +123,9 @@ def test_auto_takes_ctranslate2_on_a_gpu_that_it_sees(
     has: set[str],
     expected: tuple[str, str],
 ) -> None:
-    monkeypatch.setattr(engines, "_cuda_devices", lambda: 2)
-    monkeypatch.setattr(engines, "_compute_types", lambda place: has if place.startswith("cuda") else {"float32"})
+    types = {"cuda": has, "cpu": {"float32"}}
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 2)
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: types[device])
     monkeypatch.setattr("transformer_cli.decoding.engines.ctranslate2_engine.CTranslate2Engine", OnGPU)
     loaded, why = load_engine(checkpoint, **arguments)
     assert isinstance(loaded.engine, OnGPU)
@@ -135,8 +136,8 @@ def test_auto_takes_ctranslate2_on_a_gpu_that_it_sees(
 def test_a_gpu_whose_libraries_are_missing_leaves_torch_and_an_explicit_wish_is_refused(
     checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "_cuda_devices", lambda: 1)
-    monkeypatch.setattr(engines, "_compute_types", lambda place: {"float32"})
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32"})
     monkeypatch.setattr(OnGPU, "broken", True)
     monkeypatch.setattr("transformer_cli.decoding.engines.ctranslate2_engine.CTranslate2Engine", OnGPU)
     loaded, why = load_engine(checkpoint)

@@ -50,16 +50,15 @@ def engine() -> TorchEngine:
     return built
 
 
-@pytest.mark.parametrize("coverage", [0.0, 0.3])
-@pytest.mark.parametrize("method", SEARCHES)
-def test_scores_are_forced_scores_and_a_batch_changes_nothing(
-    engine: TorchEngine, method: str, coverage: float
-) -> None:
-    options = SEARCHES[method]
-    if coverage:
-        if options.method != "beam":
-            return  # no other has it
-        options = replace(options, coverage_penalty=coverage)
+COVERED = {
+    f"{method}, covered": replace(options, coverage_penalty=0.3)
+    for method, options in SEARCHES.items()
+    if options.method == "beam"  # no other has it
+}
+
+
+@pytest.mark.parametrize("options", (SEARCHES | COVERED).values(), ids=SEARCHES | COVERED)
+def test_scores_are_forced_scores_and_a_batch_changes_nothing(engine: TorchEngine, options: SearchOptions) -> None:
     keys = [(place,) for place in range(len(SOURCES))]
     found = engine.search(SOURCES, options, keys)
     every = [(source, one) for source, group in zip(SOURCES, found, strict=True) for one in group]
