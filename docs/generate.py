@@ -61,7 +61,8 @@ SOURCES_HEADER = """\
 PRESETS_HEADER = """\
 `model.preset` names a size, or `auto`, which counts the pairs of `data.train`. Keys that neither the config nor
 `--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was chosen;
-the config saved in the run folder contains the values themselves. How they were chosen: [results.md](results.md#presets).
+the config saved in the run folder contains the values themselves. How they were chosen:
+[results.md](results.md#presets).
 """
 
 PRESETS_RULES = """\
