@@ -36,44 +36,45 @@ SIGNS = {annotated_types.Ge: "≥", annotated_types.Gt: ">", annotated_types.Le:
 CONFIG_HEADER = """\
 # Configuration
 
-A config is one YAML file with five sections. Only `data` must be there; a key left out has its default. Unknown keys,
-wrong types and values out of bounds are refused with one line that names the key and what is allowed. `configs/`
-holds commented files to copy.
+A config is one YAML file with five sections. Only `data` is required; other keys have defaults. Unknown keys,
+wrong types and values out of bounds are errors, reported in one line that names the key and what is allowed. `configs/`
+contains commented files to copy.
 
 - `--set SECTION.KEY=VALUE` changes one value on the command line, repeatedly; the value is YAML, and a mapping replaces
   the whole mapping: `--set 'data.train={source: a.de, target: a.en}'`.
-- Paths are relative to the folder that `tfm` is started in.
-- YAML is read by the core rules of YAML 1.2: `no` is text, `1e-4` a number. A key that stands twice is refused, and so
-  is a tag that names a Python object.
-- The config really used, with every default filled in, is saved as `config.yaml` in the run folder.
+- Paths are relative to the folder in which `tfm` is started.
+- YAML is read by the core rules of YAML 1.2: `no` is text, `1e-4` a number. Duplicate keys and tags
+  that name a Python object are errors.
+- The effective config, including all defaults, is saved as `config.yaml` in the run folder.
 """
 
 CONTINUATION = """\
-Once a run has a checkpoint, these keys may change when it continues: {keys}. Any other change is refused by name, and
-so is another `max_steps` where the schedule is `cosine`, whose shape depends on it; see
+Once a run has a checkpoint, these keys may change when it continues: {keys}. Any other change is an error that
+names the key, and so is a changed `max_steps` with the `cosine` schedule, whose shape depends on it; see
 [The run folder](run-folder.md#continuing-a-run).
 """
 
 SOURCES_HEADER = """\
-`data.train`, `data.valid` and `data.test` are each one of three kinds, told apart by their keys.
+`data.train`, `data.valid` and `data.test` are each one of three kinds, distinguished by their keys.
 """
 
 PRESETS_HEADER = """\
-`model.preset` names a size, or `auto`, which counts the pairs of `data.train`. Keys that a config does not set (nor
-`--set`) then have these values in place of their defaults. Training and `tfm build-vocab` say what was taken; the
-config saved in the run folder holds the values themselves. How they were chosen: [results.md](results.md#presets).
+`model.preset` names a size, or `auto`, which counts the pairs of `data.train`. Keys that neither the config nor
+`--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was chosen;
+the config saved in the run folder contains the values themselves. How they were chosen:
+[results.md](results.md#presets).
 """
 
 PRESETS_RULES = """\
-Where the config sets another `schedule`, the peak of the learning rate is kept as it can be; with `max_steps: null` a
+If the config sets another `schedule`, the peak of the learning rate is kept where possible; with `max_steps: null`, a
 cosine schedule becomes `inverse_sqrt`. The warmup of a cosine schedule is at most a fifth of `max_steps`. For
-tokenizers other than sentencepiece nothing is said about the vocabulary.
+tokenizers other than sentencepiece, presets do not set the vocabulary.
 """
 
 CLI_HEADER = """\
 # The command line
 
-`python -m transformer_cli` is the same as `tfm`. Each command answers to `-h` and `--help`. How to use them in scripts:
+`python -m transformer_cli` is the same as `tfm`. Each command has `-h` and `--help`. How to use them in scripts:
 [shell.md](shell.md); the keys of a CONFIG: [config.md](config.md).
 """
 

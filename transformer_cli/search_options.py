@@ -46,7 +46,7 @@ class Bound:
 class ConfiguredSearch:
     """The options that a config file may set."""
 
-    beam_size: Annotated[int, Bound(1, MAX_BEAMS)] = 5  # hypotheses followed at once; 1: greedy
+    beam_size: Annotated[int, Bound(1, MAX_BEAMS)] = 5  # hypotheses kept at each step; 1: greedy
     length_penalty: Annotated[float, Bound(0, 10)] = 1.0  # exponent α: larger favours longer output; 0: none
     # What the log-probability is divided by: length^α, or the paper's ((5 + length) / 6)^α.
     length_penalty_kind: Literal["average", "gnmt"] = "average"

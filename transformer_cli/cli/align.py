@@ -15,7 +15,7 @@ def align(
     model: opt.Model,
     source: Source,
     target: Target,
-    tokens: Annotated[bool, opt.option("--tokens", "Link the model's tokens, not words.")] = False,
+    tokens: Annotated[bool, opt.option("--tokens", "Link the model's tokens instead of words.")] = False,
     output_file: Results = None,
     batch_tokens: opt.BatchTokens = None,
     engine: opt.Engine = "auto",

@@ -141,7 +141,7 @@ def tfm(
         bool,
         option(
             "--install-completion",
-            "Let this shell complete commands and options of tfm (bash, zsh, fish).",
+            "Install shell completion of commands and options (bash, zsh, fish).",
             callback=_install_completion,
             is_eager=True,
         ),
@@ -150,13 +150,13 @@ def tfm(
         bool,
         option(
             "--show-completion",
-            "Print the script that does it, to put it elsewhere.",
+            "Print the completion script, to install it elsewhere.",
             callback=_show_completion,
             is_eager=True,
         ),
     ] = False,
 ) -> None:
-    """Train, judge and use your own translator: the Transformer of "Attention Is All You Need", from raw text to raw
+    """Train, evaluate and use your own translator: the Transformer of "Attention Is All You Need", from raw text to raw
     text.
 
     \b

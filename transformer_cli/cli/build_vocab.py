@@ -12,7 +12,7 @@ def build_vocab(
     overrides: Overrides = None,
     fresh: Annotated[
         bool,
-        option("--fresh", "Build anew where RUN has a vocabulary; the old RUN is renamed aside, never deleted."),
+        option("--fresh", "Build again where RUN has a vocabulary; the old RUN is renamed, never deleted."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:

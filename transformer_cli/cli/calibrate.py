@@ -17,7 +17,7 @@ def calibrate(
         Path | None,
         opt.option(
             "--source FILE",
-            "Source sentences, a line each (plain or .gz).  [default: data.valid of the model's config]",
+            "Source sentences, one per line (plain or .gz).  [default: data.valid of the model's config]",
         ),
     ] = None,
     reference: opt.References = None,
@@ -26,7 +26,7 @@ def calibrate(
     device: opt.Device = "auto",
     quiet: opt.Quiet = False,
 ) -> None:
-    """Learn how good a translation by this model is likely to be.
+    """Calibrate a model's confidence in its translations.
 
     Translates sentences that the model was not trained on, and fits to every other one how its chrF goes with the
     model's score (isotonic regression). From then on each translation has a confidence: the sentence chrF to expect

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder for corpus, model and pictures.")
-    ] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for corpus, model and plots.")] = Path(
+        "demo"
+    ),
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:

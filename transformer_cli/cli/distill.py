@@ -30,7 +30,7 @@ def distill(
         int | None,
         opt.option(
             "--best-of N",
-            "Take, of the N best translations, the one most like the reference, by chrF.  [default: the best]",
+            "Of the N best translations, take the one most similar to the reference, by chrF.  [default: the best]",
             min=2,
             max=1000,
         ),

@@ -17,7 +17,8 @@ def evaluate(
     source: Annotated[
         Path | None,
         opt.option(
-            "--source FILE", "Source sentences, a line each (plain or .gz).  [default: data.test of the model's config]"
+            "--source FILE",
+            "Source sentences, one per line (plain or .gz).  [default: data.test of the model's config]",
         ),
     ] = None,
     reference: opt.References = None,
@@ -27,7 +28,7 @@ def evaluate(
     ] = None,
     json_output: opt.JsonOutput = False,
     output_file: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the translations here.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations to this file.")
     ] = None,
     beam: opt.Beam = None,
     greedy: opt.Greedy = False,

@@ -104,18 +104,22 @@ Diversity = Annotated[
         name="diversity_strength",
     ),
 ]
-MinLength = Annotated[int | None, search_option("--min-length N", "Fewest tokens of a translation.", default="1")]
+MinLength = Annotated[
+    int | None, search_option("--min-length N", "Minimum number of tokens of a translation.", default="1")
+]
 MaxLength = Annotated[
     int | None,
     search_option(
         "--max-length N",
-        "Most tokens of a translation.",
+        "Maximum number of tokens of a translation.",
         default="by the length of the source, as the model's config says",
     ),
 ]
 NoRepeatNgram = Annotated[
     int | None,
-    search_option("--no-repeat-ngram N", "No N tokens in a row come twice in a translation.", default="off", least=1),
+    search_option(
+        "--no-repeat-ngram N", "Never repeat a sequence of N tokens in a translation.", default="off", least=1
+    ),
 ]
 CoveragePenalty = Annotated[
     float | None,
@@ -133,8 +137,8 @@ LengthCandidates = Annotated[
     int | None, search_option("--length-candidates N", "Of the same: how many likely lengths are tried.")
 ]
 Prefix = Annotated[str | None, option("--prefix TEXT", "Every translation begins with this text.")]
-Require = Annotated[list[str] | None, option("--require WORDS", "Every translation holds these words. Repeatable.")]
-Forbid = Annotated[list[str] | None, option("--forbid WORDS", "No translation holds these words. Repeatable.")]
+Require = Annotated[list[str] | None, option("--require WORDS", "Every translation contains these words. Repeatable.")]
+Forbid = Annotated[list[str] | None, option("--forbid WORDS", "No translation contains these words. Repeatable.")]
 ConstraintsFile = Annotated[
     Path | None,
     option(
@@ -193,10 +197,10 @@ AlignmentHeads = Annotated[
     ),
 ]
 Protect = Annotated[
-    bool, option("--protect/--no-protect", "Leave URLs, e-mail addresses, placeholders and tags as they are.")
+    bool, option("--protect/--no-protect", "Keep URLs, e-mail addresses, placeholders and tags unchanged.")
 ]
 GlossaryFile = Annotated[
-    Path | None, option("--glossary FILE", "Terms and what each becomes: a line each, a tab between.")
+    Path | None, option("--glossary FILE", "Terms and their translations, separated by a tab, one per line.")
 ]
 
 

@@ -29,7 +29,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True, add_help_option=False)
 def plot(context: typer.Context, help_: HelpOption = False) -> None:
-    """Draw attention, positions, masks, schedules and training.
+    """Plot attention, positions, masks, schedules and training.
 
     Every picture is a PNG or SVG file, by its suffix, and its name is printed. Needs matplotlib:
     pip install 'transformer-cli[plots]'
@@ -69,7 +69,7 @@ def attention(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Draw which tokens a model attends to while it translates.
+    """Plot which tokens a model attends to while it translates.
 
     A heat map for each layer and head. A row is the token that is predicted (encoder: that is encoded), a column one
     that it attends to; the weights of a row sum to one. --grid draws the same as small maps, layers downwards and
@@ -125,7 +125,7 @@ def positions(
     output_file: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the sinusoids that encode a token's position.
+    """Plot the sinusoids that encode a token's position.
 
     Above all dimensions as a heat map, below a few of them as lines.
 
@@ -159,7 +159,7 @@ def mask(
     output_file: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Draw which positions of a batch may attend to which.
+    """Plot which positions of a batch may attend to which.
 
     For each sentence of the batch the padding mask (no position attends to <pad>), the causal mask (none attends to a
     later one) and both together, over its tokens.
@@ -209,7 +209,7 @@ def schedule(
     output_file: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the learning rate over the steps of training.
+    """Plot the learning rate over the steps of training.
 
     --set changes a value in all of the configs.
 
@@ -234,7 +234,7 @@ def training(
     output_file: Output = None,
     quiet: Quiet = False,
 ) -> None:
-    """Draw loss, BLEU and learning rate over the steps of training.
+    """Plot loss, BLEU and learning rate over the steps of training.
 
     \b
     tfm plot training checkpoints/my

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from transformer_cli.jobs.translating import TranslationOptions
 
 
-Source = Annotated[Path, opt.option("--source FILE", "Source sentences, a line each (plain or .gz).")]
+Source = Annotated[Path, opt.option("--source FILE", "Source sentences, one per line (plain or .gz).")]
 Target = Annotated[Path, opt.option("--target FILE", "Their translations, aligned line by line.")]
 Results = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; whole, or not at all.")
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, completely or not at all.")
 ]
 
 

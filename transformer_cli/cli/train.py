@@ -16,16 +16,16 @@ def train(
     resume: Annotated[
         bool, option("--resume", "Continue the run in RUN; an error where there is nothing to continue.")
     ] = False,
-    fresh: Annotated[bool, option("--fresh", "Start anew; an existing RUN is renamed aside, never deleted.")] = False,
+    fresh: Annotated[bool, option("--fresh", "Start again; an existing RUN is renamed, never deleted.")] = False,
     dry_run: Annotated[
         bool,
-        option("--dry-run", "Print sizes, memory, time and the first batch, and stop there. RUN is not touched."),
+        option("--dry-run", "Print sizes, memory, time and the first batch, then exit. RUN is not changed."),
     ] = False,
     profile: Annotated[
         Path | None,
         option(
             "--profile FILE",
-            "Write a trace of updates 6 to 13 (.json or .json.gz), and report what took longest; then train on.",
+            "Write a trace of updates 6 to 13 (.json or .json.gz), report what took longest, then continue training.",
         ),
     ] = None,
     device: Device = "auto",

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 def translate(
     context: typer.Context,
     model: opt.Model,
-    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Text to translate, a line each.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate, one line each.")] = None,
     input_file: Annotated[
         Path | None, typer.Option("--input", "-i", metavar="FILE", help="Translate this file (plain or .gz).")
     ] = None,
     output_file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write here (.gz: compressed); whole, or not at all."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file (.gz: compressed), completely or not at all."
+        ),
     ] = None,
     format_: Annotated[Format, opt.option("--format FORMAT", "text, tsv or json; see above.")] = Format.TEXT,
     beam: opt.Beam = None,
@@ -63,7 +65,7 @@ def translate(
     n_best: opt.NBest = 1,
     scores: Annotated[bool, opt.option("--scores", "Print each translation's score too.")] = False,
     alignments: Annotated[
-        bool, opt.option("--alignments", "Print which source token each target token belongs to.")
+        bool, opt.option("--alignments", "Print which source token each target token is aligned to.")
     ] = False,
     alignment_layer: opt.AlignmentLayer = None,
     alignment_heads: opt.AlignmentHeads = None,
@@ -84,7 +86,7 @@ def translate(
         bool, opt.option("--keep-unknown", "Print <unk>, not the source word that it attends to most.")
     ] = False,
     trace: Annotated[
-        bool, opt.option("--trace", "Show TEXT's way through the model: tokens, ids, shapes, each step.")
+        bool, opt.option("--trace", "Follow TEXT through the model: tokens, ids, shapes, each step.")
     ] = False,
     engine: opt.Engine = "auto",
     compute_type: opt.ComputeType = None,

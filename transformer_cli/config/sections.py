@@ -238,9 +238,9 @@ class ScheduledSampling(Section):
     # How the probability of the true token falls from 1 to `floor`.
     schedule: Literal["linear", "exponential", "inverse_sigmoid"] = "inverse_sigmoid"
     steps: Positive = 10_000  # how fast: linear: steps until `floor`; the others: steps until halfway to it
-    floor: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5  # the least probability of the true token
+    floor: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5  # the lowest probability of the true token
     start_step: Annotated[int, Field(ge=0)] = 0  # steps with true tokens alone, before
-    # What stands for a true token: the likeliest one, one drawn, or the mean embedding by probability.
+    # What replaces a true token: the most likely one, a sampled one, or the mean embedding by probability.
     prediction: Literal["argmax", "sample", "mixture"] = "argmax"
     temperature: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0  # sample and mixture: divides the log-probabilities
 
@@ -248,7 +248,7 @@ class ScheduledSampling(Section):
 class TrainingConfig(Section):
     """How the model is trained. A *step* is one update of the weights."""
 
-    # Everything random follows from it: initialisation, dropout, order of batches, sampling.
+    # Everything random follows from it: initialization, dropout, order of batches, sampling.
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     # Size of a batch: sentences × the longer of its longest source and its longest target, padding and `</s>` included.
     batch_tokens: Positive = 4096
@@ -267,11 +267,11 @@ class TrainingConfig(Section):
     peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # of every schedule but `noam`
     label_smoothing: Fraction = 0.1  # probability taken from the right token and spread over the vocabulary
     clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest norm of the gradient; null: no clipping
-    # Of the forward and backward pass; weights are fp32 always. `auto`: bf16 where the GPU or CPU multiplies it itself,
+    # Of the forward and backward pass; weights are fp32 always. `auto`: bf16 where the GPU or CPU supports it natively,
     # else fp32; the run says which.
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
-    # Segment training text anew each epoch; bpe: probability of dropping a merge; unigram: smoothing α of the sampling;
-    # 0: off. Drawn segmentations are longer: they may make a batch up to 1.5 times as long as planned.
+    # Segment training text differently in each epoch; bpe: probability of dropping a merge; unigram: smoothing α of
+    # the sampling; 0: off. Sampled segmentations are longer: a batch may be up to 1.5 times as long as planned.
     subword_sampling: Fraction = 0.0
     validate_every: Positive = 1000  # steps between two validations: loss, perplexity, BLEU and chrF
     validation_sentences: Positive = 1000  # translated for BLEU and chrF; loss and perplexity are taken over all
@@ -290,15 +290,15 @@ class TrainingConfig(Section):
     init_from: Annotated[str, Field(min_length=1)] | None = None  # run or checkpoint whose weights training starts from
     freeze: tuple[
         Literal["embeddings", "source_embedding", "target_embedding", "encoder", "decoder", "generator"], ...
-    ] = ()  # parts whose weights stay
+    ] = ()  # parts whose weights are frozen
     max_skipped: Positive = 20  # updates in a row without a finite loss and gradient after which training stops
     compile: bool = False  # compile the layers with `torch.compile`, for a GPU; the first updates take longer
     # Lengths of batches are padded up to a multiple of this: few shapes to compile; 8 suits a GPU.
     pad_to: Annotated[int, Field(ge=1, le=1024)] = 1
-    # Word vectors to begin with, in word2vec's or GloVe's text format, plain or `.gz`; each of `d_model` numbers.
+    # Pretrained word vectors, in word2vec's or GloVe's text format, plain or `.gz`; each of `d_model` numbers.
     source_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: the source embedding is drawn at random
     target_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: so is the target embedding; as above
-    guided_attention: GuidedAttention | None = None  # a loss that draws attention to the source; null: none
+    guided_attention: GuidedAttention | None = None  # a loss on the attention to the source; null: none
     scheduled_sampling: ScheduledSampling | None = None  # feed the decoder some of its own predictions; null: none
     tensorboard: bool = False  # also write `tensorboard/`; needs `pip install 'transformer-cli[tensorboard]'`
 
