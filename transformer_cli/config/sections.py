@@ -338,7 +338,7 @@ class TrainingConfig(Section):
 
 
 class DecodingConfig(Section, ConfiguredSearch):  # type: ignore[misc]  # mypy does not see that a section is frozen
-    """How translations are searched for. Options of `tfm translate` override these."""
+    """How translations are found. Options of `tfm translate` override these."""
 
     batch_tokens: Positive = 4096  # size of a batch in translating: sentences × longest source, padding included
     # Other tokenizers than sentencepiece: `<unk>` becomes the source word that attention points at.
