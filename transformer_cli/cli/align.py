@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.score import Results, Source, Target, write_pairs
 from transformer_cli.cli.streams import check_output
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def align(
+    context: typer.Context,
     model: opt.Model,
     source: Source,
     target: Target,
@@ -31,14 +34,11 @@ def align(
     \b
     tfm align checkpoints/my --source train.de --target train.en -o train.align
     """
-    from transformer_cli.decoding.loading import FoundModel
     from transformer_cli.evaluation.alignments import align_texts
-    from transformer_cli.jobs.translating import TranslationOptions
 
     def rows(translator: "Translator", first: int, sources: Sequence[str], targets: Sequence[str]) -> Iterator[str]:
         for links in align_texts(translator, sources, targets, words=not tokens):
             yield " ".join(f"{one}-{other}" for one, other in sorted(links))
 
     check_output(output_file, source, target)
-    options = TranslationOptions(FoundModel.at(model), device=device, engine=engine, batch_tokens=batch_tokens)
-    write_pairs(options, source, target, output_file, "aligned", rows, quiet=quiet)
+    write_pairs(opt.translation_options(context, model), source, target, output_file, "aligned", rows, quiet=quiet)

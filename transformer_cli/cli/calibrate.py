@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import align, note
@@ -12,6 +14,7 @@ from transformer_cli.errors import UserError
 
 
 def calibrate(
+    context: typer.Context,
     model: opt.Model,
     source: Annotated[
         Path | None,
@@ -39,18 +42,16 @@ def calibrate(
     tfm calibrate checkpoints/multi30k_de_en --source valid.de \\
         --reference valid.en
     """
-    from transformer_cli.decoding.loading import FoundModel
     from transformer_cli.evaluation import calibration
     from transformer_cli.evaluation.evaluate import find_test_set
-    from transformer_cli.jobs.translating import TranslationOptions
 
-    found = FoundModel.at(model)
-    folder = Path(os.path.realpath(found.folder))
+    options = opt.translation_options(context, model)
+    folder = Path(os.path.realpath(options.model.folder))
     check_replaceable(folder)
     calibration.check_files(folder)
-    known = find_test_set(found.config, source, reference, "valid")
+    known = find_test_set(options.model.config, source, reference, "valid")
     calibration.check_calibration_set(known)
-    translator = TranslationOptions(found, device=device, batch_tokens=batch_tokens).load_translator()
+    translator = options.load_translator()
     with Progress("translated", total=len(known.sources), quiet=quiet) as report:
         confidence = calibration.calibrate(translator, known.sources, known.references, report=report)
     calibration.keep_confidence(folder, confidence)

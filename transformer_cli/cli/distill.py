@@ -9,7 +9,6 @@ import typer
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import note
-from transformer_cli.cli.translation_options import translation_options
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.processes import rank_and_size
 
@@ -39,7 +38,7 @@ def distill(
         bool, opt.option("--with-original", "Append the original pairs: twice as many in all.")
     ] = False,
     gzip: Annotated[bool, opt.option("--gzip", "Compress the two files.")] = False,
-    beam: opt.Beam = None,
+    beam_size: opt.Beam = None,
     greedy: opt.Greedy = False,
     sample: opt.Sample = False,
     temperature: opt.Temperature = None,
@@ -93,7 +92,7 @@ def distill(
     share = parse_share(shard)
     if share is not None and size > 1:
         raise UserError("--shard and torchrun exclude each other: torchrun's processes share the data by themselves")
-    options = translation_options(teacher, context.params)
+    options = opt.translation_options(context, teacher)
     student = load_config(config, overrides or [])
     distilling.check_languages(options.model, student)
     folder = out if out is not None else Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"

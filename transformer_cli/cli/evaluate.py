@@ -13,6 +13,7 @@ from transformer_cli.cli.streams import align, check_output, note, open_results
 
 
 def evaluate(
+    context: typer.Context,
     model: opt.Model,
     source: Annotated[
         Path | None,
@@ -30,7 +31,7 @@ def evaluate(
     output_file: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations to this file.")
     ] = None,
-    beam: opt.Beam = None,
+    beam_size: opt.Beam = None,
     greedy: opt.Greedy = False,
     length_penalty: opt.LengthPenalty = None,
     iterations: opt.Iterations = None,
@@ -51,28 +52,12 @@ def evaluate(
     tfm evaluate checkpoints/multi30k_de_en --source test.de \\
         --reference test.en --beam 5 --output test.hypothesis.en
     """
-    from transformer_cli.decoding.loading import FoundModel
     from transformer_cli.evaluation import evaluate as evaluation_of
-    from transformer_cli.jobs.translating import TranslationOptions
 
     metrics = list(dict.fromkeys(metric or ("bleu", "chrf", "ter")))
     evaluation_of.check_metrics(metrics)
-    opt.check_search(beam=beam, greedy=greedy)
     check_output(output_file, source, *(reference or ()))
-    options = TranslationOptions(
-        FoundModel.at(model),
-        device=device,
-        engine=engine,
-        compute_type=compute_type,
-        search=opt.search_changes(
-            beam=beam,
-            greedy=greedy,
-            length_penalty=length_penalty,
-            iterations=iterations,
-            length_candidates=length_candidates,
-        ),
-        batch_tokens=batch_tokens,
-    )
+    options = opt.translation_options(context, model)
     test_set = evaluation_of.find_test_set(options.model.config, source, reference, "test")
     translator = options.load_translator()
     with Progress("translated", total=len(test_set.sources), quiet=quiet) as report:

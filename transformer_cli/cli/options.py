@@ -1,7 +1,11 @@
-"""Arguments and options that several commands share; bounds and defaults of search options are `SearchOptions`'."""
+"""Arguments and options that several commands share, which of them go together, and what a translation takes of them.
 
+Parameters that set a search option have its name; bounds and defaults are those of `SearchOptions`.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 import typer.core
@@ -9,6 +13,37 @@ import typer.core
 from transformer_cli.cli.layout import Below
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
+
+if TYPE_CHECKING:
+    from transformer_cli.jobs.translating import TranslationOptions
+
+EXCLUSIVE = (  # at most one option of each line
+    ("--beam", "--greedy", "--sample"),
+    ("--best-of", "--greedy", "--mbr"),
+    ("--coverage-penalty", "--greedy"),
+    ("--coverage-penalty", "--sample"),
+    ("--diverse-groups", "--greedy"),
+    ("--diverse-groups", "--sample"),
+    ("--glossary", "--no-protect"),
+    ("--min-confidence", "--with"),  # which is known of one model alone
+    ("--resume", "--fresh"),
+    ("--dry-run", "--profile"),
+    ("--mean", "--entropy"),
+    ("--grid", "--entropy"),
+    ("--target", "--entropy"),
+    ("--mean", "--grid"),
+)
+NEEDED_BY = {  # an option, and those that mean nothing without it
+    "--sample": ("--temperature", "--top-k", "--top-p", "--seed"),
+    "--diverse-groups": ("--diversity",),
+    "--alignments": ("--alignment-layer", "--alignment-heads"),
+    "--min-confidence": ("--below",),
+}
+# Parameters of commands that `TranslationOptions` has by the same name and with the same meaning.
+UNCHANGED = (
+    *("device", "engine", "compute_type", "batch_tokens", "guard", "protect", "glossary"),
+    *("alignments", "alignment_layer", "keep_unknown"),
+)
 
 
 def option(usage: str, meaning: str, **others: Any) -> Any:
@@ -57,9 +92,8 @@ Engine = Annotated[
         "auto (ctranslate2 where it is installed and can do what is asked for, else torch), torch or ctranslate2.",
     ),
 ]
-_TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
-ComputeType = Annotated[str | None, option("--compute-type TYPE", f"{_TYPES}  [default: float32; on a GPU: bfloat16]")]
-ScoringType = Annotated[str | None, option("--compute-type TYPE", f"{_TYPES}  [default: float32]")]
+TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
+ComputeType = Annotated[str | None, option("--compute-type TYPE", f"{TYPES}  [default: float32; on a GPU: bfloat16]")]
 References = Annotated[
     list[Path] | None, option("--reference FILE", "Their translations, aligned. Repeatable: several references.")
 ]
@@ -231,25 +265,21 @@ def run_folder_path(config: Path, out: Path | None) -> Path:
     return out if out is not None else Path("checkpoints") / config.name.removesuffix(config.suffix)
 
 
-def check_search(*, beam: int | None, greedy: bool, sample: bool = False) -> None:
-    """Raise `UserError` where more than one way to search was asked for."""
-    given = [name for name, on in (("--beam", beam is not None), ("--greedy", greedy), ("--sample", sample)) if on]
-    if len(given) > 1:
-        raise UserError(f"{' and '.join(given)} exclude each other: choose one way to search")
-
-
-def check_needs(owner: str, given: object, **options: object) -> None:
-    """Raise `UserError` where one of the options was given (is not None), but not what it belongs to."""
-    for name, value in options.items():
-        if value is not None and not given:
-            raise UserError(f"{flag(name)}: belongs to {owner}; give that too, or leave it out")
-
-
-def check_apart(owner: str, given: object, **options: object) -> None:
-    """Raise `UserError` where one of the options was given beside what it does not go with."""
-    for name, value in options.items():
-        if value is not None and given:
-            raise UserError(f"{flag(name)} and {owner} exclude each other: leave one out")
+def check_together(context: typer.Context) -> None:
+    """Raise `UserError` where a command's options exclude each other, or one lacks what it belongs to."""
+    given = set()
+    for parameter in context.command.params:
+        value = context.params[parameter.name]
+        if value not in (None, [], (), parameter.default):
+            given.add((parameter.secondary_opts if value is False else parameter.opts)[0])
+    for group in EXCLUSIVE:
+        beside = [name for name in group if name in given]
+        if len(beside) > 1:
+            raise UserError(f"{' and '.join(beside)} exclude each other: leave one out")
+    for owner, options in NEEDED_BY.items():
+        for name in options:
+            if name in given and owner not in given:
+                raise UserError(f"{name}: belongs to {owner}; give that too, or leave it out")
 
 
 def parse_numbers(text: str | None, option: str) -> list[int] | None:
@@ -266,16 +296,42 @@ def parse_numbers(text: str | None, option: str) -> list[int] | None:
     return list(dict.fromkeys(numbers))
 
 
-def flag(parameter: str) -> str:
-    """Return the option of a parameter."""
-    return f"--{parameter.rstrip('_').replace('_', '-')}"
+def translation_options(context: typer.Context, model: Path, *, constrained: bool = False) -> "TranslationOptions":
+    """Return how `model` translates, by the options of any command that has some of those of `tfm translate`.
+
+    constrained: whether lines come with constraints. Raises `UserError` where options exclude each other, there is no
+    such model, or it cannot do what is asked for.
+    """
+    check_together(context)
+    from transformer_cli.decoding.loading import FoundModel
+    from transformer_cli.jobs.translating import TranslationOptions
+
+    given = context.params
+    same = {name: given[name] for name in UNCHANGED if name in given}
+    return TranslationOptions(
+        model=FoundModel.at(model),
+        beside=tuple(map(FoundModel.at, given.get("with_") or ())),
+        search=search_changes(given),
+        mbr=given.get("mbr") is not None,
+        alignment_heads=tuple(parse_numbers(given.get("alignment_heads"), "--alignment-heads") or ()) or None,
+        constrained=constrained,
+        **same,
+    )
 
 
-def search_changes(*, beam: int | None, greedy: bool, sample: bool = False, **others: object) -> dict[str, Any]:
-    """Return what the options change in a model's own `SearchOptions`; None in `others` changes nothing."""
-    changes = {name: value for name, value in others.items() if value is not None}
-    if beam is not None:
-        changes["beam_size"] = beam
-    if greedy or sample:
-        changes["method"] = "greedy" if greedy else "sample"
-    return changes
+def search_changes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a command's parameters change in a model's own `SearchOptions`, where they have the same names."""
+    beam, candidates = given.get("beam_size"), given.get("mbr") or given.get("best_of")
+    if given.get("mbr") and given.get("n_best", 1) > candidates:
+        raise UserError(
+            f"--n-best {given['n_best']} is more than the {candidates} candidates of --mbr: raise that, or lower this"
+        )
+    if candidates and beam is not None and beam < candidates:
+        option = "--mbr" if given.get("mbr") else "--best-of"
+        raise UserError(f"{option} {candidates}: --beam {beam} finds fewer candidates; raise that, or lower this")
+    changes = {name: given[name] for name in SearchOptions.__dataclass_fields__ if given.get(name) is not None}
+    if given.get("greedy") or given.get("sample"):
+        changes["method"] = "greedy" if given["greedy"] else "sample"
+    if candidates and not given["sample"]:
+        changes.setdefault("beam_size", candidates)
+    return {**changes, "n_best": candidates or given.get("n_best", 1)}

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
-from transformer_cli.cli.options import Device, HelpOption, Model, Overrides, Quiet, check_apart, option, parse_numbers
+from transformer_cli.cli.options import (
+    Device,
+    HelpOption,
+    Model,
+    Overrides,
+    Quiet,
+    check_together,
+    option,
+    parse_numbers,
+)
 from transformer_cli.cli.streams import check_output, note
 from transformer_cli.errors import UserError
 
@@ -40,6 +49,7 @@ def plot(context: typer.Context, help_: HelpOption = False) -> None:
 
 @app.command("attention")
 def attention(
+    context: typer.Context,
     model: Model,
     sentences: Annotated[
         list[str] | None, typer.Argument(metavar="SENTENCE", help="A sentence to translate; with --entropy several.")
@@ -87,8 +97,7 @@ def attention(
     tfm plot attention checkpoints/my --entropy -i test.de -n 5
     """
     chosen = parse_numbers(layers, "--layers"), parse_numbers(heads, "--heads")
-    check_apart("--entropy", entropy, mean=mean or None, grid=grid or None, target=target)
-    check_apart("--grid", grid, mean=mean or None)
+    check_together(context)
     _check_sentences(sentences, input_file, count)
     if input_file is not None and not entropy:
         raise UserError("--input: belongs to --entropy; give that too, or a SENTENCE instead")

@@ -33,6 +33,7 @@ class Format(StrEnum):
 
 
 def score(
+    context: typer.Context,
     model: opt.Model,
     source: Source,
     target: Target,
@@ -42,7 +43,7 @@ def score(
     length_penalty: opt.LengthPenalty = None,
     batch_tokens: opt.BatchTokens = None,
     engine: opt.Engine = "auto",
-    compute_type: opt.ScoringType = None,
+    compute_type: Annotated[str, opt.option("--compute-type TYPE", opt.TYPES)] = "float32",
     device: opt.Device = "auto",
     quiet: opt.Quiet = False,
 ) -> None:
@@ -63,20 +64,10 @@ def score(
     \b
     tfm score checkpoints/multi30k_de_en --source test.de --target test.en
     """
-    from transformer_cli.decoding.loading import FoundModel
-    from transformer_cli.jobs.translating import TranslationOptions
-
     if tokens and format_ == Format.JSON:
         raise UserError("--tokens and --format json exclude each other: JSON always has the tokens; leave one out")
     check_output(output_file, source, target)
-    options = TranslationOptions(
-        FoundModel.at(model),
-        device=device,
-        engine=engine,
-        compute_type=compute_type or "float32",
-        search=opt.search_changes(beam=None, greedy=False, length_penalty=length_penalty),
-        batch_tokens=batch_tokens,
-    )
+    options = opt.translation_options(context, model)
     row = _object if format_ == Format.JSON else _row_with_tokens if tokens else _row
 
     def rows(translator: "Translator", first: int, sources: Sequence[str], targets: Sequence[str]) -> Iterable[str]:

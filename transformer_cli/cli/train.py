@@ -5,11 +5,20 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.options import ConfigFile, Device, Overrides, Quiet, RunOut, option, run_folder_path
-from transformer_cli.errors import UserError
+from transformer_cli.cli.options import (
+    ConfigFile,
+    Device,
+    Overrides,
+    Quiet,
+    RunOut,
+    check_together,
+    option,
+    run_folder_path,
+)
 
 
 def train(
+    context: typer.Context,
     config: ConfigFile,
     out: RunOut = None,
     overrides: Overrides = None,
@@ -44,10 +53,7 @@ def train(
     """
     from transformer_cli.config import load_config
 
-    if resume and fresh:
-        raise UserError("--resume and --fresh exclude each other: continue the run, or start anew")
-    if dry_run and profile is not None:
-        raise UserError("--dry-run and --profile exclude each other: nothing is trained that could be profiled")
+    check_together(context)
     settings = load_config(config, overrides or [])
     if dry_run:
         from transformer_cli.training import dry_run as rehearsal

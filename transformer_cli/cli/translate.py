@@ -14,7 +14,6 @@ from transformer_cli.cli.inspect import check_trace, print_traces
 from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results
-from transformer_cli.cli.translation_options import translation_options
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.processes import rank_and_size
 
@@ -37,7 +36,7 @@ def translate(
         ),
     ] = None,
     format_: Annotated[Format, opt.option("--format FORMAT", "text, tsv or json; see above.")] = Format.TEXT,
-    beam: opt.Beam = None,
+    beam_size: opt.Beam = None,
     greedy: opt.Greedy = False,
     sample: opt.Sample = False,
     temperature: opt.Temperature = None,
@@ -46,8 +45,8 @@ def translate(
     seed: opt.Seed = None,
     length_penalty: opt.LengthPenalty = None,
     coverage_penalty: opt.CoveragePenalty = None,
-    diverse_groups: opt.DiverseGroups = None,
-    diversity: opt.Diversity = None,
+    diversity_groups: opt.DiverseGroups = None,
+    diversity_strength: opt.Diversity = None,
     no_repeat_ngram: opt.NoRepeatNgram = None,
     min_length: opt.MinLength = None,
     max_length: opt.MaxLength = None,
@@ -120,6 +119,10 @@ def translate(
     """
     if text and input_file is not None:
         raise UserError("TEXT and --input exclude each other: translate arguments, or a file")
+    if alignments and n_best > 1 and format_ == Format.TEXT:
+        raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
+    if scores and format_ != Format.TEXT:
+        raise UserError("--scores and --format json or tsv exclude each other: leave one out")
     check_output(output_file)  # which may be the input: it is read before, and replaced when all is done
     if trace:
         check_trace(context)
@@ -128,7 +131,12 @@ def translate(
     in_shards = jobs is not None or size > 1
     if in_shards:
         check_places("torchrun" if jobs is None else "--jobs", text, input_file, output_file, stream)
-    options = translation_options(model, context.params, constrained=every is not None)
+    options = opt.translation_options(context, model, constrained=every is not None)
+    if min_confidence is not None:
+        from transformer_cli.decoding.translation import load_confidence
+
+        if load_confidence(options.model.folder) is None:
+            raise UserError(f"--min-confidence: {model} is not calibrated; run tfm calibrate {model} first")
     if trace:
         print_traces(replace(options, engine="torch"), text or [], quiet=quiet)
         return
