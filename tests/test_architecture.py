@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "transformer_cli"
 # the lines before it.
 LAYERS = [
     {"errors"},
-    {"search_options"},
+    {"search_options", "processes"},
     {"config"},
     {"text"},
     {"storage"},
@@ -67,6 +67,7 @@ TORCH_FREE = [
     "config",
     "errors",
     "search_options",
+    "processes",
     "text",
     "storage.publishing",
     "storage.run_folder",

@@ -15,7 +15,7 @@ import pytest
 from sacrebleu.metrics.chrf import CHRF
 
 from transformer_cli.data.corpora import TextCorpus
-from transformer_cli.jobs import processes
+from transformer_cli.decoding import devices
 from transformer_cli.jobs import shards as sharding
 
 TFM = [sys.executable, "-m", "transformer_cli"]
@@ -291,7 +291,7 @@ def test_a_kill_while_it_is_published_loses_nothing(spot: str, trial: Any, place
 def test_a_teacher_on_another_kind_of_device_is_another_recipe(
     trial: Any, tfm: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "has_gpu", lambda: False)
+    monkeypatch.setattr(devices, "has_gpu", lambda: False)
     run = ["distill", trial.run, "my.yaml", "--out", "out", "--greedy"]
     assert tfm(*run).code == 0
     assert "device auto (now cpu)" in tfm(*run, "--device", "cpu").refused()

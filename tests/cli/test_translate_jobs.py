@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.decoding import devices
 from transformer_cli.decoding.loading import FoundModel
-from transformer_cli.jobs import processes
 from transformer_cli.jobs import shards as sharding
 from transformer_cli.jobs.translating import TranslationOptions
 
@@ -226,10 +226,10 @@ def test_parts_made_on_another_kind_of_device_are_not_taken(trial: Any, monkeypa
     def recipe(device: str) -> dict[str, Any]:
         return TranslationOptions(FoundModel.at(trial.run), device=device).fingerprint()
 
-    monkeypatch.setattr(processes, "has_gpu", lambda: False)
+    monkeypatch.setattr(devices, "has_gpu", lambda: False)
     without = recipe("auto")
     assert recipe("cpu") != recipe("cuda") == recipe("cuda:1")
-    monkeypatch.setattr(processes, "has_gpu", lambda: True)
+    monkeypatch.setattr(devices, "has_gpu", lambda: True)
     assert without != recipe("auto") == recipe("cuda")
     monkeypatch.setenv("WORLD_SIZE", "2")  # all processes agree, on whatever machines they are
     assert recipe("auto") == without

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.decoding import devices
-from transformer_cli.decoding.devices import has_gpu, usable_cores
+from transformer_cli.decoding.devices import device_of, has_gpu, kind_of, rank_and_size, usable_cores
 from transformer_cli.decoding.engines.ctranslate2_engine import worker_count
-from transformer_cli.jobs.processes import device_of, kind_of
+from transformer_cli.errors import UserError
 
 
 @pytest.fixture
@@ -74,6 +74,17 @@ def test_where_no_gpu_is_all_jobs_stay_on_the_cpu(files: list[str], there: set[s
     assert not has_gpu()
     assert [device_of("auto", number) for number in range(2)] == ["auto", "auto"]
     assert kind_of("auto") == "auto"
+
+
+def test_a_rank_is_one_of_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert rank_and_size() == (0, 1)
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(UserError, match="WORLD_SIZE=1"):
+        rank_and_size()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert rank_and_size() == (1, 4)
 
 
 def test_nothing_of_it_needs_torch() -> None:

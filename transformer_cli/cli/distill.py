@@ -9,8 +9,8 @@ import typer
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import note
+from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.processes import rank_and_size
 
 
 def distill(

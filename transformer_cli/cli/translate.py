@@ -14,8 +14,8 @@ from transformer_cli.cli.inspect import check_trace, print_traces
 from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.progress import Progress
 from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results
+from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.processes import rank_and_size
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.constraints import Line

@@ -1,4 +1,4 @@
-"""Which device and which number type models run in, and what the machine has of cores and GPUs.
+"""Which device and which number type models run in, and what there is of cores, GPUs and processes of torchrun's.
 
 Commands, loading and training call it. torch is imported only by what needs it.
 """
@@ -28,6 +28,38 @@ def has_gpu() -> bool:
     """Return whether there may be a GPU for torch: NVIDIA's, also under WSL, or AMD's. Quick, for no torch is asked."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and any(map(os.path.exists, GPU_FILES))
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Return which of torchrun's processes this is, and how many there are; (0, 1) where it was not started so.
+
+    Raises `UserError` where the variables RANK and WORLD_SIZE do not say that.
+    """
+    values = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if not all(value.isdecimal() for value in values) or int(values[0]) >= int(values[1]):
+        raise UserError(f"RANK={values[0]} WORLD_SIZE={values[1]}: are not a process of torchrun's; unset both")
+    return int(values[0]), int(values[1])
+
+
+def device_of(device: str, number: int) -> str:
+    """Return the device of a process: those that may take any GPU take one each, in turn."""
+    number += int(os.environ.get("LOCAL_RANK", "0"))
+    if device not in ("auto", "cuda") or not has_gpu():
+        return device  # without importing torch, which a process on the CPU may not need
+    import torch
+
+    count = torch.cuda.device_count()
+    return f"cuda:{number % count}" if count else device
+
+
+def kind_of(device: str) -> str:
+    """Return cpu, cuda or mps for any device of that kind; auto stays where only torch can say.
+
+    Under torchrun it does in any case: its processes have to agree, on machines of whatever kind.
+    """
+    if device == "auto" and rank_and_size()[1] == 1 and has_gpu():
+        return "cuda"
+    return device.partition(":")[0]
 
 
 def choose_device(name: str) -> "torch.device":

@@ -17,10 +17,10 @@ from typing import Any
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.decoding.constraints import Line
+from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.processes import rank_and_size
 from transformer_cli.jobs.shards import (
     RECIPE,
     UNHEARD,
@@ -123,10 +123,8 @@ def distill(
     begin(parts, recipe)
     first, second = tee(corpus.pairs())
     text = shards((Line(source) for source, _ in first), (target for _, target in second) if best_of else None)
-    work = ShardWork(options, parts, json.dumps(recipe), closest if best_of else best)
-    names = translate_shards(
-        work, text, jobs=jobs, share=share or (rank, size), total=total, progress=progress, note=note
-    )
+    work = ShardWork(options, parts, json.dumps(recipe), closest if best_of else best, jobs)
+    names = translate_shards(work, text, share=share or (rank, size), total=total, progress=progress, note=note)
     if share is not None:
         missing = sum(not parts.has(name) for name in names)
         rest = f"{missing:,} of {len(names):,} parts are still missing" if missing else "none is missing"

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Protocol
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
+from transformer_cli.decoding.devices import device_of, rank_and_size, usable_cores
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.processes import device_of, rank_and_size, run_jobs
 from transformer_cli.jobs.translating import TranslationOptions
 from transformer_cli.storage.publishing import TEMPORARY, atomic_write, delete, whole_file
 
@@ -139,12 +139,15 @@ class ShardWork:
     parts: Parts
     recipe: str  # all that decides what is kept of a line
     rows: Callable[[Shard, Iterable[Translation]], Iterable[str]]  # what is kept of a shard
+    jobs: int = 1  # processes that share the machine
 
     def __call__(self, number: int) -> Callable[[Shard], tuple[int, str]]:
         """Load the model, in the process of this number, and return what translates a shard there.
 
         That gives the number of its lines, and in the first process a sentence about the engine.
         """
+        if self.jobs > 1:
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // self.jobs)))  # before torch looks
         loaded = self.options.load(device_of(self.options.device, number))
 
         def translate(shard: Shard) -> tuple[int, str]:
@@ -160,7 +163,6 @@ def translate_shards(
     work: ShardWork,
     text: Iterable[Shard],
     *,
-    jobs: int = 1,
     share: tuple[int, int] = (0, 1),
     total: int | None = None,
     progress: Progress = UNSEEN,
@@ -189,7 +191,7 @@ def translate_shards(
 
     try:
         with progress as report:
-            for lines, chosen in run_jobs(work, missing(), jobs):
+            for lines, chosen in run_jobs(work, missing()):
                 if chosen and not engine:
                     note(engine := chosen)
                 done += lines
@@ -198,6 +200,26 @@ def translate_shards(
         work.parts.close()  # with nothing done, no trace is left
         raise
     return names
+
+
+def run_jobs(work: ShardWork, shards: Iterable[Shard]) -> Iterator[tuple[int, str]]:
+    """Yield what `work` gives for each shard. One job needs no process beside this one, and no model without a shard.
+
+    Raises what the work raises, and `ChildProcessError` where a process dies.
+    """
+    if work.jobs > 1:
+        from transformer_cli.processes import map_in_processes
+
+        try:
+            yield from map_in_processes(work, shards, work.jobs)
+        except ChildProcessError as error:
+            what = f"{error.strerror}; what is done is kept: give the same command again, with fewer --jobs"
+            raise ChildProcessError(error.errno, what) from None
+        return
+    translate = None
+    for shard in shards:
+        translate = translate or work(0)
+        yield translate(shard)
 
 
 def wait_for_parts(parts: Parts, names: list[str], note: Note) -> None:
@@ -236,8 +258,8 @@ def translate_file(
     parts, share = Parts(output), rank_and_size()
     recipe = json.dumps([options.fingerprint(), repr(layout)], default=str)
     parts.open()
-    work = ShardWork(options, parts, recipe, functools.partial(_rows, layout) if layout else best)
-    names = translate_shards(work, shards(lines), jobs=jobs, share=share, progress=progress, note=note)
+    work = ShardWork(options, parts, recipe, functools.partial(_rows, layout) if layout else best, jobs)
+    names = translate_shards(work, shards(lines), share=share, progress=progress, note=note)
     if share[0]:
         return []
     wait_for_parts(parts, names, note)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli import __version__
+from transformer_cli.decoding.devices import kind_of
 from transformer_cli.decoding.engines.protocol import torch_needs
 from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import WINDOW, Line, Translation, Translator
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.processes import kind_of
 from transformer_cli.protected.glossary import Glossary
 from transformer_cli.protected.protector import Protector
 from transformer_cli.storage.publishing import MANIFEST, read_bytes

@@ -7,19 +7,12 @@ of all lines up to `vocabulary.sample_lines`, else of so many drawn by `training
 import heapq
 import itertools
 import json
-import multiprocessing
-import multiprocessing.connection
-import os
 import random
-import signal
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from functools import partial
 from operator import itemgetter
@@ -27,6 +20,7 @@ from typing import IO, Any, Self, TypeVar
 
 from tqdm import tqdm
 
+from transformer_cli import processes
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codec, Codecs, Preparation, Tokenizer, fixed_tokens, word_tokenizer
@@ -286,46 +280,13 @@ def map_in_order(work: Callable[[Item], Result], items: Iterable[Item], workers:
 
 
 def map_in_processes(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order; `work` is sent to each process once, and few items wait at a time.
-
-    The processes are spawned, not forked: the caller may run threads, and a fresh process holds nothing of the
-    caller's memory. They end with the caller, however it ends. Raises `UserError` where one dies.
-    """
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(work,))
-    waiting: deque[Future[Result]] = deque()
+    """Yield `work(item)` for each item, in order; `work` is sent to each process once. Raises `UserError` where one
+    dies."""
     try:
-        for item in items:
-            waiting.append(pool.submit(_do, item))
-            if len(waiting) > 2 * workers:  # enough to keep all busy; more would fill the memory
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    except BrokenProcessPool:
-        raise UserError(
-            f"data.workers: one of {workers} processes died, likely out of memory; lower data.workers (0: none)"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+        yield from processes.map_in_processes(partial(_same, work), items, workers)
+    except ChildProcessError as error:
+        raise UserError(f"data.workers: {error.strerror}; lower data.workers (0: none)") from None
 
 
-_work: Callable[[Any], Any]  # of this worker process
-
-
-def _start(work: Callable[[Any], Any]) -> None:
-    global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = work
-
-
-def _end_with_parent() -> None:
-    """Exit with the parent: a killed one cannot stop its pool, and workers hold both ends of the queue themselves."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "runs in worker processes only"
-    multiprocessing.connection.wait([parent.sentinel])
-    os._exit(1)
-
-
-def _do(item: Any) -> Any:
-    return _work(item)
+def _same(work: Callable[[Item], Result], _number: int) -> Callable[[Item], Result]:
+    return work
