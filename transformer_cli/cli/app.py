@@ -24,9 +24,7 @@ import typer.main
 
 from transformer_cli import __version__
 from transformer_cli.cli import (
-    align,
     average,
-    build_vocab,
     calibrate,
     demo,
     distill,
@@ -43,9 +41,9 @@ from transformer_cli.cli.streams import flush_stdout, silence_stdout
 from transformer_cli.errors import UserError, one_of
 
 PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
-    "Data": {"build-vocab": build_vocab.build_vocab},
+    "Data": {"build-vocab": train.build_vocab},
     "Train": {"demo": demo.demo, "train": train.train, "average": average.average, "distill": distill.distill},
-    "Use": {"translate": translate.translate, "align": align.align},
+    "Use": {"translate": translate.translate, "align": score.align},
     "Judge": {"evaluate": evaluate.evaluate, "score": score.score, "calibrate": calibrate.calibrate},
     "Look inside": {"inspect": inspect.inspect, "plot": plot.app},
     "Ship": {"export": export.export},
@@ -75,44 +73,34 @@ class Panels(typer.core.TyperGroup):
 app = typer.Typer(
     name="tfm",
     cls=Panels,
-    add_completion=False,  # see _install_completion
+    add_completion=False,  # its options would be checked by pydantic, which is slow to import
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"tfm {__version__}")
-        raise typer.Exit
+def _install_completion() -> str:
+    """Install the completion of the user's shell, and return where. Raises `UserError` where it cannot be."""
+    from typer.completion import install  # type: ignore[attr-defined]
+
+    shell = _shell()
+    try:
+        _, path = install(shell, prog_name="tfm", complete_var=COMPLETE)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        raise UserError(
+            f"{error.filename}: cannot be written: {error.strerror}; put the script of --show-completion where"
+            f" {shell} reads it"
+        ) from None
+    return f"completion for {shell} is in {path}; it works in shells that start from now on"
 
 
-def _install_completion(wanted: bool) -> None:
-    """Install Typer's completion; Typer's option for it would be checked by pydantic, which is slow to import."""
-    if wanted:
-        from typer.completion import install  # type: ignore[attr-defined]
+def _completion_script() -> str:
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-        shell = _shell()
-        try:
-            _, path = install(shell, prog_name="tfm", complete_var=COMPLETE)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-                raise
-            raise UserError(
-                f"{error.filename}: cannot be written: {error.strerror}; put the script of --show-completion where"
-                f" {shell} reads it"
-            ) from None
-        print(f"completion for {shell} is in {path}; it works in shells that start from now on")
-        raise typer.Exit
-
-
-def _show_completion(wanted: bool) -> None:
-    if wanted:
-        from typer.completion import get_completion_script  # type: ignore[attr-defined]
-
-        print(get_completion_script(prog_name="tfm", complete_var=COMPLETE, shell=_shell()))
-        raise typer.Exit
+    return get_completion_script(prog_name="tfm", complete_var=COMPLETE, shell=_shell())
 
 
 def _shell() -> str:
@@ -134,26 +122,12 @@ def _shell() -> str:
 def tfm(
     context: typer.Context,
     help_: HelpOption = False,
-    version: Annotated[
-        bool, option("--version", "Print the version and exit.", callback=_print_version, is_eager=True)
-    ] = False,
+    version: Annotated[bool, option("--version", "Print the version and exit.")] = False,
     install_completion: Annotated[
-        bool,
-        option(
-            "--install-completion",
-            "Install shell completion of commands and options (bash, zsh, fish).",
-            callback=_install_completion,
-            is_eager=True,
-        ),
+        bool, option("--install-completion", "Install shell completion of commands and options (bash, zsh, fish).")
     ] = False,
     show_completion: Annotated[
-        bool,
-        option(
-            "--show-completion",
-            "Print the completion script, to install it elsewhere.",
-            callback=_show_completion,
-            is_eager=True,
-        ),
+        bool, option("--show-completion", "Print the completion script, to install it elsewhere.")
     ] = False,
 ) -> None:
     """Train, evaluate and use your own translator: the Transformer of "Attention Is All You Need", from raw text to raw
@@ -171,8 +145,17 @@ def tfm(
     130, 143  interrupted by Ctrl-C or SIGTERM, with the state saved
     1         anything else; TFM_DEBUG=1 shows where
     """
-    if context.invoked_subcommand is None:
+    if version:
+        print(f"tfm {__version__}")
+    elif install_completion:
+        print(_install_completion())
+    elif show_completion:
+        print(_completion_script())
+    elif context.invoked_subcommand is None:
         print(context.get_help())
+    else:
+        return
+    raise typer.Exit
 
 
 for panel in PANELS.values():

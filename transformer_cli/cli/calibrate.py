@@ -9,7 +9,7 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import align, note
+from transformer_cli.cli.streams import align, warn
 from transformer_cli.errors import UserError
 
 
@@ -55,8 +55,7 @@ def calibrate(
     with Progress("translated", total=len(known.sources), quiet=quiet) as report:
         confidence = calibration.calibrate(translator, known.sources, known.references, report=report)
     calibration.keep_confidence(folder, confidence)
-    for warning in [*known.notes, *translator.notes]:
-        note(f"warning: {warning}")
+    warn(*known.notes, *translator.notes)
     figures = {
         "calibration_error": confidence.error,
         "sentences_fitted": confidence.sentences,

@@ -8,7 +8,7 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import note
+from transformer_cli.cli.streams import note, warn
 from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
 
@@ -112,8 +112,7 @@ def distill(
         note=UNHEARD if quiet else note,
     )
     if warnings is not None:
-        for warning in warnings:
-            note(f"warning: {warning}")
+        warn(*warnings)
         print(training_set.setting)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import align, check_output, note, open_results
+from transformer_cli.cli.streams import align, check_output, open_results, warn
 
 
 def evaluate(
@@ -28,9 +28,7 @@ def evaluate(
         opt.option("--metric METRIC", "bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"),
     ] = None,
     json_output: opt.JsonOutput = False,
-    output_file: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the translations to this file.")
-    ] = None,
+    output_file: Annotated[Path | None, opt.option("--output -o FILE", "Write the translations to this file.")] = None,
     beam_size: opt.Beam = None,
     greedy: opt.Greedy = False,
     length_penalty: opt.LengthPenalty = None,
@@ -73,8 +71,7 @@ def evaluate(
         with open_results(output_file) as write:
             for translation in evaluation.translations:
                 write(translation)
-    for warning in [*test_set.notes, *translator.notes]:
-        note(f"warning: {warning}")
+    warn(*test_set.notes, *translator.notes)
     if json_output:
         results = {
             "model": str(model),

@@ -98,7 +98,7 @@ References = Annotated[
     list[Path] | None, option("--reference FILE", "Their translations, aligned. Repeatable: several references.")
 ]
 JsonOutput = Annotated[bool, option("--json", "Print one JSON object instead of a table.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
+Quiet = Annotated[bool, option("--quiet -q", "No progress and no notes on stderr.")]
 BatchTokens = Annotated[
     int | None,
     option("--batch-tokens N", "Source tokens translated at a time, padding included.  [default: the model's]", min=1),

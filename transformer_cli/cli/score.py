@@ -1,6 +1,6 @@
-"""`tfm score`: how likely a model finds given translations (forced decoding)."""
+"""What a model makes of given translations: `tfm score`, how likely they are; `tfm align`, which words go together."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ import typer
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.layout import to_json
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import check_output, note, open_results
+from transformer_cli.cli.streams import check_output, open_results, warn
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 Source = Annotated[Path, opt.option("--source FILE", "Source sentences, one per line (plain or .gz).")]
 Target = Annotated[Path, opt.option("--target FILE", "Their translations, aligned line by line.")]
-Results = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, completely or not at all.")
-]
+Results = Annotated[Path | None, opt.option("--output -o FILE", "Write to this file, completely or not at all.")]
 
 
 class Format(StrEnum):
@@ -77,6 +75,37 @@ def score(
     write_pairs(options, source, target, output_file, "scored", rows, quiet=quiet)
 
 
+def align(
+    context: typer.Context,
+    model: opt.Model,
+    source: Source,
+    target: Target,
+    tokens: Annotated[bool, opt.option("--tokens", "Link the model's tokens instead of words.")] = False,
+    output_file: Results = None,
+    batch_tokens: opt.BatchTokens = None,
+    engine: opt.Engine = "auto",
+    device: opt.Device = "auto",
+    quiet: opt.Quiet = False,
+) -> None:
+    """Align the words of given translations.
+
+    N lines in give N lines out, in order: the links of each pair, source-target by the words' places from 0 (Pharaoh's
+    format), by the attention of a model that reads both sides. A word is what stands between spaces.
+    training.guided_attention reads such a file, of this or any aligner.
+
+    \b
+    tfm align checkpoints/my --source train.de --target train.en -o train.align
+    """
+    from transformer_cli.evaluation.alignments import align_texts
+
+    def rows(translator: "Translator", first: int, sources: Sequence[str], targets: Sequence[str]) -> Iterator[str]:
+        for links in align_texts(translator, sources, targets, words=not tokens):
+            yield " ".join(f"{one}-{other}" for one, other in sorted(links))
+
+    check_output(output_file, source, target)
+    write_pairs(opt.translation_options(context, model), source, target, output_file, "aligned", rows, quiet=quiet)
+
+
 def write_pairs(
     options: "TranslationOptions",
     source: Path,
@@ -103,8 +132,7 @@ def write_pairs(
             for row in rows(translator, start, sources[start:end], targets[start:end]):
                 write(row)
             report(end)
-    for warning in test_set.notes:
-        note(f"warning: {warning}")
+    warn(*test_set.notes)
 
 
 def check_lengths(

@@ -6,12 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from transformer_cli.errors import UserError
-
-if TYPE_CHECKING:
-    from transformer_cli.text.lines import TextLines
 
 
 class TextInput:
@@ -49,7 +46,14 @@ class TextInput:
     @property
     def warnings(self) -> list[str]:
         """What was odd in the lines read so far, a sentence each."""
-        return _warnings(self.reader)
+        reader, found = self.reader, []
+        if reader.invalid:
+            found.append(f"{_lines(reader.invalid)} held invalid UTF-8: what could not be read became U+FFFD")
+        if reader.carriage_returns:
+            found.append(f"{_lines(reader.carriage_returns)} ended in a carriage return, which was dropped")
+        if reader.byte_order_mark:
+            found.append("the text began with a byte-order mark, which was dropped")
+        return found
 
 
 @contextlib.contextmanager
@@ -68,17 +72,6 @@ def open_input(text: Sequence[str] | None, path: Path | None) -> Iterator[TextIn
             yield TextInput(stream, str(path))
 
 
-def _warnings(reader: "TextLines") -> list[str]:
-    found = []
-    if reader.invalid:
-        found.append(f"{_lines(reader.invalid)} held invalid UTF-8: what could not be read became U+FFFD")
-    if reader.carriage_returns:
-        found.append(f"{_lines(reader.carriage_returns)} ended in a carriage return, which was dropped")
-    if reader.byte_order_mark:
-        found.append("the text began with a byte-order mark, which was dropped")
-    return found
-
-
 def _lines(count: int) -> str:
     return "1 line" if count == 1 else f"{count:,} lines"
 
@@ -89,6 +82,12 @@ Write = Callable[[str], None]
 def note(text: str) -> None:
     """Write one line to stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def warn(*warnings: str) -> None:
+    """Write each sentence to stderr, as a warning."""
+    for warning in warnings:
+        note(f"warning: {warning}")
 
 
 def check_output(path: Path | None, *inputs: Path | None) -> None:

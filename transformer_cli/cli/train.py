@@ -1,44 +1,66 @@
-"""`tfm train`: one call of `training.run.train`, and the exit code after a signal."""
+"""`tfm build-vocab` and `tfm train`: from a config to a run folder with a vocabulary, and to one with a model."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.options import (
-    ConfigFile,
-    Device,
-    Overrides,
-    Quiet,
-    RunOut,
-    check_together,
-    option,
-    run_folder_path,
-)
+from transformer_cli.cli import options as opt
+from transformer_cli.cli.streams import align, note
+
+
+def build_vocab(
+    config: opt.ConfigFile,
+    out: opt.RunOut = None,
+    overrides: opt.Overrides = None,
+    fresh: Annotated[
+        bool,
+        opt.option("--fresh", "Build again where RUN has a vocabulary; the old RUN is renamed, never deleted."),
+    ] = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Train the tokenizers and build the vocabularies.
+
+    Writes RUN/config.yaml and RUN/vocab/, and prints sizes, coverage and the share of unknown tokens on the
+    validation set. `tfm train` does the same by itself where RUN has no vocabulary.
+
+    \b
+    tfm build-vocab configs/multi30k_de_en.yaml
+    tfm build-vocab my.yaml --set vocabulary.size=4000
+    """
+    from transformer_cli.config import load_config
+    from transformer_cli.training.start import build_vocabulary
+
+    settings = load_config(config, overrides or [])
+    run = opt.run_folder_path(config, out)
+    rows = build_vocabulary(settings, run, fresh=fresh, progress=not quiet, note=(lambda _: None) if quiet else note)
+    print("\n".join(align(rows)))
+    if not quiet:
+        note(f"wrote {run / 'config.yaml'} and {run / 'vocab'}")
 
 
 def train(
     context: typer.Context,
-    config: ConfigFile,
-    out: RunOut = None,
-    overrides: Overrides = None,
+    config: opt.ConfigFile,
+    out: opt.RunOut = None,
+    overrides: opt.Overrides = None,
     resume: Annotated[
-        bool, option("--resume", "Continue the run in RUN; an error where there is nothing to continue.")
+        bool, opt.option("--resume", "Continue the run in RUN; an error where there is nothing to continue.")
     ] = False,
-    fresh: Annotated[bool, option("--fresh", "Start again; an existing RUN is renamed, never deleted.")] = False,
+    fresh: Annotated[bool, opt.option("--fresh", "Start again; an existing RUN is renamed, never deleted.")] = False,
     dry_run: Annotated[
         bool,
-        option("--dry-run", "Print sizes, memory, time and the first batch, then exit. RUN is not changed."),
+        opt.option("--dry-run", "Print sizes, memory, time and the first batch, then exit. RUN is not changed."),
     ] = False,
     profile: Annotated[
         Path | None,
-        option(
+        opt.option(
             "--profile FILE",
             "Write a trace of updates 6 to 13 (.json or .json.gz), report what took longest, then continue training.",
         ),
     ] = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
+    device: opt.Device = "auto",
+    quiet: opt.Quiet = False,
 ) -> None:
     """Train a translator; continue RUN where it was interrupted.
 
@@ -53,12 +75,12 @@ def train(
     """
     from transformer_cli.config import load_config
 
-    check_together(context)
+    opt.check_together(context)
     settings = load_config(config, overrides or [])
     if dry_run:
         from transformer_cli.training import dry_run as rehearsal
 
-        path, going_on = run_folder_path(config, out), True if resume else None
+        path, going_on = opt.run_folder_path(config, out), True if resume else None
         for line in rehearsal.dry_run(settings, path, resume=going_on, fresh=fresh, device=device, quiet=quiet):
             print(line, flush=True)
         return
@@ -68,7 +90,7 @@ def train(
     try:
         run.train(
             settings,
-            run_folder_path(config, out),
+            opt.run_folder_path(config, out),
             resume=True if resume else None,
             fresh=fresh,
             device=device,

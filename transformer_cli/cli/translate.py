@@ -13,7 +13,7 @@ from transformer_cli.cli.constraints import check_constraints, constrained
 from transformer_cli.cli.inspect import check_trace, print_traces
 from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results
+from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results, warn
 from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
 
@@ -26,14 +26,9 @@ def translate(
     context: typer.Context,
     model: opt.Model,
     text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate, one line each.")] = None,
-    input_file: Annotated[
-        Path | None, typer.Option("--input", "-i", metavar="FILE", help="Translate this file (plain or .gz).")
-    ] = None,
+    input_file: Annotated[Path | None, opt.option("--input -i FILE", "Translate this file (plain or .gz).")] = None,
     output_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write to this file (.gz: compressed), completely or not at all."
-        ),
+        Path | None, opt.option("--output -o FILE", "Write to this file (.gz: compressed), completely or not at all.")
     ] = None,
     format_: Annotated[Format, opt.option("--format FORMAT", "text, tsv or json; see above.")] = Format.TEXT,
     beam_size: opt.Beam = None,
@@ -159,8 +154,7 @@ def translate(
                 progress=Progress("translated", quiet=quiet, estimate=lambda: (read.estimate() or 0) // size or None),
                 note=UNHEARD if quiet else note,
             )
-    for warning in [*read.warnings, *notes]:
-        note(f"warning: {warning}")
+    warn(*read.warnings, *notes)
 
 
 def check_places(
