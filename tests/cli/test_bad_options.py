@@ -12,6 +12,7 @@ import typer.main
 
 from tests.sampling import one_of_each, quick
 from transformer_cli.cli.app import app
+from transformer_cli.cli.options import EXCLUSIVE, NEEDED_BY
 
 
 def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -22,7 +23,8 @@ def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
         yield from ((path, parameter) for parameter in command.params if parameter.opts[0].startswith("-"))
 
 
-OPTIONS = [(path, option) for path, option in options(typer.main.get_command(app)) if not option.is_flag]
+EVERY = [*options(typer.main.get_command(app))]
+OPTIONS = [(path, option) for path, option in EVERY if not option.is_flag]
 ALL = {(*path, option.opts[0]) for path, option in OPTIONS}
 
 
@@ -160,6 +162,17 @@ def test_options_that_exclude_each_other_are_refused(
     words = [word.format(source=trial.source, run=trial.run) for word in given]
     tfm(command, *arguments((command,), trial, tmp_path), *words).refused()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("group", [*EXCLUSIVE, *NEEDED_BY.items()], ids=str)
+def test_what_goes_together_is_said_of_options_that_some_command_has(group: tuple[str, Any]) -> None:
+    """All of them: else a name that was changed, or misspelled, would never be checked."""
+    names = {name for one in group for name in ([one] if isinstance(one, str) else one)}
+    commands: dict[tuple[str, ...], set[str]] = {}
+    for path, option in EVERY:
+        commands.setdefault(path, set()).update(option.opts, option.secondary_opts)
+    shared = [names & there for there in commands.values()]
+    assert set().union(*(both for both in shared if len(both) > 1)) == names
 
 
 @pytest.mark.parametrize("lacking", ["--source", "--reference"])

@@ -123,7 +123,7 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
 
 @contextlib.contextmanager
 def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
-    """Give a function that writes one line (without its line end) to stdout, or to `path` (.gz: compressed).
+    """Yield a function that writes one line (without its line end) to stdout, or to `path` (.gz: compressed).
 
     The file gets its name only when the block ends well: until then it is a hidden sibling, removed on any failure.
     live: every line reaches the reader at once.

@@ -238,7 +238,7 @@ def write_training_set(
 
 
 def _difference(name: str, before: object, now: object) -> str:
-    """`another teacher`, or `beam_size 5 (now 4)`."""
+    """Return `another teacher`, or `beam_size 5 (now 4)`."""
     if any(isinstance(value, (list, dict)) or len(str(value)) > 20 for value in (before, now)):
         return f"another {name}"
     was, is_now = ("default" if value is None else value for value in (before, now))
@@ -246,6 +246,6 @@ def _difference(name: str, before: object, now: object) -> str:
 
 
 def _yaml(text: str) -> str:
-    """A text inside of a YAML mapping on one line, in quotes where it needs them."""
+    """Return a text as it stands in a YAML mapping on one line, in quotes where it needs them."""
     plain = all(character.isalnum() or character in "/._-+" for character in text) and text[:1] not in "-"
     return text if plain else json.dumps(text, ensure_ascii=False)
