@@ -36,7 +36,7 @@ def test_translations_keep_their_order_over_windows(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "WINDOW", 3)
     sources = [f"line {number}" for number in range(8)]
     translator: Any = Shouter()
-    monkeypatch.setattr(module.time, "monotonic", lambda: translator.now)
+    monkeypatch.setattr("time.monotonic", lambda: translator.now)
     reported: list[int] = []
     evaluation = evaluate(translator, sources, [[line.upper() for line in sources]], report=reported.append)
     assert evaluation.translations == [line.upper() for line in sources]

@@ -212,7 +212,12 @@ def test_what_does_not_fit_in_memory_lies_in_files_that_go(
 ) -> None:
     files: list[IO[str]] = []
     make = tempfile.TemporaryFile
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *a, **k: files.append(make(*a, **k)) or files[-1])
+
+    def make_file(*arguments: Any, **options: Any) -> IO[str]:
+        files.append(make(*arguments, **options))
+        return files[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", make_file)
     words = [word for pair in pairs for line in pair for word in line.split()]
     in_memory = 5
     with StringCounter(in_memory) as counter:
@@ -238,7 +243,12 @@ def test_separators_are_counted_between_words() -> None:
 
 def test_a_full_cache_changes_nothing(pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     cut: list[str] = []
-    monkeypatch.setattr(CharacterTokenizer, "tokens", lambda self, word: cut.append(word) or list(word))
+
+    def counted(self: CharacterTokenizer, word: str) -> list[str]:
+        cut.append(word)
+        return list(word)
+
+    monkeypatch.setattr(CharacterTokenizer, "tokens", counted)
     words = sorted({word for source, _ in pairs for word in source.split()})
     texts = [" ".join(words)]
     count = SideCounter(CharacterTokenizer(), Preparation(VocabularyConfig()))

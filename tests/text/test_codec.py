@@ -85,7 +85,12 @@ def test_full_caches_change_nothing(
         assert [*threads.map(codec.encode, texts)] == expected
     cut: list[str] = []
     tokens = codec.tokenizer.tokens
-    monkeypatch.setattr(codec.tokenizer, "tokens", lambda word: cut.append(word) or tokens(word))
+
+    def counted(word: str) -> list[str]:
+        cut.append(word)
+        return tokens(word)
+
+    monkeypatch.setattr(codec.tokenizer, "tokens", counted)
     codec.encode("vier1 vier1 neuneuneu neuneuneu neuneuneu")
     assert cut == ["vier1", *["neuneuneu"] * 3], "what is too long is cut each time"
     cut.clear()

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -201,7 +202,12 @@ def test_starting_afresh_copies_and_threads_change_nothing(
     words = " ".join(SENTENCES["en"]).split()
     expected = [english(word) for word in words]
     blank, made = spacy.blank, []
-    monkeypatch.setattr(spacy, "blank", lambda code: made.append(code) or blank(code))
+
+    def counted(code: str) -> Any:
+        made.append(code)
+        return blank(code)
+
+    monkeypatch.setattr(spacy, "blank", counted)
     copied = copy.copy(english)  # as processes are sent it
     assert made == ["en"]
     monkeypatch.setattr(tokenizers, "WORDS_A_LIFE", len(words) - 3)

@@ -26,7 +26,7 @@ from transformer_cli.data.batching import plan_epoch
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder, find_model
-from transformer_cli.training import session
+from transformer_cli.training.averaging import average_checkpoints
 from transformer_cli.training.loop import probe_memory
 from transformer_cli.training.run import TrainingResult, train
 from transformer_cli.training.validation import Validation, Validator
@@ -291,7 +291,7 @@ def test_every_best_step_is_kept_whatever_save_every_is(tmp_path: Path, tiny_con
 
 def judge(monkeypatch: pytest.MonkeyPatch, average: float) -> None:
     """Let every validation find a loss of 5, and that of the average the one given."""
-    real, real_average = Validator.validate, session.average_checkpoints
+    real, real_average = Validator.validate, average_checkpoints
     averaged = False
 
     def validate(self: Validator) -> Validation:
@@ -299,13 +299,13 @@ def judge(monkeypatch: pytest.MonkeyPatch, average: float) -> None:
         assert found is not None
         return replace(found, loss=average if averaged else 5.0)
 
-    def average_checkpoints(*arguments: Any) -> None:
+    def averaging(*arguments: Any) -> None:
         nonlocal averaged
         real_average(*arguments)
         averaged = True
 
     monkeypatch.setattr(Validator, "validate", validate)
-    monkeypatch.setattr(session, "average_checkpoints", average_checkpoints)
+    monkeypatch.setattr("transformer_cli.training.session.average_checkpoints", averaging)
 
 
 def test_an_average_that_is_better_is_the_model_until_a_step_beats_it(
