@@ -141,7 +141,7 @@ def layer(module: str) -> int:
         for number, names in enumerate(LAYERS):
             if ".".join(parts[:size]) in names:
                 return number
-    raise AssertionError(f"{module} has no place in LAYERS; DESIGN's order of imports decides where it belongs")
+    raise AssertionError(f"{module} has no place in LAYERS; CONTRIBUTING.md's floor plan says where it belongs")
 
 
 def may_import(module: str, other: str) -> bool:

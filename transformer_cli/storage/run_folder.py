@@ -131,7 +131,7 @@ def not_writable(folder: Path, error: OSError) -> Exception:
 
 
 class RunFolder:
-    """One run's folder (DESIGN: config.yaml, vocab/, step-…/, checkpoints.json, metrics.jsonl, tensorboard/)."""
+    """One run's folder: config.yaml, vocab/, step-…/, checkpoints.json, metrics.jsonl, tensorboard/."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -98,3 +98,22 @@ def test_models_of_other_parts_are_left_to_the_layers() -> None:
     assert can_step_fast(build())
     assert not can_step_fast(build(generator="pointer"))
     assert not can_step_fast(build(value_dim=2))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "decoder",
+        "generator",
+        "decoder.layers.1",
+        "decoder.layers.1.self_attention",
+        "decoder.layers.0.cross_attention",
+        "decoder.layers.0.feed_forward_residual",
+    ],
+)
+def test_a_class_of_its_own_in_any_place_takes_the_models_own_step(part: str) -> None:
+    """Its forward may do anything, which a step that repeats the plain one would leave out."""
+    model = build()
+    module = model.get_submodule(part)
+    module.__class__ = type("Variant", (type(module),), {})
+    assert not can_step_fast(model)

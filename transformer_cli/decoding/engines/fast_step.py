@@ -14,7 +14,7 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 from transformer_cli.model.attention import DecoderCache, KeysValues, MultiHeadAttention
 from transformer_cli.model.layers import DecoderLayer, FeedForward, Residual
 from transformer_cli.model.torch_private import can_pack, embedding, layer_norm, packed_linear
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.transformer import Decoder, Generator, Transformer
 
 Change = Callable[[Tensor], Tensor]
 # States (N, D), what was decoded before, the memory, its mask (M, 1, 1, S) → states (N, D), all that was decoded
@@ -33,10 +33,24 @@ class Attention(NamedTuple):
 
 
 def can_step_fast(model: Transformer) -> bool:
-    """Return whether `FastStep` knows all that the model's steps are made of."""
-    layers = cast(Iterable[DecoderLayer], model.decoder.layers)
+    """Return whether `FastStep` knows every class that the model's steps are made of.
+
+    It repeats their arithmetic, so a model with a class that builds on one of them takes its own step.
+    """
+    layers = list(cast(Iterable[DecoderLayer], model.decoder.layers))
     attentions = [one for layer in layers for one in (layer.self_attention, layer.cross_attention)]
-    return all(one.value_dim == one.head_dim for one in attentions) and not model.generator.copies_source
+    residuals = [
+        one
+        for layer in layers
+        for one in (layer.self_attention_residual, layer.cross_attention_residual, layer.feed_forward_residual)
+    ]
+    return (
+        type(model.decoder) is Decoder
+        and type(model.generator) is Generator
+        and all(type(layer) is DecoderLayer for layer in layers)
+        and all(type(one) is MultiHeadAttention and one.value_dim == one.head_dim for one in attentions)
+        and all(type(one) is Residual for one in residuals)
+    )
 
 
 class FastStep:
