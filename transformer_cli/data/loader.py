@@ -180,7 +180,7 @@ def _shares(batches: CorpusBatches, start: Position, size: int, rank: int, ranks
         if first > len(plan):
             raise UserError(
                 f"the training state resumes at batch {first:,} of epoch {epoch:,}, which has {len(plan):,}; "
-                "begin anew with --fresh"
+                "start again with --fresh"
             )
         for begin in range(first, len(plan), size):
             end = min(begin + size, len(plan))

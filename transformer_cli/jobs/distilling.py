@@ -87,7 +87,7 @@ class TrainingSet:
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return False
         if not (is_complete(self.folder) and (self.folder / RECIPE).is_file()):
-            raise UserError(f"{self.folder}: holds something else than a distilled training set; name another --out")
+            raise UserError(f"{self.folder}: does not hold a distilled training set; name another --out")
         check_recipe(self.folder, recipe)
         return True
 
@@ -194,7 +194,7 @@ def check_recipe(folder: Path, recipe: Recipe) -> None:
     if differences:
         raise UserError(
             f"{folder}: was made with {', '.join(differences)}; give the same command as then, name another --out,"
-            " or delete the folder to begin anew"
+            " or delete the folder to start again"
         )
 
 

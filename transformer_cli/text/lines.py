@@ -12,7 +12,7 @@ from typing import BinaryIO, Self, cast
 
 from transformer_cli.errors import UserError
 
-LONGEST_LINE = 1 << 24  # bytes: no sentence; what has a longer one is no text, or a gzip file made to fill the memory
+LONGEST_LINE = 1 << 24  # bytes: not a sentence; a file with a longer line is not text, or gzipped to fill the memory
 _SPACES = str.maketrans(dict.fromkeys("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 

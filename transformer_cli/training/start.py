@@ -212,7 +212,7 @@ def build_vocabulary(
     if not fresh and (run.vocab_path.exists() or run.index().steps):
         raise UserError(
             f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
-            " this one aside and build anew"
+            " this one aside and build again"
         )
     config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
     for line in preset:
