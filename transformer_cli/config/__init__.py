@@ -89,8 +89,9 @@ class Config(Section):
             raise ValueError("training.subword_sampling: only vocabulary.tokenizer sentencepiece can sample")
         if self.model.generator == "pointer" and self.training.subword_sampling and not self.vocabulary.byte_fallback:
             raise ValueError(
-                "training.subword_sampling: segments the source differently each epoch, so that copies of unknown tokens "
-                "(model.generator pointer) would point elsewhere; set vocabulary.byte_fallback: true, or leave one out"
+                "training.subword_sampling: segments the source differently each epoch, so copies of unknown tokens "
+                "(model.generator pointer) would point elsewhere; set vocabulary.byte_fallback: true, or leave one "
+                "out"
             )
         if self.model.tie_embeddings == "all" and not self.vocabulary.shared:
             raise ValueError(
