@@ -235,7 +235,7 @@ def test_a_student_trains_on_it(trial: Any, tfm: Any, place: Path) -> None:
         (["--top-k", 3], "--top-k: belongs to --sample"),
         (["--engine", "marian"], "no engine 'marian'"),
         (["--out", "few.de"], "few.de: is not a folder"),
-        (["--out", "taken"], "taken: holds something else"),
+        (["--out", "taken"], "taken: does not hold"),
         (["--set", "data.target_language=fr"], "translates de into en, but the config de into fr"),
         (["--set", "data.train={source: few.de, target: long.en}"], "long.en:14: has no counterpart"),
         (["--set", "data.train={source: none.de, target: few.en}"], "none.de: no such file"),

@@ -88,7 +88,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     made.folder.mkdir()
     assert not made.is_finished({})  # an empty one may be filled
     (made.folder / "mine").write_text("")
-    with pytest.raises(UserError, match="holds something else"):
+    with pytest.raises(UserError, match="does not hold a distilled"):
         made.is_finished({})
 
 
