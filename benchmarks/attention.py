@@ -2,7 +2,7 @@
 
     python benchmarks/attention.py [--threads 2] [--rounds 9] [--write]
 
-This is where `SHORT` in `transformer_cli/model/cpu.py` comes from. A batch has about 1,500 positions; 4 heads of
+This is where `SHORT` in `transformer_cli/model/attention.py` comes from. A batch has about 1,500 positions; 4 heads of
 64, projections included; the padding mask of the encoder. The two take turns; medians.
 """
 
@@ -14,14 +14,14 @@ import time
 import torch
 from page import describe_run, report
 
-from transformer_cli.model import attention, cpu
+from transformer_cli.model import attention
 from transformer_cli.training.hardware import choose_precision, tune_process
 
 POSITIONS, HEADS, HEAD_DIM = 1536, 4, 64
 
 
 def milliseconds(layer: attention.MultiHeadAttention, states: torch.Tensor, mask: torch.Tensor, short: int) -> float:
-    cpu.SHORT = short
+    attention.SHORT = short
     began = time.perf_counter()
     with torch.autocast("cpu", dtype=states.dtype, enabled=states.dtype != torch.float32):
         mixed, _ = layer(states, layer.keys_values(states), mask)

@@ -29,10 +29,10 @@ from transformer_cli import Translator
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.export.ctranslate2 import export_ctranslate2
 from transformer_cli.export.huggingface import export_huggingface
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.run_folder import find_model
 
 BATCH = 64

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from transformer_cli.training.hardware import tune_process
-from transformer_cli.training.losses import fused_linear_cross_entropy
+from transformer_cli.training.objective import fused_linear_cross_entropy
 
 SMOOTHING = 0.1
 COPIES = 5.2  # of the logits: what the plain formula may need

@@ -6,6 +6,7 @@ Prints a Markdown table. Sure and possible links are in `hand_aligned.de-en.tsv`
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -13,7 +14,9 @@ import numpy as np
 
 from transformer_cli import Translator
 from transformer_cli.decoding.engines import torch_engine
-from transformer_cli.evaluation.alignments import align_texts, alignment_error_rate, diagonal, read_aligned_pairs
+from transformer_cli.errors import UserError
+from transformer_cli.text.alignments import AlignedPair, Links, aligned_pair
+from transformer_cli.text.lines import read_lines
 
 PAIRS = Path(__file__).with_name("hand_aligned.de-en.tsv")
 
@@ -30,7 +33,7 @@ def main() -> None:
     targets = [" ".join(pair.target.split()) for pair in pairs]
 
     def rate(layer: int, heads: list[int] | None = None) -> str:
-        links = align_texts(translator, sources, targets, attention=(layer, heads))
+        links = translator.align(sources, targets, attention=(layer, heads))
         return f"{alignment_error_rate(links, pairs):.3f}"
 
     def peaks(weights: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> list[int]:
@@ -50,6 +53,40 @@ def main() -> None:
         with mock.patch.object(torch_engine, "own_sources", peaks):
             highest = rate(layer, [*learned])
         print(f"\nwhat learned to align: {rate(layer, [*learned])} by the share, {highest} by the highest weight")
+
+
+def read_aligned_pairs(path: str | Path) -> list[AlignedPair]:
+    """Read a TSV file: source, target, links. Raises `UserError` with file and line where a line is anything else."""
+    pairs = []
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t")
+        if len(columns) != 3:
+            raise UserError(
+                f"{path}:{number}: has {len(columns)} columns; write source, target and links, tabs between"
+            )
+        source, target, links = columns
+        try:
+            pairs.append(aligned_pair(source, target, links, possible=True))
+        except UserError as error:
+            raise UserError(f"{path}:{number}: {error}") from None
+    return pairs
+
+
+def alignment_error_rate(found: Sequence[Links], pairs: Sequence[AlignedPair]) -> float:
+    """Return 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over all pairs (Och & Ney 2003, §5.1): from 0, less is better.
+
+    A: the links found; S: the sure ones; P: the possible ones, among them the sure ones.
+    """
+    assert len(found) == len(pairs), "links of each pair"
+    hits = sum(len(links & pair.sure) + len(links & pair.possible) for links, pair in zip(found, pairs, strict=True))
+    total = sum(len(links) + len(pair.sure) for links, pair in zip(found, pairs, strict=True))
+    return 1 - hits / total if total else 0.0
+
+
+def diagonal(pair: AlignedPair) -> Links:
+    """Return each target word with the source word that is as far along: what any alignment should be better than."""
+    sources, targets = len(pair.source.split()), len(pair.target.split())
+    return {(min(sources - 1, (2 * target + 1) * sources // (2 * targets)), target) for target in range(targets)}
 
 
 if __name__ == "__main__":

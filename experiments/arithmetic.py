@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from transformer_cli.config import load_config
-from transformer_cli.model import cpu
+from transformer_cli.model import attention
 from transformer_cli.model.layers import Dropout
 from transformer_cli.training import hardware as tuning
 from transformer_cli.training import objective, run
-from transformer_cli.training.losses import Loss, smoothed_cross_entropy
+from transformer_cli.training.objective import Loss, smoothed_cross_entropy
 
 
 def plain_loss(
@@ -33,7 +33,7 @@ def plain_dropout(self: Dropout, states: Tensor) -> Tensor:
 
 def take_torchs() -> None:
     tuning.tune_process = lambda device: None
-    cpu.SHORT = 0
+    attention.SHORT = 0
     Dropout.forward = plain_dropout  # type: ignore[method-assign]
     setattr(objective, "fused_linear_cross_entropy", plain_loss)  # noqa: B010  (mypy: it is imported there)
 

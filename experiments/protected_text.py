@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alignments import read_aligned_pairs
+
 from transformer_cli import Translator
-from transformer_cli.evaluation.alignments import read_aligned_pairs
 from transformer_cli.evaluation.evaluate import corpus_metric
-from transformer_cli.protected.glossary import Glossary
 from transformer_cli.protected.protector import Protector
 from transformer_cli.protected.segments import join_segments, segment_line
-from transformer_cli.protected.spans import find_spans
+from transformer_cli.protected.spans import Glossary, find_spans
 from transformer_cli.text.lines import read_lines
 
 PAIRS = Path(__file__).with_name("hand_aligned.de-en.tsv")

@@ -26,10 +26,10 @@ from typing import Any
 
 from speed_quality_picture import Point, draw
 
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import corpus_metric, read_test_set
 from transformer_cli.plots.style import save
+from transformer_cli.search_options import SearchOptions
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from contender import ROOT, Contender

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from alignments import alignment_error_rate, read_aligned_pairs
 
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.alignments import alignment_error_rate, read_aligned_pairs
 from transformer_cli.text.alignments import Links
 
 PAIRS = Path(__file__).with_name("hand_aligned.de-en.tsv")

@@ -8,10 +8,14 @@ import transformer_cli
 
 NAMED = {
     "transformer_cli.decoding.demands": ["TextDemands"],
+    "transformer_cli.decoding.options": ["Hypothesis", "SearchOptions", "TokenConstraints"],
     "transformer_cli.decoding.protecting": ["Protector", "translate_protected"],
     "transformer_cli.model.build": ["build_model", "count_parameters"],
     "transformer_cli.model.one_hot": ["OneHotEmbedding"],
+    "transformer_cli.model.positions": ["sinusoidal_table", "SinusoidalPositions", "LearnedPositions"],
+    "transformer_cli.protected.glossary": ["Glossary"],
     "transformer_cli.text.glossary": ["Glossary"],
+    "transformer_cli.training.losses": ["smoothed_cross_entropy", "fused_linear_cross_entropy"],
 }
 
 

@@ -21,10 +21,14 @@ __all__ = ["Translation", "Translator", "__version__"]
 # Modules that programs may know by a name of before, and names in them that have changed since.
 MOVED: dict[str, tuple[str, dict[str, str]]] = {
     "transformer_cli.decoding.demands": ("transformer_cli.decoding.constraints", {"TextDemands": "Constraints"}),
+    "transformer_cli.decoding.options": ("transformer_cli.decoding.engines.protocol", {}),
     "transformer_cli.decoding.protecting": ("transformer_cli.protected.protector", {}),
     "transformer_cli.model.build": ("transformer_cli.build", {}),
     "transformer_cli.model.one_hot": ("transformer_cli.variants.embeddings", {}),
-    "transformer_cli.text.glossary": ("transformer_cli.protected.glossary", {}),
+    "transformer_cli.model.positions": ("transformer_cli.model.embedding", {}),
+    "transformer_cli.protected.glossary": ("transformer_cli.protected.spans", {}),
+    "transformer_cli.text.glossary": ("transformer_cli.protected.spans", {}),
+    "transformer_cli.training.losses": ("transformer_cli.training.objective", {}),
 }
 
 

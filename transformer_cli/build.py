@@ -14,9 +14,8 @@ from transformer_cli.config import Config, ModelConfig
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.model.attention import MultiHeadAttention
-from transformer_cli.model.embedding import Embedding
+from transformer_cli.model.embedding import Embedding, LearnedPositions, SinusoidalPositions
 from transformer_cli.model.masks import PAD
-from transformer_cli.model.positions import LearnedPositions, SinusoidalPositions
 from transformer_cli.model.torch_private import without_drawing
 from transformer_cli.model.transformer import Decoder, Encoder, Generator, Transformer
 from transformer_cli.storage.checkpoint import check_size, fill
@@ -27,8 +26,12 @@ from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.variants.embeddings import OneHotEmbedding
 from transformer_cli.variants.guided_attention import GuidedObjective
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
-from transformer_cli.variants.mask_predict.model import LengthPredictor, NonAutoregressiveTransformer
-from transformer_cli.variants.mask_predict.objective import MaskedObjective, OneShotObjective
+from transformer_cli.variants.mask_predict.model import (
+    LengthPredictor,
+    MaskedObjective,
+    NonAutoregressiveTransformer,
+    OneShotObjective,
+)
 from transformer_cli.variants.pointer.model import OutOfVocabularyEmbedding, PointerGenerator
 from transformer_cli.variants.pointer.text import CopiedSource
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective

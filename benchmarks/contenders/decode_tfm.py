@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli import Translator
-from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.search_options import SearchOptions
 
 LIBRARIES = ("transformer-cli",)
 

@@ -18,7 +18,7 @@ from on_gpu.profiling import find_waits, profile_kernels
 from on_gpu.work import Work
 from transformer_cli.build import build_model
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.search_options import SearchOptions
 
 BEAMS = 5
 GOAL = 3.0  # times Hugging Face's tokens a second, the faster of its ways

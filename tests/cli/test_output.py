@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_cli.cli import progress as progress_module
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import align, check_output, open_results
+from transformer_cli.cli import streams
+from transformer_cli.cli.streams import Progress, align, check_output, open_results
 from transformer_cli.errors import UserError
 
 
@@ -75,7 +74,7 @@ def test_columns_line_up() -> None:
 def test_progress_logs_now_and_then_and_sums_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress_module, "LOG_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "LOG_SECONDS", 0.0)
     with Progress("scored", total=3) as progress:
         progress(1)
         progress(3)

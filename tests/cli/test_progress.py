@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.cli import progress as progress_module
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import TextInput, open_input
+from transformer_cli.cli import streams
+from transformer_cli.cli.streams import Progress, TextInput, open_input
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, to be set."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(progress_module, "LOG_SECONDS", 1.0)
+    monkeypatch.setattr(streams, "LOG_SECONDS", 1.0)
     return now
 
 

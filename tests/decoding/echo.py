@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.engines.protocol import SearchBatch
-from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import UNCONSTRAINED, Hypothesis, SearchBatch, TokenConstraints
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.codec import Codecs
 
 MakeCodecs = Callable[[Config], Codecs]

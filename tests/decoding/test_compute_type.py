@@ -12,7 +12,7 @@ from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.devices import choose_type
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.loading import TORCH_TYPES, load_engine
-from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, PAD
 
 SOURCES = [[5, 6], [7], [8, 9, 4]]

@@ -9,10 +9,11 @@ from tests.decoding.echo import Echo, MakeCodecs, make_config
 from transformer_cli.build import build_model
 from transformer_cli.decoding.chunks import Chunk
 from transformer_cli.decoding.constraints import Constraints, Line, spellings, token_constraints
+from transformer_cli.decoding.engines.protocol import UNCONSTRAINED, Hypothesis, TokenConstraints, occurs
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 
 TOKENIZERS = ["whitespace", "spacy", "character", "sentencepiece"]
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.decoding.echo import Echo, MakeCodecs, make_config
-from transformer_cli.decoding import guard
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding import pipeline
+from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.search_options import SearchOptions
 
 OPTIONS = SearchOptions(max_length_ratio=1.0, max_length_extra=0)
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -34,30 +35,30 @@ def test_a_phrase_again_and_again_is_flagged(
 ) -> None:
     times += len(phrase) == 1  # "..." is three of a kind
     loop = [*before, *phrase * times, *after]
-    assert guard.repeated(loop, PLAIN) > 0
-    assert guard.repeated([*before, *phrase * 2, *after], PLAIN) == 0
-    assert guard.repeated([*before, *phrase * (times + 1), *after], PLAIN) > guard.repeated(loop, PLAIN)
+    assert pipeline.repeated(loop, PLAIN) > 0
+    assert pipeline.repeated([*before, *phrase * 2, *after], PLAIN) == 0
+    assert pipeline.repeated([*before, *phrase * (times + 1), *after], PLAIN) > pipeline.repeated(loop, PLAIN)
 
 
 @given(st.lists(st.integers(4, 8), max_size=40))
 def test_what_the_source_does_too_is_no_fault(ids: list[int]) -> None:
-    assert guard.repeated(ids, ids) == 0
+    assert pipeline.repeated(ids, ids) == 0
 
 
 def test_repetition_in_the_source_excuses_as_much_and_a_little_more() -> None:
     ha, row = [7, 8] * 6, [9] * 10
-    assert guard.repeated([4, *ha], [5, *ha]) == guard.repeated([9] * 11, row) == 0
-    assert guard.repeated([7, 8] * 7, ha) == 0, "one more may be another way to count"
-    assert guard.repeated([7, 8] * 8, ha) > 0
-    assert guard.repeated([9] * 40, row) > 0
+    assert pipeline.repeated([4, *ha], [5, *ha]) == pipeline.repeated([9] * 11, row) == 0
+    assert pipeline.repeated([7, 8] * 7, ha) == 0, "one more may be another way to count"
+    assert pipeline.repeated([7, 8] * 8, ha) > 0
+    assert pipeline.repeated([9] * 40, row) > 0
 
 
 def test_a_phrase_that_comes_back_between_others_is_flagged() -> None:
     phrase = [5, 6, 7, 8]
     scattered = [token for number in range(4) for token in (*phrase, 20 + number)]
-    assert guard.repeated(scattered, PLAIN) > 0
-    assert guard.repeated(scattered[:-5], PLAIN) == 0, "three times may be right"
-    assert guard.repeated(scattered, [1, 2, 3, 1, 2]) == 0, "what comes twice in the source may come four times"
+    assert pipeline.repeated(scattered, PLAIN) > 0
+    assert pipeline.repeated(scattered[:-5], PLAIN) == 0, "three times may be right"
+    assert pipeline.repeated(scattered, [1, 2, 3, 1, 2]) == 0, "what comes twice in the source may come four times"
 
 
 @pytest.mark.parametrize("cut", [str.split, list], ids=["words", "characters"])
@@ -67,23 +68,23 @@ def test_no_human_translation_is_flagged(cut: Callable[[str], list[str]]) -> Non
     )
     for source, target in zip(german, english, strict=True):
         ids = [[zlib.crc32(token.encode()) for token in cut(text)] for text in (source, target)]
-        assert guard.repeated(ids[1], ids[0]) == guard.repeated(ids[0], ids[1]) == 0, (source, target)
+        assert pipeline.repeated(ids[1], ids[0]) == pipeline.repeated(ids[0], ids[1]) == 0, (source, target)
 
 
 def test_only_a_limit_that_the_lengths_set_makes_a_runaway() -> None:
     long = list(range(4, 20))
     cut = Hypothesis(long, -1.0, -1.0, False)
     assert OPTIONS.length_limit(12) == len(long)
-    assert guard.excess_tokens(cut, PLAIN, OPTIONS) == 4
-    assert guard.excess_tokens(ended(long), PLAIN, OPTIONS) == 0
-    assert guard.excess_tokens(cut, PLAIN, replace(OPTIONS, max_length=16)) == 0, "who asks for 16 tokens gets 16"
-    assert guard.excess_tokens(replace(cut, ids=long[:-1]), PLAIN, OPTIONS) == 0, "the model's positions ended there"
+    assert pipeline.excess_tokens(cut, PLAIN, OPTIONS) == 4
+    assert pipeline.excess_tokens(ended(long), PLAIN, OPTIONS) == 0
+    assert pipeline.excess_tokens(cut, PLAIN, replace(OPTIONS, max_length=16)) == 0, "who asks for 16 tokens gets 16"
+    assert pipeline.excess_tokens(replace(cut, ids=long[:-1]), PLAIN, OPTIONS) == 0, "the model's positions ended there"
 
 
 def test_runs_are_counted_for_each_length() -> None:
-    assert guard.runs([]) == guard.runs([1]) == []
-    assert guard.runs([1, 1, 1, 1]) == [4, 2]
-    assert guard.runs([1, 2, 1, 2, 1, 2, 1]) == [1, 3, 1]
+    assert pipeline.runs([]) == pipeline.runs([1]) == []
+    assert pipeline.runs([1, 1, 1, 1]) == [4, 2]
+    assert pipeline.runs([1, 2, 1, 2, 1, 2, 1]) == [1, 3, 1]
 
 
 # --- in a translator ----------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def test_what_loops_is_searched_for_again_and_replaced(make_codecs: MakeCodecs) 
     engine = Looping()
     translator = translator_of(make_codecs, engine)
     assert translator.translate(LINES) == LINES
-    assert engine.searched == [(4, 0), (2, guard.BLOCKED_PHRASE)]
+    assert engine.searched == [(4, 0), (2, pipeline.BLOCKED_PHRASE)]
     assert len(translator.notes) == 1
     assert (translator.tally["flagged"], translator.tally["repaired"]) == (2, 2)
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
 
 from tests.decoding.echo import Echo, MakeCodecs, make_config
+from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints
 from transformer_cli.decoding.mbr import by_utility, chrf_table
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Candidate
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.search_options import SearchOptions
 
 texts = st.lists(
     st.text("ab \u00e9漢", max_size=12) | st.sampled_from(["", " ", "a dog sleeps", "the dog sleeps.", "a" * 30]),

@@ -16,13 +16,13 @@ from tests.decoding.echo import TEXT, Echo, MakeCodecs, make_config
 from transformer_cli import Translator as ExportedTranslator
 from transformer_cli.build import build_model
 from transformer_cli.config import Config
-from transformer_cli.decoding import pipeline as windows
-from transformer_cli.decoding.engines.protocol import SearchBatch
+from transformer_cli.decoding import chunks as windows
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Scored, Translation
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage import checkpoint
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.vocabulary import UNK

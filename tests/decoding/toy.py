@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints
 from transformer_cli.decoding.search.dispatch import StepModel, search
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
 
 VOCABULARY = 7

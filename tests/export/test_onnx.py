@@ -15,12 +15,12 @@ import torch
 
 from transformer_cli import Translator
 from transformer_cli.build import load_model
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export import onnx as onnx_export
 from transformer_cli.export.onnx import DecoderGraph, EncoderGraph, OnnxModel, export_onnx
 from transformer_cli.export.verify import ExportDiffers
 from transformer_cli.model.masks import padding_mask
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 Checkpoint = Callable[..., Path]

@@ -8,10 +8,10 @@ import torch
 
 from tests.decoding.checkpoints import WORDS, make_loaded
 from transformer_cli.build import build_engine
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.inside.trace import Refinement, Trace, trace
 from transformer_cli.model.masks import padding_mask
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import EOS
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import CANVAS_EXTRA, CANVAS_RATIO, LENGTH_SPAN, MASK, LengthPredictor

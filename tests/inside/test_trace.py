@@ -9,11 +9,11 @@ import torch
 from tests.decoding.checkpoints import WORDS, make_loaded
 from transformer_cli.build import build_engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.inside.trace import DECODER, ENCODER, Step, Trace, trace
 from transformer_cli.model.masks import padding_mask
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 from transformer_cli.variants.pointer.model import PointerGenerator
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.func import functional_call
 
 from transformer_cli.config import ModelConfig
-from transformer_cli.model import cpu
 from transformer_cli.model.attention import KeysValues, MultiHeadAttention, attention_weights
 from transformer_cli.model.layers import build_attention
 from transformer_cli.model.masks import causal_mask, padding_mask
@@ -73,7 +72,7 @@ def test_open_weights_change_nothing_and_sum_to_one(
     wanted = [states, memory, *attention.parameters()]
     results = []
     for short, need_weights in ((0, False), (4, False), (4, True)):  # fused, plain products, and with weights
-        monkeypatch.setattr(cpu, "SHORT", short)
+        monkeypatch.setattr("transformer_cli.model.attention.SHORT", short)
         result, weights = attention(
             states, attention.keys_values(memory), mask, causal=kind == "causal", need_weights=need_weights
         )
@@ -120,7 +119,7 @@ def test_the_fused_kernel_serves_all_but_short_sentences_that_are_learned_on_a_c
     dtype: torch.dtype, learns: bool, short: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attention, fused = make_attention().to(dtype), count_calls(monkeypatch)
-    monkeypatch.setattr(cpu, "SHORT", short)
+    monkeypatch.setattr("transformer_cli.model.attention.SHORT", short)
     with torch.set_grad_enabled(learns):
         states = torch.randn(2, 4, 6, dtype=dtype)
         attention(states, attention.keys_values(states), PADDED)
@@ -131,7 +130,7 @@ def test_the_fused_kernel_serves_all_but_short_sentences_that_are_learned_on_a_c
 @pytest.mark.parametrize("short", [0, 4], ids=["fused", "plain"])
 @pytest.mark.parametrize("need_weights", [False, True], ids=["fast", "open"])
 def test_gradcheck(kind: str, short: int, need_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "SHORT", short)
+    monkeypatch.setattr("transformer_cli.model.attention.SHORT", short)
     attention = make_attention(d_model=4, heads=2, head_dim=3)
     names = [name for name, _ in attention.named_parameters()]
     states = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformer_cli.build import build_model, count_parameters
 from transformer_cli.config import ModelConfig, load_config
 from transformer_cli.model.attention import MultiHeadAttention
+from transformer_cli.model.embedding import LearnedPositions, sinusoidal_table
 from transformer_cli.model.layers import FeedForward, GatedFeedForward
 from transformer_cli.model.masks import PAD, padding_mask
-from transformer_cli.model.positions import LearnedPositions, sinusoidal_table
 from transformer_cli.model.transformer import Transformer
 
 CONFIGS = Path(__file__).parents[2] / "configs"

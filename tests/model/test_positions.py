@@ -8,8 +8,8 @@ import torch
 
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
+from transformer_cli.model.embedding import TABLE_LENGTH, LearnedPositions, SinusoidalPositions, sinusoidal_table
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.model.positions import TABLE_LENGTH, LearnedPositions, SinusoidalPositions, sinusoidal_table
 from transformer_cli.model.transformer import Transformer
 
 FLOAT32_ROUNDING = 2.0**-24  # of a number up to 1

@@ -10,10 +10,10 @@ from torch.nn import functional
 
 from transformer_cli.build import build_engine
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.layers import build_attention
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.search_options import SearchOptions
 
 HEADS, WIDEST = 3, 4
 D_MODEL = HEADS * WIDEST

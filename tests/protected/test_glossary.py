@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.errors import UserError
-from transformer_cli.protected.glossary import Glossary, occurrences
+from transformer_cli.protected.spans import Glossary, occurrences
 
 
 def found(glossary: Glossary, line: str) -> list[tuple[str, str]]:

@@ -14,13 +14,13 @@ from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.decoding import pipeline
 from transformer_cli.decoding.constraints import Constraints, Line
+from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translation import Confidence
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.protected.glossary import Glossary
 from transformer_cli.protected.protector import Protector, translate_protected
-from transformer_cli.protected.spans import find_spans, is_kept
+from transformer_cli.protected.spans import Glossary, find_spans, is_kept
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.protected.glossary import Glossary
-from transformer_cli.protected.spans import cut_out, find_spans, is_kept, leave_out
+from transformer_cli.protected.spans import Glossary, cut_out, find_spans, is_kept, leave_out
 
 
 def texts(line: str, glossary: Glossary | None = None) -> list[str]:

@@ -14,8 +14,7 @@ from transformer_cli.model.transformer import DecoderOutput, Generator
 from transformer_cli.training.distributed import Ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
-from transformer_cli.training.losses import Loss
-from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.objective import Loss, TranslationObjective
 
 CPU = torch.device("cpu")
 VOCABULARY = 20

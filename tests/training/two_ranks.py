@@ -27,8 +27,7 @@ from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.distributed import Ranks, Stop, join_ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
-from transformer_cli.training.losses import Loss
-from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.objective import Loss, TranslationObjective
 from transformer_cli.training.run import find_run_state, make_learner
 from transformer_cli.training.start import load_or_build_codecs
 from transformer_cli.training.training_data import prepare_training_data

@@ -19,8 +19,7 @@ from transformer_cli.model.transformer import Generator, Transformer
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, compute_gradients, train_steps
-from transformer_cli.training.losses import Loss
-from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.objective import Loss, TranslationObjective
 from transformer_cli.training.run import train
 from transformer_cli.variants.guided_attention import GuidedObjective, alignment_loss, diagonal_loss
 

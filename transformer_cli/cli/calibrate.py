@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import align, warn
+from transformer_cli.cli.streams import Progress, align, warn
 from transformer_cli.errors import UserError
 
 

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import note, warn
+from transformer_cli.cli.streams import Progress, note, warn
 from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
 

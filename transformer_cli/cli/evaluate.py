@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import align, check_output, open_results, warn
+from transformer_cli.cli.streams import Progress, align, check_output, open_results, warn
 
 
 def evaluate(

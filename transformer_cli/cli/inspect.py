@@ -13,10 +13,10 @@ from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.inside.architecture import Part, Weight
     from transformer_cli.inside.trace import Choice, Position, Refinement, Stage, Step, Trace
     from transformer_cli.jobs.translating import TranslationOptions
+    from transformer_cli.search_options import SearchOptions
 
 LENGTH = 25  # tokens: about a sentence of news
 WIDTH = 96  # columns of a table of tokens

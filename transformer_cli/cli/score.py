@@ -9,8 +9,7 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.layout import to_json
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import check_output, open_results, warn
+from transformer_cli.cli.streams import Progress, check_output, open_results, warn
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -96,10 +95,9 @@ def align(
     \b
     tfm align checkpoints/my --source train.de --target train.en -o train.align
     """
-    from transformer_cli.evaluation.alignments import align_texts
 
     def rows(translator: "Translator", first: int, sources: Sequence[str], targets: Sequence[str]) -> Iterator[str]:
-        for links in align_texts(translator, sources, targets, words=not tokens):
+        for links in translator.align(sources, targets, words=not tokens):
             yield " ".join(f"{one}-{other}" for one, other in sorted(links))
 
     check_output(output_file, source, target)

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.constraints import check_constraints, constrained
 from transformer_cli.cli.inspect import check_trace, print_traces
 from transformer_cli.cli.layout import Below, Format, Layout
-from transformer_cli.cli.progress import Progress
-from transformer_cli.cli.streams import TextInput, check_output, is_file, note, open_input, open_results, warn
+from transformer_cli.cli.streams import Progress, TextInput, check_output, is_file, note, open_input, open_results, warn
 from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
 
@@ -112,6 +110,8 @@ def translate(
     The score is the natural log-probability of the translation divided by its length in tokens to the power of the
     length penalty.
     """
+    from transformer_cli.decoding.constraints import check_constraints, constrained
+
     if text and input_file is not None:
         raise UserError("TEXT and --input exclude each other: translate arguments, or a file")
     if alignments and n_best > 1 and format_ == Format.TEXT:

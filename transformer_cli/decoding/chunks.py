@@ -1,12 +1,13 @@
-"""What to do with lines that are longer than the model allows: cut them, and join the translations. No torch.
+"""What is translated in one go: windows of lines, chunks of a line that is longer than the model allows, batches.
 
-`Translator` calls it for every line; nearly all are one chunk.
+`Translator` calls it for every line; nearly all are one chunk. No torch.
 """
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from transformer_cli.text.codec import Codec
 
@@ -14,6 +15,9 @@ from transformer_cli.text.codec import Codec
 # look-behind and the possessive repeats keep a line of 100,000 dots linear.)
 SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s++|[。！？]++[」』”’）]*+\s*+")
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})  # languages written without them
+WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,3 +91,29 @@ def _cut_at_tokens(text: str, ids: list[int], max_length: int) -> list[Chunk]:
     parts = math.ceil(len(ids) / max_length)
     size = math.ceil(len(ids) / parts)
     return [Chunk(ids[start : start + size], text, start) for start in range(0, len(ids), size)]
+
+
+def windows_of(items: Iterable[T], window: int, length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items in groups of `window`, or fewer where they are very long; `length` gives an item's characters."""
+    group: list[T] = []
+    characters = 0
+    for item in items:
+        group.append(item)
+        characters += length(item)
+        if len(group) >= window or characters >= WINDOW_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yield which sentences go together, longest first: sentences × longest (with `</s>`) is at most `batch_tokens`."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch

@@ -14,8 +14,8 @@ from transformer_cli.codecs import load_codecs
 from transformer_cli.config import Config, load_config
 from transformer_cli.decoding.devices import has_gpu
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError, one_of
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import CONFIG, find_model
 from transformer_cli.text.codec import Codecs

@@ -3,53 +3,27 @@
 `Translator` makes a `Pipeline` for each call. No torch.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
 
 from transformer_cli.config import Config
-from transformer_cli.decoding import guard
-from transformer_cli.decoding.chunks import Chunk, cut, join, source_words
+from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, source_words
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line, token_constraints, violations
-from transformer_cli.decoding.engines.protocol import Engine, SearchBatch
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
+from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, TokenConstraints, occurs
 from transformer_cli.decoding.translation import Candidate, Confidence, Tally, Translation
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.codec import Codec, Codecs
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import UNK
 
-WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
 MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
-
-T = TypeVar("T")
-
-
-def windows_of(items: Iterable[T], window: int, length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield items in groups of `window`, or fewer where they are very long; `length` gives an item's characters."""
-    group: list[T] = []
-    characters = 0
-    for item in items:
-        group.append(item)
-        characters += length(item)
-        if len(group) >= window or characters >= WINDOW_CHARACTERS:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
-
-
-def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield which sentences go together, longest first: sentences × longest (with `</s>`) is at most `batch_tokens`."""
-    batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
-        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
+LONGEST_PHRASE = 20  # tokens of what is looked for in a row
+IN_A_ROW = 2  # times that a phrase may come in a row whatever the source; a single token one time more, as in "..."
+COUNTED_PHRASE = 4  # tokens of what is counted wherever it stands …
+ANYWHERE = 3  # … and the times that it may come
+BLOCKED_PHRASE = 3  # tokens that may not come twice, when a sentence is searched for again
 
 
 @dataclass(eq=False)
@@ -159,7 +133,7 @@ class Pipeline:
     def _repair(self, flagged: Sequence[Task]) -> None:
         """Search again for what the guard has flagged, with repetition blocked, and take what is better."""
         repaired = 0
-        options = guard.search_again(self.options)
+        options = search_again(self.options)
         if options is not None:
             for task, found in self._search_again(flagged, options):
                 hypotheses = self._electable(task, found)
@@ -213,7 +187,7 @@ class Pipeline:
         return [one for one in hypotheses if not self._excess(task, one)] or hypotheses
 
     def _excess(self, task: Task, hypothesis: Hypothesis) -> int:
-        return guard.excess_tokens(hypothesis, task.chunk.ids, self.options)
+        return excess_tokens(hypothesis, task.chunk.ids, self.options)
 
     def _beside(self, chunk: Chunk) -> Codec:
         """Return the target's codec beside a chunk: what a model that copies may write of it has no id elsewhere."""
@@ -308,3 +282,61 @@ class Pipeline:
 def _search_batch(tasks: Sequence[Task]) -> SearchBatch:
     constraints = [task.constraints for task in tasks if task.constraints is not None]
     return SearchBatch([task.chunk.ids for task in tasks], [task.key for task in tasks], constraints or None)
+
+
+# --- the guard: translations that repeat themselves or never end, by their ids alone ----------------------------------
+
+
+def excess_tokens(hypothesis: Hypothesis, source: Sequence[int], options: SearchOptions) -> int:
+    """Return how many tokens of a translation are too many: it repeats itself, or was cut at its length limit.
+
+    A limit that the user set (`max_length`) does not count.
+    """
+    cut = not hypothesis.ended and options.max_length is None
+    runaway = cut and len(hypothesis.ids) >= options.length_limit(len(source))
+    return repeated(hypothesis.ids, source) + (max(1, len(hypothesis.ids) - len(source)) if runaway else 0)
+
+
+def repeated(ids: Sequence[int], source: Sequence[int]) -> int:
+    """Return how many tokens of a translation are one repetition too many; a source that repeats itself excuses it."""
+    if len(ids) - len(set(ids)) <= IN_A_ROW:
+        return 0  # nearly all: no phrase can have come too often
+    return _repeated_in_a_row(ids, source) + _repeated_anywhere(ids, source)
+
+
+def search_again(options: SearchOptions) -> SearchOptions | None:
+    """Return how to search again for what is flagged; None: the search blocks repetition already."""
+    if 0 < options.no_repeat_ngram <= BLOCKED_PHRASE:
+        return None
+    return replace(options, no_repeat_ngram=BLOCKED_PHRASE)
+
+
+def runs(ids: Sequence[int]) -> list[int]:
+    """Return for each phrase length from 1 how many times a phrase of so many tokens comes in a row at the most."""
+    found = []
+    for size in range(1, min(LONGEST_PHRASE, len(ids) // 2) + 1):
+        longest = now = 0
+        for one, other in zip(ids, ids[size:], strict=False):
+            now = now + 1 if one == other else 0
+            longest = max(longest, now)
+        found.append(longest // size + 1)
+    return found
+
+
+def _repeated_in_a_row(ids: Sequence[int], source: Sequence[int]) -> int:
+    beyond = {
+        size: times for size, times in enumerate(runs(ids), start=1) if times > IN_A_ROW + (size == 1)
+    }  # nearly always none
+    excused = 1 + max(runs(source), default=1) if beyond else 0
+    return max([0, *((times - max(excused, IN_A_ROW + (size == 1))) * size for size, times in beyond.items())])
+
+
+def _repeated_anywhere(ids: Sequence[int], source: Sequence[int]) -> int:
+    beyond = [times for times in _phrases(ids, COUNTED_PHRASE).values() if times > ANYWHERE]
+    # Half as long in the source: where one language needs four tokens, another may need two.
+    excused = 2 * max(_phrases(source, COUNTED_PHRASE // 2).values(), default=1) if beyond else 0
+    return sum(max(0, times - max(excused, ANYWHERE)) for times in beyond)
+
+
+def _phrases(ids: Sequence[int], size: int) -> Counter[tuple[int, ...]]:
+    return Counter(zip(*(ids[start:] for start in range(size)), strict=False))

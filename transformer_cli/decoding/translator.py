@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_cli.config import Config
+from transformer_cli.decoding.chunks import batches_by_length, windows_of
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
 from transformer_cli.decoding.engines.protocol import Engine
-from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.pipeline import Pipeline, batches_by_length, windows_of
+from transformer_cli.decoding.pipeline import Pipeline
 from transformer_cli.decoding.translation import Candidate, Confidence, Scored, Tally, Translation, load_confidence
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
+from transformer_cli.text.alignments import Links, word_links
 from transformer_cli.text.codec import Codecs
 
 if TYPE_CHECKING:
@@ -161,6 +163,35 @@ class Translator:
                 tokens = [*self.codecs.target_beside(beside).tokens(ids), "</s>"]
                 scored[pair] = Scored(tokens, row, total, total / options.penalty(len(ids)))
         return [scored[pair] for pair in range(len(lengths))]
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        words: bool = True,
+        attention: tuple[int, Sequence[int] | None] | None = None,
+    ) -> list[Links]:
+        """Return the links that the model finds between words, or between tokens, of given sources and targets.
+
+        Words are linked where any of their tokens are. `attention`: the decoder layer, and its heads (None: all), whose
+        attention to the source gives them; None: those that the model itself takes.
+        A text without tokens has no links; nor have the words of one whose normalisation changes where words end.
+        """
+        source_ids, target_ids = self.codecs.source.encode_batch(sources), self.codecs.target.encode_batch(targets)
+        layer, heads = attention or (self.alignment_layer, self.alignment_heads)
+        filled = [pair for pair, both in enumerate(zip(source_ids, target_ids, strict=True)) if all(both)]
+        lengths = [max(len(source_ids[pair]), len(target_ids[pair])) for pair in filled]
+        found: list[Links] = [set() for _ in sources]
+        for batch in batches_by_length(lengths, self.config.decoding.batch_tokens):
+            pairs = [filled[number] for number in batch]
+            rows = self.engine.align(
+                [source_ids[pair] for pair in pairs], [target_ids[pair] for pair in pairs], layer, heads
+            )
+            for pair, row in zip(pairs, rows, strict=True):
+                links = {(source, target) for target, source in enumerate(row)}
+                found[pair] = word_links(self.codecs, sources[pair], targets[pair], row) if words else links
+        return found
 
     def _check_lengths(self, side: str, ids: Sequence[Sequence[int]], most: int | None) -> None:
         for number, row in enumerate(ids, start=1):

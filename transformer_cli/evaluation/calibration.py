@@ -14,8 +14,8 @@ from transformer_cli.evaluation.evaluate import EvaluationSet, load_scorers, tra
 from transformer_cli.storage.publishing import MANIFEST, manifest_names, publish, verify
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.decoding.translator import Translator
+    from transformer_cli.search_options import SearchOptions
 
 BINS = 10
 FEWEST = 2 * BINS  # sentences, so that no bin of the half that measures is empty

@@ -18,8 +18,8 @@ from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.lines import TextLines, read_lines
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.options import SearchOptions
     from transformer_cli.decoding.translator import Translation, Translator
+    from transformer_cli.search_options import SearchOptions
 
 WINDOW = 2048  # sentences between two reports of progress
 

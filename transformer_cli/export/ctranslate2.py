@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from transformer_cli.build import LoadedModel, load_model
+from transformer_cli.decoding.engines.protocol import Hypothesis
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.export.verify import (
@@ -22,6 +22,7 @@ from transformer_cli.export.verify import (
     publish_verified,
     verification_sentences,
 )
+from transformer_cli.search_options import SearchOptions
 
 LEAST_IDENTICAL = 0.995  # of the translations of a float32 model
 LARGEST_DIFFERENCE = 1e-3  # of a score, by forced decoding of the same translation

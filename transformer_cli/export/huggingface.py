@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export.verify import (
     ExportDiffers,
@@ -30,6 +29,7 @@ from transformer_cli.export.verify import (
     verification_sentences,
 )
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.subword import ESCAPE, SPACE
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 

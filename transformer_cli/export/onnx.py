@@ -19,7 +19,6 @@ from torch.export import Dim
 
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.data.batch import Batch
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
 from transformer_cli.export.verify import (
     Reference,
@@ -36,6 +35,7 @@ from transformer_cli.model.embedding import Embedding
 from transformer_cli.model.layers import DecoderLayer, EncoderLayer
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
 
 POSITIONS = 1024  # rows of the table of sinusoids, at least

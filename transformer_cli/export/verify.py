@@ -21,8 +21,8 @@ from transformer_cli.config import Config, ModelConfig, load_config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import manifest_names, publish
 from transformer_cli.storage.publishing import verify as check_hashes
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, RunFolder

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.decoding.engines.torch_engine import TorchEngine, evaluating
-from transformer_cli.decoding.guard import search_again
-from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.decoding.pipeline import search_again
 from transformer_cli.decoding.translation import Candidate
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import DecoderOutput
 from transformer_cli.protected.spans import find_spans
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine

@@ -16,11 +16,11 @@ from transformer_cli import __version__
 from transformer_cli.decoding.devices import kind_of
 from transformer_cli.decoding.engines.protocol import torch_needs
 from transformer_cli.decoding.loading import FoundModel
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import WINDOW, Line, Translation, Translator
 from transformer_cli.errors import UserError
-from transformer_cli.protected.glossary import Glossary
 from transformer_cli.protected.protector import Protector
+from transformer_cli.protected.spans import Glossary
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import MANIFEST, read_bytes
 
 

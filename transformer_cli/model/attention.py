@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from transformer_cli.model.cpu import plain_products
+SHORT = 256  # keys up to which plain products train faster on a CPU than the fused kernel; docs/benchmarks.md
 
 
 class KeysValues(NamedTuple):
@@ -142,3 +142,8 @@ class MultiHeadAttention(nn.Module):
         assert weights is not None
         apart = weights.transpose(1, 2).reshape(batch, length, self.heads, keys.size(2)).transpose(1, 2)  # (B, H, T, S)
         return self.output(joined), apart
+
+
+def plain_products(query: Tensor, keys: Tensor) -> bool:
+    """Whether attention is faster by plain products: the fused kernel is slow backward. Both (B, H, T or S, d)"""
+    return query.device.type == "cpu" and torch.is_grad_enabled() and keys.size(2) <= SHORT

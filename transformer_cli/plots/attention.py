@@ -15,11 +15,11 @@ from torch import Tensor
 
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.inside.trace import MASKED, check_length, trace_refinement
 from transformer_cli.plots.grid import Colours, Panel, draw_grid
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import MASK, all_masked
 

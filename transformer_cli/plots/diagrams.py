@@ -63,7 +63,7 @@ def positions_figure(d_model: int = 128, length: int = 100) -> Figure:
 
     d_model is even. Positions and dimensions are counted from 0, as in the formula.
     """
-    from transformer_cli.model.positions import sinusoidal_table
+    from transformer_cli.model.embedding import sinusoidal_table
 
     assert d_model % 2 == 0, "sines and cosines come in pairs"
     table = sinusoidal_table(length, d_model).numpy()  # (L, D)

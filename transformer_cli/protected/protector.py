@@ -9,13 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from transformer_cli.decoding.chunks import writes_spaces
+from transformer_cli.decoding.chunks import batches_by_length, windows_of, writes_spaces
 from transformer_cli.decoding.constraints import Line
-from transformer_cli.decoding.options import SearchOptions
-from transformer_cli.decoding.pipeline import batches_by_length, windows_of
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.decoding.translator import WINDOW, Translator
-from transformer_cli.protected.glossary import Glossary, occurrences
 from transformer_cli.protected.reinsertion import (
     Edit,
     Output,
@@ -27,7 +24,18 @@ from transformer_cli.protected.reinsertion import (
     written,
 )
 from transformer_cli.protected.segments import Segment, joined_translation, segment_line, segment_lines
-from transformer_cli.protected.spans import Masked, Placeholder, Span, cut_out, find_spans, is_kept, leave_out
+from transformer_cli.protected.spans import (
+    Glossary,
+    Masked,
+    Placeholder,
+    Span,
+    cut_out,
+    find_spans,
+    is_kept,
+    leave_out,
+    occurrences,
+)
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.lines import one_line
 
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_cli.protected.glossary import capitalised
-from transformer_cli.protected.spans import CLOSING, Placeholder
+from transformer_cli.protected.spans import CLOSING, Placeholder, capitalised
 from transformer_cli.text.codec import Tokenizer
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import SPECIALS, UNK

@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translation import Candidate, Confidence, Translation
-from transformer_cli.protected.glossary import uncapitalised
-from transformer_cli.protected.spans import Span, cut_out, find_spans
+from transformer_cli.protected.spans import Span, cut_out, find_spans, uncapitalised
+from transformer_cli.search_options import SearchOptions
 
 _LEAD = re.compile(r"[\W_]*")
 

@@ -1,6 +1,6 @@
 """Links between the words of a sentence pair, as Pharaoh files write them, and what they mean for its tokens.
 
-Words are what stands between white space, as aligners count them. Data, guided attention and evaluation call it.
+Words are what stands between white space, as aligners count them. Data, guided attention and `Translator` call it.
 """
 
 import re
@@ -79,3 +79,14 @@ def token_links(codecs: Codecs, pair: AlignedPair, lengths: Sequence[int]) -> np
     for source, target in pair.sure:
         linked[target, source] = True
     return np.argwhere(linked[np.ix_(targets, sources)]).astype(np.int32)
+
+
+def word_links(codecs: Codecs, source: str, target: str, row: Sequence[int]) -> Links:
+    """Return the links between the words of two texts; none where normalisation changes where words end.
+
+    row: of each target token the place of its source token.
+    """
+    source_words, target_words = token_words(codecs.source, source), token_words(codecs.target, target)
+    if len(target_words) != len(row) or max(row) >= len(source_words):
+        return set()
+    return {(source_words[place], word) for word, place in zip(target_words, row, strict=True)}

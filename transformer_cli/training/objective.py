@@ -1,11 +1,37 @@
-"""What training minimises: a batch in, its summed loss out. The loop and the validation call it."""
+"""What training minimises: a batch in, its summed loss out. The loop and the validation call it.
+
+The loss is label-smoothed cross-entropy (§5.4; Szegedy et al. 2016): the plain formula, and one fused with the
+projection. It is summed over target tokens; the loop divides once by the tokens of the whole update.
+
+With R-Drop (Wu et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", eq. 4) a token has two rows, 2i and
+2i + 1, of passes with different dropout. What is minimised is the sum of both rows' losses and α times the mean of the
+two divergences, ½ (KL(p ‖ q) + KL(q ‖ p)). A token counts once; reported are means over the two passes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from transformer_cli.data.batch import Batch
 from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
-from transformer_cli.training.losses import Loss, fused_linear_cross_entropy, smoothed_cross_entropy
+
+CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**27}  # logits that stand in memory at once: about what a cache or kernel likes
+LEAST_ROWS = 64  # of a chunk, however large the vocabulary
+
+
+class Loss(NamedTuple):
+    """Sums over the target tokens, in nats."""
+
+    smoothed: Tensor  # () the label-smoothed loss, which is what training minimises without R-Drop
+    likelihood: Tensor  # () Σ -log p[y], for perplexity; no gradient
+    regularised: Tensor | None = None  # () with R-Drop: what training minimises then; the others have no gradient
+
+    @property
+    def minimised(self) -> Tensor:
+        """Return what training minimises."""
+        return self.smoothed if self.regularised is None else self.regularised
 
 
 class TranslationObjective(nn.Module):
@@ -56,3 +82,161 @@ def _twice(tensor: Tensor) -> Tensor:
 def at_places(places: Tensor, values: Tensor) -> Tensor:
     """Pick values (B, T, …) at the places (N,) of the flattened (B · T). → (N, …)"""
     return values.flatten(0, 1).index_select(0, places)
+
+
+def smoothed_cross_entropy(
+    log_probabilities: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0, vocabulary_size: int | None = None
+) -> Loss:
+    """Return Σ over tokens of (1 - ε) · (-log p[y]) + ε / V · Σ_v (-log p[v]): torch's definition of label smoothing.
+
+    Log-probabilities (N, V or more) and target ids (N,), padding already left out. `r_drop`: α; a token has two rows
+    then. `vocabulary_size`: V, where further columns are of tokens to copy; those that are of none hold -inf.
+    """
+    likelihood = -log_probabilities.gather(1, target[:, None]).sum()
+    words = log_probabilities[:, :vocabulary_size]  # (N, V)
+    uniform = -words.sum() / words.size(1)
+    smoothed = (1.0 - smoothing) * likelihood + smoothing * uniform
+    if not r_drop:
+        return Loss(smoothed, likelihood.detach())
+    if words.size(1) < log_probabilities.size(1):  # a column of both rows or of none is -inf: they read one source
+        log_probabilities = log_probabilities.masked_fill(log_probabilities == -torch.inf, 0.0)
+    one, other = log_probabilities[::2], log_probabilities[1::2]
+    divergence = 0.5 * ((one.exp() - other.exp()) * (one - other)).sum()
+    return Loss(smoothed.detach() / 2, likelihood.detach() / 2, smoothed + r_drop * divergence)
+
+
+def fused_linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, r_drop: float = 0.0
+) -> Loss:
+    """Return `smoothed_cross_entropy` of log softmax(hidden Wᵀ + b), never holding all (tokens × vocabulary) logits.
+
+    Hidden states (N, D), weight (V, D), bias (V,), target ids (N,), padding already left out. Under autocast the
+    products run in its precision, the softmax in float32. A gradient is computed for those that learn only.
+    """
+    rows = CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0)
+    # The divergence needs float32 beside the two buffers, so its chunks are smaller; a token's two rows stay together.
+    chunk = max(LEAST_ROWS, rows) if not r_drop else max(LEAST_ROWS, rows // 2) // 2 * 2
+    learns = torch.is_grad_enabled()
+    apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _FusedLinearCrossEntropy.apply
+    minimised, likelihood, divergence = apply(hidden, weight, bias, target, smoothing, chunk, learns, r_drop)
+    if not r_drop:
+        return Loss(minimised, likelihood)
+    return Loss((minimised.detach() - r_drop * divergence) / 2, likelihood / 2, minimised)
+
+
+class _FusedLinearCrossEntropy(torch.autograd.Function):
+    """The gradient of softmax cross-entropy is known in closed form, so the forward pass turns each chunk of logits
+    into its gradient, projects that back and continues with the next chunk in the same two buffers.
+
+    A row's gradient is softmax - (1 - ε) · one-hot(y) - ε / V. The last term is the same for every row and word: what
+    it adds to the loss and to the gradients follows from sums over hidden states and weights, without touching logits.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        smoothing: float,
+        chunk: int,
+        learns: bool,
+        r_drop: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        device, words, narrow = hidden.device.type, weight.size(0), _product_type(hidden)
+        accumulation = torch.promote_types(hidden.dtype, torch.float32)
+        rows, matrix = hidden.to(narrow), weight.to(narrow)  # (N, D), (V, D)
+        offset = None if bias is None else bias.to(narrow)
+        moves_hidden, moves_weight, moves_bias = (learns and needed for needed in ctx.needs_input_grad[:3])
+        hidden_gradient = torch.empty_like(rows) if moves_hidden else None
+        weight_gradient = torch.zeros_like(weight) if moves_weight else None
+        bias_gradient = torch.zeros_like(bias) if moves_bias and bias is not None else None
+        likelihood = torch.zeros((), dtype=accumulation, device=hidden.device)
+        divergence = torch.zeros_like(likelihood)
+        normalisers = torch.zeros_like(likelihood)  # Σ log Σ exp(logits)
+        buffers = torch.empty(2, min(chunk, len(rows)), words, dtype=narrow, device=hidden.device)
+        places = torch.arange(buffers.size(1), device=hidden.device)
+        with torch.autocast(device, enabled=False):
+            for start in range(0, len(rows), chunk):
+                some, wanted = rows[start : start + chunk], target[start : start + chunk, None]
+                logits, out = buffers[:, : len(some)]  # (c, V) each
+                torch.mm(some, matrix.t(), out=logits)
+                if offset is not None:
+                    logits += offset
+                probabilities, log_likelihood = _softmax(logits, wanted, out)
+                likelihood -= log_likelihood.sum()
+                normalisers += (logits.gather(1, wanted).to(accumulation) - log_likelihood).sum()
+                if not (learns or r_drop):
+                    continue
+                gradient = probabilities
+                gradient[places[: len(some)], wanted.squeeze(1)] -= 1.0 - smoothing
+                if r_drop:
+                    divergence += _add_divergence(logits, gradient, r_drop)
+                if hidden_gradient is not None:
+                    torch.mm(gradient, matrix, out=hidden_gradient[start : start + chunk])
+                if bias_gradient is not None:
+                    bias_gradient += gradient.sum(0, dtype=accumulation)
+                if weight_gradient is not None and narrow == weight.dtype:
+                    weight_gradient.addmm_(gradient.t(), some)
+                elif weight_gradient is not None:
+                    weight_gradient += gradient.t() @ some
+            all_rows, all_words = rows.sum(0, dtype=accumulation), matrix.sum(0, dtype=accumulation)  # (D,) each
+            logit_sum = all_rows @ all_words + (0.0 if bias is None else len(rows) * bias.sum(dtype=accumulation))
+            smoothed = (1.0 - smoothing) * likelihood + smoothing * (normalisers - logit_sum / words)
+            if hidden_gradient is not None:
+                hidden_gradient = hidden_gradient.to(accumulation).sub_(all_words, alpha=smoothing / words)
+            if weight_gradient is not None:
+                weight_gradient.sub_(all_rows, alpha=smoothing / words)
+            if bias_gradient is not None:
+                bias_gradient.sub_(len(rows) * smoothing / words)
+        ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
+        ctx.mark_non_differentiable(likelihood, divergence)
+        return smoothed + r_drop * divergence if r_drop else smoothed, likelihood, divergence
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        moved = (None if gradient is None else gradient * upstream[0] for gradient in ctx.saved_tensors)
+        return *moved, None, None, None, None, None
+
+
+def _product_type(hidden: Tensor) -> torch.dtype:
+    """Return the type that products with the hidden states run in: autocast's where it is on."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _softmax(logits: Tensor, wanted: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the softmax of logits (c, V), in `out`, and log p of the wanted ids (c, 1), in float32 or wider.
+
+    bfloat16 reaches as far down as float32, so its softmax is taken directly and rounds log p by 0.004 at most; other
+    types go through the log-softmax, which no small probability underflows.
+    """
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    if logits.dtype == torch.bfloat16:
+        torch.softmax(logits, 1, out=out)
+        return out, out.gather(1, wanted).to(dtype).clamp_min_(torch.finfo(dtype).tiny).log_()
+    if logits.dtype == dtype:
+        log_probabilities = torch.log_softmax(logits, 1, out=out)
+        log_likelihood = log_probabilities.gather(1, wanted)
+        return log_probabilities.exp_(), log_likelihood
+    log_probabilities = logits.log_softmax(1, dtype=dtype)
+    return out.copy_(log_probabilities.exp()), log_probabilities.gather(1, wanted)
+
+
+def _add_divergence(logits: Tensor, gradient: Tensor, r_drop: float) -> Tensor:
+    """Return Σ over pairs of rows p, q of ½ (KL(p ‖ q) + KL(q ‖ p)), (); add `r_drop` times its gradient to `gradient`.
+
+    Logits and gradient (c, V), rows 2i and 2i + 1 a pair. By row p of logits the gradient of the sum of both is
+    p ⊙ (log p - log q - KL(p ‖ q)) + p - q. All in float32 or wider: where p and q are near, their difference is small.
+    """
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    one, other = logits.view(-1, 2, logits.size(1)).log_softmax(2, dtype=dtype).unbind(1)  # (c / 2, V) each
+    apart = one - other
+    one, other = one.exp(), other.exp()
+    forward, backward = (one * apart).sum(1, keepdim=True), -(other * apart).sum(1, keepdim=True)  # (c / 2, 1) each
+    change = one - other
+    of_one, of_other = gradient.view(-1, 2, gradient.size(1)).unbind(1)
+    of_one += 0.5 * r_drop * (one * (apart - forward) + change)
+    of_other -= 0.5 * r_drop * (other * (apart + backward) + change)
+    return 0.5 * (forward + backward).sum()

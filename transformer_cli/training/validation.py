@@ -14,10 +14,10 @@ from transformer_cli.build import build_engine
 from transformer_cli.config import Config
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.loader import CorpusBatches
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.model.torch_private import uncompiled
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.hardware import Precision

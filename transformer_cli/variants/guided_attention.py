@@ -19,8 +19,7 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.alignments import AlignedPair, aligned_pair
 from transformer_cli.text.lines import TextLines, read_lines
 from transformer_cli.text.vocabulary import PAD
-from transformer_cli.training.losses import Loss
-from transformer_cli.training.objective import TranslationObjective, at_places
+from transformer_cli.training.objective import Loss, TranslationObjective, at_places
 
 LEAST_WEIGHT = 1e-20  # of attention in a logarithm: far below what a softmax gives, and its inverse is still finite
 

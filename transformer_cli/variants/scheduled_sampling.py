@@ -15,8 +15,7 @@ from transformer_cli.config import ScheduledSampling
 from transformer_cli.data.batch import Batch
 from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
-from transformer_cli.training.losses import CHUNK_LOGITS, LEAST_ROWS, Loss
-from transformer_cli.training.objective import TranslationObjective, at_places
+from transformer_cli.training.objective import CHUNK_LOGITS, LEAST_ROWS, Loss, TranslationObjective, at_places
 
 
 class ScheduledSamplingObjective(TranslationObjective):

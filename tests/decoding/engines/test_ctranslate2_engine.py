@@ -15,12 +15,12 @@ from transformer_cli.build import LoadedModel
 from transformer_cli.config import GuidedAttention
 from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, worker_count
 from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count, write_model
-from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, torch_needs
+from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, TokenConstraints, torch_needs
 from transformer_cli.decoding.engines.torch_engine import SearchCache, TorchEngine
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")

@@ -13,11 +13,11 @@ from tests.decoding.checkpoints import make_checkpoint
 from tests.decoding.toy import same
 from transformer_cli.build import build_model, load_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.engines.protocol import SearchBatch
+from transformer_cli.decoding.engines.protocol import SearchBatch, TokenConstraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine, mean_log_probs
 from transformer_cli.decoding.loading import check_vocabularies, load_ensemble
-from transformer_cli.decoding.options import SearchOptions, TokenConstraints
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import EOS, SPECIALS, Vocabulary
 
 SOURCES = [[5, 6, 7], [8], [4, 9, 9, 1, 5, 12, 13, 6, 7, 7], [11, 12]]

@@ -11,9 +11,10 @@ from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.decoding.devices import choose_type
+from transformer_cli.decoding.engines.protocol import Hypothesis
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective

@@ -19,8 +19,8 @@ from transformer_cli.decoding import loading as engines
 from transformer_cli.decoding.engines import ctranslate2_cache
 from transformer_cli.decoding.engines.ctranslate2_cache import KEPT, cache_folder, cached_model
 from transformer_cli.decoding.loading import FoundModel, load_engine
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
 
@@ -328,7 +328,7 @@ def test_translating_scoring_and_aligning_through_ctranslate2_import_no_torch(ch
         "import sys\n"
         "sys.modules['torch'] = None\n"  # importing it raises ImportError
         "from transformer_cli import Translator\n"
-        "from transformer_cli.decoding.options import SearchOptions\n"
+        "from transformer_cli.search_options import SearchOptions\n"
         f"translator = Translator.load({str(checkpoint)!r}, 'cpu', guard=False)\n"
         "found = translator.translate_batch(['ba be'], SearchOptions(beam_size=3, n_best=2), alignments=True)[0]\n"
         "assert found.hypotheses[1].tokens and found.alignment is not None\n"

@@ -10,12 +10,12 @@ from tests.decoding import toy
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.devices import choose_device
-from transformer_cli.decoding.engines.protocol import own_sources
+from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints, occurs, own_sources
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints, occurs
 from transformer_cli.decoding.search import beam, greedy
 from transformer_cli.errors import UserError
 from transformer_cli.model.masks import padding_mask
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 SOURCES = [[5, 6, 7], [8], [4, 9, 9, 1, 5, 12, 13, 6, 7, 7], [11, 12], [10, 4, 8, 15, 16, 4, 4]]

@@ -7,7 +7,7 @@ import torch
 
 from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.search_options import SearchOptions
 
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from tests.decoding.toy import Toy, repeated, same, times
-from transformer_cli.decoding.options import UNCONSTRAINED, SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import UNCONSTRAINED, TokenConstraints
 from transformer_cli.decoding.search.automaton import ConstraintAutomaton
 from transformer_cli.decoding.search.constrained import alternate, beams_needed
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import EOS, UNK
 
 SIZE = 16

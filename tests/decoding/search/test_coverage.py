@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tests.decoding.toy import Histories, Toy, brute_force
-from transformer_cli.decoding.options import SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import TokenConstraints
 from transformer_cli.decoding.search.dispatch import coverage
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS
 
 OPTIONS = SearchOptions(beam_size=6, n_best=6, max_length=6, coverage_penalty=0.5)

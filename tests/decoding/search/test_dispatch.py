@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.toy import WORDS, Histories, Toy, brute_force, same
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.protocol import Hypothesis
 from transformer_cli.decoding.search.beam import beam_search
 from transformer_cli.decoding.search.greedy import greedy_search
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.toy import Histories, Toy, same
-from transformer_cli.decoding.options import SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import TokenConstraints
 from transformer_cli.decoding.search.beam import Propose, advance, beam_search, diverse_proposer, start
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import EOS
 
 OPTIONS = SearchOptions(beam_size=6, n_best=6, diversity_groups=3, diversity_strength=2.0)

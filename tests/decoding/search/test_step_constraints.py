@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.toy import WORDS, Toy, admissible, brute_force, repeated, same, times
-from transformer_cli.decoding.options import UNCONSTRAINED, SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import UNCONSTRAINED, TokenConstraints
 from transformer_cli.decoding.search.constrained import without_repeated
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 FULL = len(WORDS) ** 4 + len(WORDS) ** 3

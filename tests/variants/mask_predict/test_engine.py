@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tests.decoding.checkpoints import make_loaded
 from transformer_cli.build import build_engine
-from transformer_cli.decoding import guard
-from transformer_cli.decoding.engines.protocol import SearchBatch
-from transformer_cli.decoding.options import SearchOptions, TokenConstraints
+from transformer_cli.decoding import pipeline
+from transformer_cli.decoding.engines.protocol import SearchBatch, TokenConstraints
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import LENGTH_SPAN, MASK, NonAutoregressiveTransformer
@@ -165,7 +165,7 @@ def test_what_runs_in_circles_is_mended() -> None:
     (translation,) = translator.translate_batch(["ba de"])
     assert (translator.tally["flagged"], translator.tally["repaired"]) == (1, 1)
     assert len(translation.tokens) == 3
-    again = guard.search_again(SearchOptions())
+    again = pipeline.search_again(SearchOptions())
     assert again is not None
     assert translator.engine.search([[5, 6]], replace(again, iterations=1))[0][0].ids == [7, 7, 7]
 

@@ -14,11 +14,13 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.text.vocabulary import EOS, PAD
 from transformer_cli.training.run import train
-from transformer_cli.variants.mask_predict.model import MASK, NonAutoregressiveTransformer, length_class
-from transformer_cli.variants.mask_predict.objective import (
+from transformer_cli.variants.mask_predict.model import (
+    MASK,
     MaskedObjective,
+    NonAutoregressiveTransformer,
     OneShotObjective,
     draw_masked,
+    length_class,
     without_end,
 )
 

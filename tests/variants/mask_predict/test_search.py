@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 from transformer_cli.variants.mask_predict.model import LENGTH_SPAN, MASK
 from transformer_cli.variants.mask_predict.search import (

@@ -11,10 +11,11 @@ from tests.decoding.checkpoints import make_checkpoint
 from tests.decoding.engines.test_torch_engine import SEARCHES, same
 from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import ModelConfig
+from transformer_cli.decoding.engines.protocol import TokenConstraints, occurs
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.loading import load_engine, load_ensemble
-from transformer_cli.decoding.options import SearchOptions, TokenConstraints, occurs
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 from transformer_cli.variants.pointer.model import PointerGenerator
 

@@ -15,7 +15,7 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.translator import Constraints, Translator
 from transformer_cli.errors import UserError
 from transformer_cli.storage.run_folder import RunFolder
-from transformer_cli.training.losses import smoothed_cross_entropy
+from transformer_cli.training.objective import smoothed_cross_entropy
 from transformer_cli.training.run import train
 from transformer_cli.variants.pointer.model import PointerGenerator
 

@@ -15,9 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_cli.decoding.devices import usable_cores
-from transformer_cli.decoding.engines.protocol import Engine, SearchBatch, batch_needs, torch_needs
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import (
+    Engine,
+    Hypothesis,
+    SearchBatch,
+    TokenConstraints,
+    batch_needs,
+    torch_needs,
+)
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import read_json
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import BOS, PAD, SPECIALS

@@ -18,9 +18,9 @@ from torch import Tensor
 from transformer_cli.build import LoadedModel
 from transformer_cli.config import Config, ModelConfig
 from transformer_cli.decoding.engines.ctranslate2_engine import DESCRIPTION, Description
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.errors import UserError
-from transformer_cli.model.positions import sinusoidal_table
+from transformer_cli.model.embedding import sinusoidal_table
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, SPECIALS, UNK
 
 LEAST_POSITIONS = 2048  # rows of a table of sinusoids, which have no end of their own

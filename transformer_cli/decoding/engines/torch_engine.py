@@ -18,8 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.engines.fast_step import FastStep, can_step_fast
-from transformer_cli.decoding.engines.protocol import SearchBatch, own_sources
-from transformer_cli.decoding.options import Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints, own_sources
 from transformer_cli.decoding.search.dispatch import StepModel, output_size, parts, search
 from transformer_cli.decoding.search.greedy import Key, accumulation_dtype
 from transformer_cli.errors import UserError
@@ -27,6 +26,7 @@ from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import DecoderOutput, Transformer
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.options import TokenConstraints
+from transformer_cli.decoding.engines.protocol import TokenConstraints
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.protocol import Hypothesis
 from transformer_cli.decoding.search.greedy import (
     CacheT,
     Step,
@@ -22,6 +22,7 @@ from transformer_cli.decoding.search.greedy import (
     check_interval,
     forbid_empty,
 )
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 
 

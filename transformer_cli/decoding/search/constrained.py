@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_cli.decoding.options import SearchOptions
 from transformer_cli.decoding.search.automaton import AutomatonState, AutomatonTables, ConstraintAutomaton
 from transformer_cli.decoding.search.beam import BeamState, Candidates, Propose, extend
 from transformer_cli.decoding.search.greedy import CacheT, Step, forbid_empty
-from transformer_cli.search_options import MAX_BEAMS
+from transformer_cli.search_options import MAX_BEAMS, SearchOptions
 from transformer_cli.text.vocabulary import EOS
 
 

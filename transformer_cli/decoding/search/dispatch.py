@@ -11,12 +11,13 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
+from transformer_cli.decoding.engines.protocol import UNCONSTRAINED, Hypothesis, TokenConstraints
 from transformer_cli.decoding.search.automaton import ConstraintAutomaton
 from transformer_cli.decoding.search.beam import Bonus, Propose, beam_search
 from transformer_cli.decoding.search.constrained import StepConstraints, bank_proposer, beams_needed
 from transformer_cli.decoding.search.greedy import CacheT, Key, Step, greedy_search, sample
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 
 # Tokens (N,), cache → log-probabilities (N, V), attention on the source (N, S) while predicting them, cache
 AttendingStep = Callable[[Tensor, CacheT], tuple[Tensor, Tensor, CacheT]]

@@ -10,7 +10,8 @@ from typing import Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.protocol import Hypothesis
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS
 
 BLOCK = 64  # tokens

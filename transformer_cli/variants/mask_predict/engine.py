@@ -10,7 +10,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.engines.protocol import SearchBatch, own_sources
+from transformer_cli.decoding.engines.protocol import (
+    UNCONSTRAINED,
+    Hypothesis,
+    SearchBatch,
+    TokenConstraints,
+    own_sources,
+)
 from transformer_cli.decoding.engines.torch_engine import (
     MAX_CELLS,
     check_attention,
@@ -19,13 +25,13 @@ from transformer_cli.decoding.engines.torch_engine import (
     search_in_threads,
     without_special,
 )
-from transformer_cli.decoding.options import UNCONSTRAINED, Hypothesis, SearchOptions, TokenConstraints
 from transformer_cli.decoding.search.dispatch import parts
 from transformer_cli.decoding.search.greedy import accumulation_dtype
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.layers import DecoderLayer
 from transformer_cli.model.masks import padding_mask
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import EOS, PAD
 from transformer_cli.variants.mask_predict.model import (
     MASK,

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.decoding.options import Hypothesis, SearchOptions
+from transformer_cli.decoding.engines.protocol import Hypothesis
 from transformer_cli.decoding.search.greedy import accumulation_dtype
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
 from transformer_cli.variants.mask_predict.model import LENGTH_SPAN, MASK, all_masked
 

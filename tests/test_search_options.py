@@ -11,9 +11,9 @@ from typer.main import get_command
 
 from transformer_cli.cli.app import app
 from transformer_cli.config import DecodingConfig
-from transformer_cli.decoding.options import SearchOptions, occurs
+from transformer_cli.decoding.engines.protocol import occurs
 from transformer_cli.errors import UserError
-from transformer_cli.search_options import LIMIT_STEP, bound_of
+from transformer_cli.search_options import LIMIT_STEP, SearchOptions, bound_of
 
 
 @pytest.mark.parametrize(

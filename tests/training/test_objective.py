@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from transformer_cli.training import losses
-from transformer_cli.training.losses import fused_linear_cross_entropy, smoothed_cross_entropy
+from transformer_cli.training import objective
+from transformer_cli.training.objective import fused_linear_cross_entropy, smoothed_cross_entropy
 
 N, D, V = 37, 6, 11
 
@@ -45,8 +45,8 @@ def test_fused_loss_equals_the_plain_one(
     chunk_logits: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(losses, "CHUNK_LOGITS", {"cpu": chunk_logits})
-    monkeypatch.setattr(losses, "LEAST_ROWS", 5)  # 37 rows: chunks of 5 or 8, the last one short
+    monkeypatch.setattr(objective, "CHUNK_LOGITS", {"cpu": chunk_logits})
+    monkeypatch.setattr(objective, "LEAST_ROWS", 5)  # 37 rows: chunks of 5 or 8, the last one short
     hidden, weight, bias, target = problem
     inputs = [hidden, weight, bias] if with_bias else [hidden, weight]
     logits = functional.linear(hidden, weight, bias if with_bias else None)
@@ -120,8 +120,8 @@ def test_fused_r_drop_equals_the_plain_one(
     chunk_logits: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(losses, "CHUNK_LOGITS", {"cpu": chunk_logits})
-    monkeypatch.setattr(losses, "LEAST_ROWS", 5)  # 74 rows: chunks of 4 or 8, the last one short
+    monkeypatch.setattr(objective, "CHUNK_LOGITS", {"cpu": chunk_logits})
+    monkeypatch.setattr(objective, "LEAST_ROWS", 5)  # 74 rows: chunks of 4 or 8, the last one short
     hidden, weight, bias, target = pairs_of_passes(problem)
     inputs = [hidden, weight, bias] if with_bias else [hidden, weight]
     logits = functional.linear(hidden, weight, bias if with_bias else None)
