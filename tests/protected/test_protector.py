@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.decoding.echo import Echo
 from transformer_cli.build import build_model
 from transformer_cli.config import Config
-from transformer_cli.decoding import pipeline
+from transformer_cli.decoding import chunks
 from transformer_cli.decoding.constraints import Constraints, Line
 from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
@@ -328,7 +328,7 @@ def test_a_window_of_one_answers_each_line_before_the_next_is_read() -> None:
 
 
 def test_very_long_lines_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "WINDOW_CHARACTERS", 10)
+    monkeypatch.setattr(chunks, "WINDOW_CHARACTERS", 10)
     translator, _ = scripted()
     numbers = count()
     lines = ("A {{x}} 00000" for _ in numbers)

@@ -15,11 +15,11 @@ from transformer_cli.decoding.pipeline import Pipeline
 from transformer_cli.decoding.translation import Candidate, Confidence, Scored, Tally, Translation, load_confidence
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
-from transformer_cli.text.alignments import Links, word_links
 from transformer_cli.text.codec import Codecs
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.loading import FoundModel
+    from transformer_cli.text.alignments import Links
 
 __all__ = ["Candidate", "Constraints", "Engine", "Line", "Scored", "Translation", "Translator"]
 
@@ -171,13 +171,15 @@ class Translator:
         *,
         words: bool = True,
         attention: tuple[int, Sequence[int] | None] | None = None,
-    ) -> list[Links]:
+    ) -> "list[Links]":
         """Return the links that the model finds between words, or between tokens, of given sources and targets.
 
         Words are linked where any of their tokens are. `attention`: the decoder layer, and its heads (None: all), whose
         attention to the source gives them; None: those that the model itself takes.
         A text without tokens has no links; nor have the words of one whose normalisation changes where words end.
         """
+        from transformer_cli.text.alignments import word_links  # not at the top: numpy takes a while
+
         source_ids, target_ids = self.codecs.source.encode_batch(sources), self.codecs.target.encode_batch(targets)
         layer, heads = attention or (self.alignment_layer, self.alignment_heads)
         filled = [pair for pair, both in enumerate(zip(source_ids, target_ids, strict=True)) if all(both)]
