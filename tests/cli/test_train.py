@@ -129,7 +129,7 @@ def test_bad_input_is_refused_and_nothing_is_written(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_the_state_and_the_same_command_goes_on(number: int, trial: Any, tmp_path: Path) -> None:
+def test_a_signal_saves_the_state_and_the_same_command_continues(number: int, trial: Any, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     rarely = [f"training.{key}=100000" for key in ("validate_every", "save_every")]
     overrides = [part for override in [*rarely, "training.log_every=1"] for part in ("--set", override)]

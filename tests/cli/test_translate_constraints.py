@@ -89,7 +89,7 @@ def test_constraints_that_nothing_can_obey_are_refused(
 
 
 @pytest.mark.parametrize("prefix", ["", "  "])
-def test_an_empty_prefix_constraints_nothing(prefix: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
+def test_an_empty_prefix_constrains_nothing(prefix: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
     """As where a script's variable is empty: not even another engine."""
     tfm("translate", trial.run, "ein hund")  # the first says which files it makes
     plain = tfm("translate", trial.run, "ein hund")

@@ -60,7 +60,7 @@ def warnings(said: str) -> list[str]:
     return [line for line in said.splitlines() if line.startswith("warning: ")]
 
 
-def test_an_interrupted_translation_goes_on_where_it_was(
+def test_an_interrupted_translation_continues_where_it_was(
     trial: Any, tfm: Any, source: Path, tmp_path: Path, translated: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = source.read_text().splitlines()

@@ -26,7 +26,7 @@ def cost(fitted: list[float], values: list[float], weights: list[float]) -> floa
 
 
 def brute_force(values: list[float], weights: list[float]) -> list[float]:
-    """The best of all ways to cut the values into stretches, each at its mean, that rises."""
+    """The best of all ways to cut the values into segments, each at its mean, that rises."""
     size = len(values)
     best: list[float] = []
     for cuts in range(2 ** (size - 1)):

@@ -66,7 +66,7 @@ class Scored:
     score: float  # the sum by the length penalty, as search would give it
 
 
-_OLD_NAMES = {"caught": "flagged", "mended": "repaired"}  # in the parts of translations that were interrupted
+_OLD_NAMES = {"caught": "flagged", "mended": "repaired"}  # in the parts of a `tfm distill` that was interrupted
 
 
 class Tally:

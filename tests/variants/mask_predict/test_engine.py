@@ -154,7 +154,7 @@ def test_what_it_cannot_do_is_refused(changes: dict[str, Any], constraint: Token
         engine.search(SOURCES[:1], options("mask_predict", **changes), constraints=[constraint] if constraint else None)
 
 
-def test_what_runs_in_circles_is_mended() -> None:
+def test_what_repeats_itself_is_repaired() -> None:
     loaded = make_loaded(generation="mask_predict", generator_bias=True)
     assert isinstance(loaded.model, NonAutoregressiveTransformer)
     assert loaded.model.length_predictor is not None
