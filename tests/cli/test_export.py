@@ -1,5 +1,6 @@
 """`tfm export`: what each format needs is checked first; a folder appears whole or not at all."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ def test_the_model_alone_is_a_model(trial: Any, tfm: Any, tmp_path: Path) -> Non
     assert (result.code, result.out, result.err) == (0, "", f"exported step-00000004 to {out}\n")
     assert tfm("translate", out, "ein hund").out == tfm("translate", trial.run, "ein hund").out
     assert tfm("export", out, "--format", "safetensors", "--out", f"{out}.2", "--no-verify", "--quiet").err == ""
+
+
+def test_the_help_of_the_option_names_every_format(tfm: Any) -> None:
+    shown = tfm("export", "--help").out.split("--format FORMAT")[1].split("--out DIR")[0]
+    assert re.findall(r"\w+", shown.partition("[")[0]) == ["ctranslate2", "onnx", "huggingface", "or", "safetensors"]
 
 
 def test_a_marian_model_is_verified(trial: Any, tfm: Any, tmp_path: Path) -> None:

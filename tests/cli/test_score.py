@@ -31,6 +31,7 @@ def test_tokens_add_up_to_the_sum_and_the_sum_to_the_score(kind: str, trial: Any
         assert sum(values) == pytest.approx(float(total), abs=1e-4)
         assert float(mean) == pytest.approx(float(total) / length, abs=1e-5)
         assert float(penalised) == pytest.approx(float(total) / math.sqrt(length), abs=1e-5)
+    assert "divided by the number of target tokens, </s> not counted" in tfm("score", "--help").out
 
 
 def test_lines_are_kept_and_other_lines_change_nothing(trial: Any, tfm: Any, tmp_path: Path) -> None:

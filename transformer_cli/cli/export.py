@@ -16,7 +16,9 @@ Quantization = Literal["int8", "int8_float32", "float16", "bfloat16"]  # the typ
 
 def export(
     model: Model,
-    format_: Annotated[Format, typer.Option("--format", metavar="FORMAT", help="One of those below.")],
+    format_: Annotated[
+        Format, typer.Option("--format", metavar="FORMAT", help="ctranslate2, onnx, huggingface or safetensors.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The new folder; it must not exist.")],
     quantization: Annotated[
         Quantization | None,
@@ -47,7 +49,7 @@ def export(
     \b
     ctranslate2    for CTranslate2, a fast engine without Python or torch
     onnx           graphs of the encoder and of one step of the decoder
-    huggingface    a MarianMTModel for transformers
+    huggingface    Marian (post-norm) or Pegasus (pre-norm), for transformers
     safetensors    the model folder alone, nothing for training in it
 
     \b

@@ -51,9 +51,9 @@ def score(
     \b
     1  natural log-probability of the target given the source: the sum over
        its tokens and the end of the sentence
-    2  the same, divided by the number of target tokens to the power of the
-       length penalty; what beam search ranks by
-    3  with --tokens: the tokens, separated by spaces, </s> last
+    2  the same, divided by the number of target tokens, </s> not counted,
+       to the power of the length penalty; what beam search ranks by
+    3  with --tokens: the tokens, separated by spaces, and </s>
     4  with --tokens: their log-probabilities, separated by spaces
 
     Objects of --format json: line, source, target, log_probability, score, tokens, log_probabilities.

@@ -1,4 +1,5 @@
-"""A model as a folder of Hugging Face `transformers`: a MarianMTModel with its tokenizer.
+"""A model as a folder of Hugging Face `transformers`: post-norm a MarianMTModel, pre-norm a
+PegasusForConditionalGeneration, which is Marian with its norms elsewhere; both with a MarianTokenizer.
 
 Called by `tfm export --format huggingface`; transformers itself is needed only to verify.
 """
@@ -13,9 +14,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from transformer_cli.build import LoadedModel, load_model
-from transformer_cli.config import Config, ModelConfig
+from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.errors import UserError
 from transformer_cli.export.verify import (
@@ -33,11 +35,14 @@ from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.subword import ESCAPE, SPACE
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
-NORM_EPSILON = 1e-5  # torch's default; MarianConfig has no key for it
+CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}  # by model.norm
+NORM_EPSILON = 1e-5  # torch's default; neither class has a key for it
+NEVER = -1e9  # the logit of a row that only the other vocabulary has
 POSITIONS = 1024  # rows of the table of sinusoids, at least
 INSTALL = "pip install 'transformer-cli[huggingface]'"
 IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
-PARTS = {  # of a layer's names, ours: Marian's; replaced in this order
+PARTS = {  # of a layer's names, ours: theirs; replaced in this order
+    "coder.norm": "coder.layer_norm",  # after the last layer, pre-norm only
     "feed_forward_residual.norm": "final_layer_norm",
     "_residual.norm": "_layer_norm",
     "feed_forward.inner": "fc1",
@@ -50,11 +55,11 @@ PARTS = {  # of a layer's names, ours: Marian's; replaced in this order
 
 
 def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentences: Path | None = None) -> str | None:
-    """Publish as `out` a checkpoint as `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained` load it.
+    """Publish as `out` a checkpoint as `AutoModelForSeq2SeqLM` and `AutoTokenizer` load it.
 
     `verify` loads it with transformers and translates `sentences` (else the first ones of `data.valid`) greedily: the
     same tokens go in, the same texts come out. Raises `UserError` before anything is written, where the model has a
-    part that Marian lacks, and `ExportDiffers` with nothing left. Returns how the check went.
+    part that their class lacks, and `ExportDiffers` with nothing left. Returns how the check went.
     """
     loaded = load_model(folder)
     check_plain(loaded.config.model, "huggingface")
@@ -79,15 +84,16 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
 
 
 def check_expressible(config: Config) -> None:
-    """Raise `UserError` where a MarianMTModel cannot be this model, with the config's key and why."""
+    """Raise `UserError` where the class for this model's norm cannot be this model, with the config's key and why."""
     model, vocabulary = config.model, config.vocabulary
+    marian = model.norm == "post"
     for key, value, refused, reason in (
-        ("model.norm", model.norm, model.norm != "post", "norms after each sub-layer only (post)"),
-        ("model.tie_embeddings", model.tie_embeddings, model.tie_embeddings == "none", "ties its output to the "
-         "decoder's embeddings (decoder, all)"),
+        ("model.tie_embeddings", model.tie_embeddings, marian and model.tie_embeddings == "none", "ties its output to "
+         "the decoder's embeddings (decoder, all)"),
         ("model.activation", model.activation, model.activation not in ("relu", "gelu"), "has no gated feed-forward "
          "layer (relu, gelu)"),
-        ("model.positions", model.positions, model.positions != "sinusoidal", "has sinusoidal positions only"),
+        ("model.positions", model.positions, marian and model.positions != "sinusoidal", "has sinusoidal positions "
+         "only"),
         ("model.norm_epsilon", model.norm_epsilon, model.norm_epsilon != NORM_EPSILON, f"has {NORM_EPSILON} built in"),
         ("model.head_dim", model.head_dim, model.head_dim not in (None, model.d_model / model.heads), "has heads of "
          "d_model / heads"),
@@ -98,7 +104,8 @@ def check_expressible(config: Config) -> None:
          "text so"),
     ):  # fmt: skip
         if refused:
-            raise UserError(f"{key}: {value}: Marian {reason}; export this model with --format onnx")
+            name = "its tokenizer" if key.startswith("vocabulary") else CLASSES[model.norm]
+            raise UserError(f"{key}: {value}: {name} {reason}; export this model with --format onnx")
 
 
 def _reads_alike(sentence: str) -> bool:
@@ -110,7 +117,7 @@ def _reads_alike(sentence: str) -> bool:
 
 
 def _write(loaded: LoadedModel, folder: Path, out: Path) -> None:
-    save_file(marian_weights(loaded.model, loaded.config.model), out / "model.safetensors", metadata={"format": "pt"})
+    save_file(their_weights(loaded.model, loaded.config), out / "model.safetensors", metadata={"format": "pt"})
     (out / "model.safetensors").chmod(out.stat().st_mode & 0o666)
     source, target = ("shared", "shared") if loaded.config.vocabulary.shared else ("source", "target")
     shutil.copyfile(folder / "vocab" / f"{source}.model", out / "source.spm")
@@ -129,22 +136,35 @@ def _write(loaded: LoadedModel, folder: Path, out: Path) -> None:
 
 def _longest(config: Config) -> int:
     """Return the most tokens of a translation, without specials."""
-    return SearchOptions.from_config(config.decoding).length_limit(config.data.max_length)
+    longest = SearchOptions.from_config(config.decoding).length_limit(config.data.max_length)
+    return max(1, min(longest, config.model.max_positions - 1)) if config.model.positions == "learned" else longest
+
+
+def _position_count(config: Config) -> int:
+    if config.model.positions == "learned":
+        return config.model.max_positions
+    return max(POSITIONS, config.data.max_length + 1, _longest(config) + 1)
 
 
 def _model_config(loaded: LoadedModel) -> dict[str, Any]:
     model = loaded.config.model
-    return {
-        "architectures": ["MarianMTModel"],
-        "model_type": "marian",
-        "is_encoder_decoder": True,
-        "dtype": "float32",
-        "vocab_size": len(loaded.codecs.source.vocabulary),
-        "decoder_vocab_size": len(loaded.codecs.target.vocabulary),
+    source, target = (len(codec.vocabulary) for codec in (loaded.codecs.source, loaded.codecs.target))
+    tables = {
+        "vocab_size": source,
+        "decoder_vocab_size": target,
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
         "tie_word_embeddings": True,
+    }
+    if model.norm == "pre":  # Pegasus ties all tables or none, of one size
+        tables = {"vocab_size": max(source, target), "tie_word_embeddings": model.tie_embeddings == "all"}
+    return {
+        "architectures": [CLASSES[model.norm]],
+        "model_type": "marian" if model.norm == "post" else "pegasus",
+        "is_encoder_decoder": True,
+        "dtype": "float32",
+        **tables,
         "scale_embedding": True,
-        "max_position_embeddings": max(POSITIONS, loaded.config.data.max_length + 1, _longest(loaded.config) + 1),
+        "max_position_embeddings": _position_count(loaded.config),
         "d_model": model.d_model,
         "encoder_layers": model.encoder_layers,
         "decoder_layers": model.decoder_layers,
@@ -157,7 +177,7 @@ def _model_config(loaded: LoadedModel) -> dict[str, Any]:
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.activation_dropout,
         **IDS,
-        "forced_eos_token_id": None,  # Marian's default would end what is cut off with a <pad>
+        "forced_eos_token_id": None,  # the default would end what is cut off with another token
     }
 
 
@@ -179,7 +199,7 @@ def _tokenizer_config(config: Config) -> dict[str, Any]:
         "tokenizer_class": "MarianTokenizer",
         "source_lang": config.data.source_language,
         "target_lang": config.data.target_language,
-        "model_max_length": config.data.max_length + 1,
+        "model_max_length": min(config.data.max_length + 1, _position_count(config)),
         "separate_vocabs": not config.vocabulary.shared,
         "pad_token": SPECIALS[PAD],
         "unk_token": SPECIALS[UNK],
@@ -190,32 +210,44 @@ def _tokenizer_config(config: Config) -> dict[str, Any]:
     }
 
 
-def marian_weights(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
-    """Return tensors by Marian's names, float32; tied ones once, missing biases as zeros."""
-    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-    source, target = (_plain(side.tokens.table.weight) for side in (model.source_embedding, model.target_embedding))
-    projection = model.generator.projection
-    theirs = {"final_logits_bias": _plain(projection.bias, len(target))[None]}
-    if config.tie_embeddings == "all":
-        theirs["model.shared.weight"] = target[:, order]
-    else:
-        theirs["model.decoder.embed_tokens.weight"] = target[:, order]
-        theirs["model.encoder.embed_tokens.weight"] = source[:, order]
+def their_weights(model: Transformer, config: Config) -> dict[str, Tensor]:
+    """Return tensors by their names, float32; tied ones once, missing biases as zeros."""
+    order = torch.cat([torch.arange(0, config.model.d_model, 2), torch.arange(1, config.model.d_model, 2)])
+    theirs = _tables(model, config, order)
     for name, module in model.named_modules():
-        if ".layers." in name and isinstance(module, nn.Linear | nn.LayerNorm):
+        if name.startswith(("encoder.", "decoder.")) and isinstance(module, nn.Linear | nn.LayerNorm):
             theirs |= _part(name, module, order)
     return {name: tensor.contiguous() for name, tensor in theirs.items()}
 
 
+def _tables(model: Transformer, config: Config, order: Tensor) -> dict[str, Tensor]:
+    """Return what has a row for each token or position, and the output's bias."""
+    sides = {"encoder": model.source_embedding, "decoder": model.target_embedding}
+    source, target = (_plain(side.tokens.table.weight) for side in sides.values())
+    output, bias = _plain(model.generator.projection.weight), _plain(model.generator.projection.bias, len(target))
+    rows = {"model.encoder.embed_tokens": source, "model.decoder.embed_tokens": target}
+    if config.model.tie_embeddings == "all":
+        rows = {"model.shared": target}
+    elif config.model.norm == "pre":  # all of one size; the shared one is never looked into
+        rows |= {"model.shared": source, "lm_head": output}
+        size = max(len(source), len(target))
+        rows = {name: pad(table, (0, 0, 0, size - len(table))) for name, table in rows.items()}
+        bias = pad(bias, (0, size - len(bias)), value=NEVER)
+    if config.model.norm == "pre":  # Marian computes them
+        count = _position_count(config)
+        rows |= {f"model.{name}.embed_positions": _plain(side.positions(0, count)) for name, side in sides.items()}
+    return {"final_logits_bias": bias[None], **{f"{name}.weight": table[:, order] for name, table in rows.items()}}
+
+
 def _part(name: str, module: nn.Linear | nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
-    """Return a part of a layer by Marian's names; the projection to keys and values is two of them."""
+    """Return a part of a layer by their names; the projection to keys and values is two of them."""
     weight, bias = _plain(module.weight), _plain(module.bias, len(module.weight))
     if isinstance(module, nn.LayerNorm) or name.endswith((".output", ".outer")):  # it writes to the residual stream
         weight, bias = weight[order], bias[order]
     else:  # it reads from that
         weight = weight[:, order]
-    for ours, marians in PARTS.items():
-        name = name.replace(ours, marians)
+    for ours, other in PARTS.items():
+        name = name.replace(ours, other)
     names = [name.replace("key_value", part) for part in ("k_proj", "v_proj")] if "key_value" in name else [name]
     theirs: dict[str, Tensor] = {}
     for one, rows, offsets in zip(names, weight.chunk(len(names)), bias.chunk(len(names)), strict=True):
@@ -233,22 +265,24 @@ def _plain(parameter: Tensor | None, size: int = 0) -> Tensor:
 
 def _compare(loaded: LoadedModel, folder: Path, references: list[Reference]) -> str:
     """Compare what transformers loads from the folder with our model."""
-    from transformers import MarianMTModel, MarianTokenizer
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.utils import logging
 
     def answer(part: list[Reference], batch: Batch) -> tuple[Tensor, list[str]]:
         inputs = tokenizer([one.sentence for one in part], return_tensors="pt", padding=True)
         if not torch.equal(inputs["input_ids"], batch.source):
             raise ExportDiffers(f"Marian's tokenizer makes other tokens of sentences such as {part[0].sentence!r}")
-        logits = model(**inputs, decoder_input_ids=batch.target_input).logits
+        logits = model(**inputs, decoder_input_ids=batch.target_input).logits[
+            :, :, : len(loaded.codecs.target.vocabulary)
+        ]
         found = model.generate(**inputs, num_beams=1, early_stopping=False, max_length=part[0].limit + 1)
         return logits, tokenizer.batch_decode(found, skip_special_tokens=True)
 
     shown: bool = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model: Any = MarianMTModel.from_pretrained(folder, local_files_only=True)
-        tokenizer = MarianTokenizer.from_pretrained(folder, local_files_only=True)
+        model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     finally:
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
