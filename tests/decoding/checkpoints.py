@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from transformer_cli.build import LoadedModel, build_model
+from transformer_cli.build import LoadedModel, build_model, set_target_ids
 from transformer_cli.codecs import model_codecs
 from transformer_cli.config import Config
 from transformer_cli.storage.checkpoint import save_model
@@ -37,6 +37,7 @@ def make_model(config: Config, codecs: Codecs, seed: int = 1) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = build_model(config.model, len(codecs.source.vocabulary), len(codecs.target.vocabulary)).eval()
+        set_target_ids(model, codecs)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.2)

@@ -1,5 +1,6 @@
 """Evaluating is translating and scoring: in order, in windows, with faults found before the first sentence."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,27 @@ from transformer_cli.evaluation.evaluate import METRICS, bleu_tokenizer, corpus_
 
 HYPOTHESES = ["A dog runs through the snow .", "Two men are sitting on a bench.", ""]
 REFERENCES = ["A dog is running through the snow.", "Two men sit on a bench.", "Nothing"]
+
+EAST_ASIAN = {  # lines of hypothesis and reference
+    "ja": [
+        ("犬が雪の中を走っています。", "一匹の犬が雪の中を走っている。"),
+        ("二人の男がベンチに座っている。", "二人の男性がベンチに座っています。"),
+        ("彼女はToyotaの車を2台買いました。", "彼女はトヨタの車を2台買った。"),
+        ("「はい」と言った。", "「はい」と答えた。"),
+    ],
+    "zh": [
+        ("一只狗在雪地里跑。", "一只狗正在雪地里奔跑。"),
+        ("两个男人坐在长椅上。", "两名男子坐在长凳上。"),
+        ("她买了2辆Toyota汽车。", "她买了两辆Toyota汽车。"),
+        ("他说：“好的，谢谢！”", "他回答：“好，谢谢！”"),
+    ],
+    "ko": [
+        ("개가 눈 속을 달리고 있다.", "개 한 마리가 눈 속을 달리고 있다."),
+        ("두 남자가 벤치에 앉아 있습니다.", "두 남자가 벤치에 앉아 있다."),
+        ("그녀는 Toyota 차를 2대 샀다.", "그녀는 Toyota 자동차를 2대 샀다."),
+        ('그는 "네"라고 말했다.', '그는 "네"라고 대답했다.'),
+    ],
+}
 
 
 class Shouter:
@@ -146,11 +168,25 @@ except UserError as error:
     assert result.stdout.count("\n") == 1
 
 
-@pytest.mark.parametrize("language", ["ja", "ko"])
-def test_mecab_tokenizers_are_used_where_they_are_installed(language: str) -> None:
-    pytest.importorskip("MeCab" if language == "ja" else "mecab_ko", reason="sacreBLEU's tokenizer is not installed")
-    (bleu,) = corpus_scores(["ok."], [["ok."]], language, ["bleu"])
-    assert f"tok:{language}-mecab" in bleu.signature
+@pytest.mark.parametrize("language", EAST_ASIAN)
+def test_scores_and_signatures_are_those_of_the_sacrebleu_command(language: str, tmp_path: Path) -> None:
+    """It chooses BLEU's tokenizer by the language pair itself."""
+    if package := {"ja": "MeCab", "ko": "mecab_ko"}.get(language):
+        pytest.importorskip(package, reason=f"BLEU's tokenizer is not installed: pip install 'sacrebleu[{language}]'")
+    hypotheses, references = map(list, zip(*EAST_ASIAN[language], strict=True))
+    for name, lines in (("hypothesis", hypotheses), ("reference", references)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = [str(tmp_path / "reference"), "--input", str(tmp_path / "hypothesis")]
+    options = f"--metrics bleu chrf ter --width 10 --format json --language-pair de-{language}".split()
+    if language != "ko":  # no spaces between words
+        options += ["--ter-normalized", "--ter-asian-support"]
+    command = [sys.executable, "-m", "sacrebleu", *files, *options]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    ours = corpus_scores(hypotheses, [references], language)
+    assert [(one.name, round(one.score, 10)) for one in ours] == [(one["name"], one["score"]) for one in found]
+    assert all(0 < one.score < 100 for one in ours)
+    for one, other in zip(ours, found, strict=True):
+        assert set(one.signature.split("|")) == set(other["signature"].split("|"))
 
 
 def test_an_unknown_metric_is_refused_with_the_choices() -> None:
