@@ -18,8 +18,9 @@ erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def log_softmax(logits: Array) -> Array:
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    shifted: Array = logits - logits.max(-1, keepdims=True)
+    normalised: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return normalised
 
 
 class NumpyModel:
@@ -42,7 +43,7 @@ class NumpyModel:
     # --- the boxes of the paper's figure --------------------------------------------------------------------------
 
     def linear(self, name: str, states: Array) -> Array:
-        product = states @ self.weights[f"{name}.weight"].T
+        product: Array = states @ self.weights[f"{name}.weight"].T
         return product + self.weights[f"{name}.bias"] if f"{name}.bias" in self.weights else product
 
     def norm(self, name: str, states: Array) -> Array:
@@ -119,21 +120,18 @@ class NumpyModel:
 
     def layer(self, name: str, states: Array, memory: Array | None) -> tuple[Array, Array]:
         """States after a layer of the encoder, or of the decoder (over a memory); attention to the memory."""
-        weights = np.empty(0)
+        weights: list[Array] = [np.empty(0)]
         causal = memory is not None and self.config["generation"] == "autoregressive"
 
-        def cross(states: Array) -> Array:
-            nonlocal weights
-            mixed, weights = self.attend(f"{name}.cross_attention", states, memory)
+        def attend(part: str, states: Array, read: Array | None, causal: bool = False) -> Array:
+            mixed, weights[0] = self.attend(f"{name}.{part}", states, states if read is None else read, causal)
             return mixed
 
-        states = self.sublayer(
-            f"{name}.self_attention", states, lambda x: self.attend(f"{name}.self_attention", x, x, causal)[0]
-        )
+        states = self.sublayer(f"{name}.self_attention", states, lambda x: attend("self_attention", x, None, causal))
         if memory is not None:
-            states = self.sublayer(f"{name}.cross_attention", states, cross)
+            states = self.sublayer(f"{name}.cross_attention", states, lambda x: attend("cross_attention", x, memory))
         states = self.sublayer(f"{name}.feed_forward", states, lambda x: self.feed_forward(f"{name}.feed_forward", x))
-        return states, weights
+        return states, weights[0]
 
     def log_probs(self, source: Sequence[int], memory: Array, targets: Sequence[Sequence[int]]) -> Array:
         """log p of what may come after each position of the targets, (N, T, V); with copies (N, T, V + S)."""

@@ -14,11 +14,11 @@ from tests.independent import NumpyModel
 from transformer_cli import Translator
 from transformer_cli.build import LoadedModel, build_engine, load_model
 from transformer_cli.config import load_config
-from transformer_cli.decoding.guard import excess_tokens
-from transformer_cli.decoding.options import SearchOptions
+from transformer_cli.decoding.pipeline import excess_tokens
 from transformer_cli.demo.run import prepare
 from transformer_cli.export.huggingface import export_huggingface
 from transformer_cli.export.verify import silent
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.checkpoint import save_model
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import find_model
