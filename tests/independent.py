@@ -49,7 +49,8 @@ class NumpyModel:
     def norm(self, name: str, states: Array) -> Array:
         centred = states - states.mean(-1, keepdims=True)
         spread = np.sqrt((centred**2).mean(-1, keepdims=True) + float(self.config["norm_epsilon"]))
-        return centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        scaled: Array = centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return scaled
 
     def sublayer(self, name: str, states: Array, change: Callable[[Array], Array]) -> Array:
         norm = f"{name}_residual.norm"

@@ -40,6 +40,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "vocabulary": {"symbols": ["<2en>", "@"], "byte_fallback": True, "size": 325},
         "generator_bias": True,
     },
+    "nothing tied": {
+        "tie_embeddings": "none",
+        "vocabulary": {"shared": False, "algorithm": "bpe", "size": 64},
+        "generator_bias": True,
+    },
     "pre-norm": {"norm": "pre"},
     "pre-norm, learned positions, no biases": {
         "norm": "pre",
@@ -174,7 +179,6 @@ def test_every_weight_is_there_and_only_those(exported: Callable[[str], Path]) -
 @pytest.mark.parametrize(
     ("key", "options"),
     [
-        ("model.tie_embeddings: none", {"tie_embeddings": "none"}),
         ("model.activation: swiglu", {"activation": "swiglu"}),
         ("model.positions: learned", {"positions": "learned"}),
         ("model.norm_epsilon: 0.001", {"norm_epsilon": 1e-3}),

@@ -86,14 +86,11 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
 def check_expressible(config: Config) -> None:
     """Raise `UserError` where the class for this model's norm cannot be this model, with the config's key and why."""
     model, vocabulary = config.model, config.vocabulary
-    marian = model.norm == "post"
     for key, value, refused, reason in (
-        ("model.tie_embeddings", model.tie_embeddings, marian and model.tie_embeddings == "none", "ties its output to "
-         "the decoder's embeddings (decoder, all)"),
         ("model.activation", model.activation, model.activation not in ("relu", "gelu"), "has no gated feed-forward "
          "layer (relu, gelu)"),
-        ("model.positions", model.positions, marian and model.positions != "sinusoidal", "has sinusoidal positions "
-         "only"),
+        ("model.positions", model.positions, (model.norm, model.positions) == ("post", "learned"), "has sinusoidal "
+         "positions only"),
         ("model.norm_epsilon", model.norm_epsilon, model.norm_epsilon != NORM_EPSILON, f"has {NORM_EPSILON} built in"),
         ("model.head_dim", model.head_dim, model.head_dim not in (None, model.d_model / model.heads), "has heads of "
          "d_model / heads"),
@@ -153,7 +150,7 @@ def _model_config(loaded: LoadedModel) -> dict[str, Any]:
         "vocab_size": source,
         "decoder_vocab_size": target,
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": model.tie_embeddings != "none",
     }
     if model.norm == "pre":  # Pegasus ties all tables or none, of one size
         tables = {"vocab_size": max(source, target), "tie_word_embeddings": model.tie_embeddings == "all"}
@@ -233,6 +230,8 @@ def _tables(model: Transformer, config: Config, order: Tensor) -> dict[str, Tens
         size = max(len(source), len(target))
         rows = {name: pad(table, (0, 0, 0, size - len(table))) for name, table in rows.items()}
         bias = pad(bias, (0, size - len(bias)), value=NEVER)
+    elif config.model.tie_embeddings == "none":
+        rows |= {"lm_head": output}
     if config.model.norm == "pre":  # Marian computes them
         count = _position_count(config)
         rows |= {f"model.{name}.embed_positions": _plain(side.positions(0, count)) for name, side in sides.items()}
