@@ -73,6 +73,7 @@ def _config(data: Path, name: str, seed: int, steps: int) -> Config:
 def learn(config: Config, every: int) -> Iterator[dict[str, float]]:
     """Train to the last step of the config; what is measured, at the beginning and every so many steps."""
     languages = config.data.source_language, config.data.target_language
+    assert config.data.valid is not None
     train, valid = (open_corpus(source, *languages) for source in (config.data.train, config.data.valid))
     codecs, _ = build_codecs(config, train.pairs)
     encoded = encode_corpus(train, codecs, max_length=config.data.max_length)

@@ -474,7 +474,8 @@ def test_the_keys_known_at_a_place_are_named(place: str, known: str) -> None:
 
 def test_a_missing_key_is_named() -> None:
     assert "data: is missing" in refused(text="model: {}")
-    assert "data.valid: is missing" in refused(text=DATA.rsplit("  valid", 1)[0])
+    assert "data.train: is missing" in refused(text=DATA.replace("  train:", "  test:"))
+    assert read(text=DATA.rsplit("  valid", 1)[0]).data.valid is None
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "---", "- 1", "3", "text", "null"])

@@ -9,7 +9,7 @@ import pytest
 from tests.export.conftest import left_in
 from transformer_cli.build import load_model
 from transformer_cli.cli.app import main
-from transformer_cli.config import load_config
+from transformer_cli.config import TextFiles, load_config
 from transformer_cli.decoding.engines import ctranslate2_model
 from transformer_cli.errors import UserError
 from transformer_cli.export import verify as verifying
@@ -128,15 +128,19 @@ def test_what_it_cannot_be_is_refused_before_anything_is_written(
 
 
 def test_sentences_to_verify_with(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    config = load_config(checkpoint() / "config.yaml")
-    assert len(verification_sentences(config, None)) == 120
+    folder = checkpoint()
+    config = load_config(folder / "config.yaml")
+    assert len(verification_sentences(config, folder, None)) == 120
     (tmp_path / "lines.de").write_text("eins\n\n zwei \n")
-    assert verification_sentences(config, tmp_path / "lines.de") == ["eins", " zwei "]
+    assert verification_sentences(config, folder, tmp_path / "lines.de") == ["eins", " zwei "]
     (tmp_path / "empty.de").write_text("\n \n")
     with pytest.raises(UserError, match=r"empty.de: holds no sentence to verify with"):
-        verification_sentences(config, tmp_path / "empty.de")
-    data = config.data.model_copy(update={"valid": config.data.valid.model_copy(update={"source": "gone.de"})})
+        verification_sentences(config, folder, tmp_path / "empty.de")
+    data = config.data.model_copy(update={"valid": TextFiles(source="gone.de", target="gone.en")})
     with pytest.raises(UserError, match=r"but gone\.de: .*; give source sentences with --sentences FILE, or leave"):
-        verification_sentences(config.model_copy(update={"data": data}), None)
+        verification_sentences(config.model_copy(update={"data": data}), folder, None)
+    data = config.data.model_copy(update={"valid": None})
+    with pytest.raises(UserError, match=r"held its validation pairs out.*give source sentences with --sentences FILE"):
+        verification_sentences(config.model_copy(update={"data": data}), folder, None)
     with pytest.raises(UserError, match=r"nowhere\.de"):
-        verification_sentences(config, tmp_path / "nowhere.de")
+        verification_sentences(config, folder, tmp_path / "nowhere.de")

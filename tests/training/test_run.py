@@ -21,14 +21,18 @@ import yaml
 
 from transformer_cli import Translator
 from transformer_cli.build import load_model
-from transformer_cli.config import Config
+from transformer_cli.config import Config, load_config
 from transformer_cli.data.batching import plan_epoch
+from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder, find_model
+from transformer_cli.text.codec import Codecs
 from transformer_cli.training.averaging import average_checkpoints
 from transformer_cli.training.loop import probe_memory
 from transformer_cli.training.run import TrainingResult, train
+from transformer_cli.training.start import build_vocabulary, load_or_build_codecs
+from transformer_cli.training.training_data import prepare_training_data
 from transformer_cli.training.validation import Validation, Validator
 
 MakeConfig = Callable[..., Config]
@@ -356,7 +360,7 @@ def test_a_run_killed_before_its_average_still_gets_it(
     assert RunFolder(tmp_path / "run").index().finished == result.finished
 
 
-def raise_(error: BaseException) -> None:
+def raise_(error: BaseException) -> Any:
     raise error
 
 
@@ -462,3 +466,147 @@ def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:
     lines = [(tmp_path / f"valid.{language}").read_text().splitlines() for language in ("de", "en")]
     right = sum(ours == wanted for ours, wanted in zip(translator.translate(lines[0]), lines[1], strict=True))
     assert right >= 0.9 * len(lines[0])
+
+
+# --- without data.valid -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_files(tmp_path: Path, tiny_tree: MakeTree) -> Callable[..., Config]:
+    """Call it with training values: a config with two files and no `data.valid`."""
+
+    def make(**training: Any) -> Config:
+        tree = tiny_tree(tmp_path, pairs=400, **training)
+        del tree["data"]["valid"]
+        return Config.model_validate(tree)
+
+    return make
+
+
+def saved_pairs(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (run / "held-out").iterdir()}
+
+
+def test_two_files_are_enough(tmp_path: Path, two_files: MakeConfig, capsys: Any) -> None:
+    run = tmp_path / "run"
+    train(two_files(), run)
+    said = [line for line in capsys.readouterr().err.splitlines() if "data.valid is not set" in line]
+    sources, targets = ((run / "held-out" / name).read_text().splitlines() for name in ("source.de", "target.en"))
+    assert len(said) == 1
+    assert f"{len(sources)} pairs held out of data.train" in said[0]
+    assert 10 <= len(sources) == len(targets) <= 20
+    assert load_config(run / "config.yaml").data.valid is None
+    validations = [event for event in events(run) if "valid_bleu" in event]
+    assert [event["step"] for event in validations] == [6, 12]
+
+
+def test_a_run_without_validation_files_continues_as_if_never_interrupted(
+    tmp_path: Path, two_files: MakeConfig, capsys: Any
+) -> None:
+    train(two_files(), tmp_path / "whole", quiet=True)
+    train(two_files(max_steps=4), tmp_path / "parts", quiet=True)
+    held_out = saved_pairs(tmp_path / "parts")
+    assert held_out == saved_pairs(tmp_path / "whole")
+    train(two_files(), tmp_path / "parts")
+    assert f"held out of data.train are in {tmp_path / 'parts' / 'held-out'}" in capsys.readouterr().err
+    assert saved_pairs(tmp_path / "parts") == held_out
+    assert weights(tmp_path / "parts", 12) == weights(tmp_path / "whole", 12)
+    scores = [
+        [{**event, "seconds": 0} for event in events(tmp_path / run) if "valid_bleu" in event][-1]
+        for run in ("whole", "parts")
+    ]
+    assert scores[0]["valid_bleu"] == scores[1]["valid_bleu"]
+    assert scores[0]["valid_loss"] == scores[1]["valid_loss"]
+
+
+def test_the_saved_pairs_count_when_a_run_continues(tmp_path: Path, two_files: MakeConfig) -> None:
+    """Not those that would be chosen now."""
+    run = tmp_path / "run"
+    build_vocabulary(two_files(), run)
+    held_out = saved_pairs(run)
+    train(two_files(seed=7, max_steps=2), run, quiet=True)
+    assert saved_pairs(run) == held_out
+    train(two_files(seed=7, max_steps=2), tmp_path / "other", quiet=True)
+    assert saved_pairs(tmp_path / "other") != held_out
+
+
+@pytest.mark.parametrize("name", ["source.de", "target.en", "manifest.json", None])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_run_whose_held_out_pairs_are_damaged_is_not_continued(
+    tmp_path: Path, two_files: MakeConfig, name: str | None, damaged: bool
+) -> None:
+    run = tmp_path / "run"
+    train(two_files(max_steps=1), run, quiet=True)
+    if name is None:
+        shutil.rmtree(run / "held-out")
+    elif damaged:
+        (run / "held-out" / name).write_text("other\n" * 3)
+    else:
+        (run / "held-out" / name).unlink()
+    with pytest.raises(UserError, match=r"held-out.*copy.*, or start again with --fresh") as refused:
+        train(two_files(max_steps=2), run, quiet=True)
+    assert "\n" not in str(refused.value)
+    train(two_files(max_steps=1), run, quiet=True, fresh=True)
+    assert len(saved_pairs(run)) == 3
+
+
+def test_the_vocabulary_has_no_word_of_what_is_held_out_alone(tmp_path: Path, two_files: MakeConfig) -> None:
+    config = two_files(max_steps=1)
+    for side in ("de", "en"):
+        lines = (tmp_path / f"train.{side}").read_text().splitlines()
+        (tmp_path / f"train.{side}").write_text("".join(f"{line} {side}{row}\n" for row, line in enumerate(lines)))
+    build_vocabulary(config, tmp_path / "built")
+    train(config, tmp_path / "run", quiet=True)
+    assert saved_pairs(tmp_path / "built") == saved_pairs(tmp_path / "run")
+    alone = {line.split()[-1] for line in (tmp_path / "run" / "held-out" / "source.de").read_text().splitlines()}
+    for run in ("built", "run"):
+        vocabulary = Codecs.load(tmp_path / run, config).source.vocabulary
+        assert len(alone) == 20
+        assert not any(word in vocabulary for word in alone)
+        assert "de1" in vocabulary or "de1" in alone
+
+
+def test_a_killed_start_chooses_again(tmp_path: Path, two_files: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the config and the pairs, and between these and the vocabulary."""
+    run = tmp_path / "run"
+    for name in ("held-out", "vocab"):
+        with monkeypatch.context() as patch:
+            publish = RunFolder.publish
+
+            def killed(self: RunFolder, what: str, write: Any, killer: str = name, real: Any = publish) -> Path:
+                return raise_(KeyboardInterrupt()) if what == killer else real(self, what, write)
+
+            patch.setattr(RunFolder, "publish", killed)
+            with pytest.raises(KeyboardInterrupt):
+                train(two_files(max_steps=1), run, quiet=True)
+    assert (run / "held-out").exists()
+    train(two_files(max_steps=1), run, quiet=True)
+    train(two_files(max_steps=1), tmp_path / "other", quiet=True)
+    assert saved_pairs(run) == saved_pairs(tmp_path / "other")
+    assert weights(run, 1) == weights(tmp_path / "other", 1)
+
+
+def test_whether_pairs_are_held_out_cannot_change_once_there_is_a_vocabulary(
+    tmp_path: Path, tiny_config: MakeConfig, two_files: MakeConfig
+) -> None:
+    without = two_files()
+    build_vocabulary(without, tmp_path / "run")
+    named = without.model_copy(update={"data": without.data.model_copy(update={"valid": without.data.train})})
+    with pytest.raises(UserError, match=r"its vocabulary was built with data.valid = null"):
+        train(named, tmp_path / "run", quiet=True)
+
+
+def test_alignments_stay_with_their_pairs(tmp_path: Path, two_files: MakeConfig) -> None:
+    """The file has a line for each line of data.train, those that are held out too."""
+    config = two_files(max_steps=1, guided_attention={"prior": "alignments", "alignments": str(tmp_path / "a")})
+    lines = (tmp_path / "train.de").read_text().splitlines()
+    links = [" ".join(f"{word}-{word}" for word in range(len(line.split()))) for line in lines]
+    (tmp_path / "a").write_text("".join(f"{line}\n" for line in links))  # a shifted line would name missing words
+    run = tmp_path / "run"
+    corpora = open_corpora(config, RunFolder(run), resuming=False)
+    codecs, _ = load_or_build_codecs(config, corpora.train, None, None, progress=False)
+    encoded = prepare_training_data(config, corpora, codecs, [], progress=False).train
+    assert 300 < len(encoded) < 400 - 10
+    for pair in range(len(encoded)):
+        assert encoded.links(pair)[:, 0].tolist() == list(range(len(encoded.ids(pair)[1])))
+    train(config, run, quiet=True)

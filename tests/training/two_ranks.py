@@ -20,8 +20,9 @@ from tests.training.conftest import _tree, write_corpus
 from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.corpora import open_corpus
+from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.held_out import open_corpora
 from transformer_cli.data.loader import CorpusBatches, UpdateBatches, load_updates
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.distributed import Ranks, Stop, join_ranks
@@ -59,8 +60,9 @@ class Case:
         data.mkdir()
         self.tree = _tree(data)
         self.config = self.configure()
-        self.codecs, notes = load_or_build_codecs(self.config, None, None, progress=False)
-        self.data = prepare_training_data(self.config, self.codecs, notes, progress=False)
+        corpora = open_corpora(self.config, RunFolder(folder / "run"), resuming=False)
+        self.codecs, notes = load_or_build_codecs(self.config, corpora.train, None, None, progress=False)
+        self.data = prepare_training_data(self.config, corpora, self.codecs, notes, progress=False)
 
     def configure(self, dropout: float = 0.0, **training: Any) -> Config:
         """The config of the corpus, with these values."""
@@ -170,8 +172,8 @@ class Case:
         """A corpus of so many pairs."""
         with tempfile.TemporaryDirectory() as folder:
             files = write_corpus(Path(folder), "valid", pairs, 2)
-            source = self.config.data.valid.model_copy(update=files)
-            return encode_corpus(open_corpus(source, "de", "en"), self.codecs, max_length=30, keep_text=True)
+            text = TextCorpus(files["source"], files["target"])
+            return encode_corpus(text, self.codecs, max_length=30, keep_text=True)
 
     def dropout(self, rate: float) -> Any:
         """What learns at a run's start, and the loss that it would have of one and the same batch."""

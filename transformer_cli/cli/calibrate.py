@@ -48,7 +48,7 @@ def calibrate(
     folder = Path(os.path.realpath(options.model.folder))
     check_replaceable(folder)
     calibration.check_files(folder)
-    known = find_test_set(options.model.config, source, reference, "valid")
+    known = find_test_set(options.model, source, reference, "valid")
     calibration.check_calibration_set(known)
     translator = options.load_translator()
     with Progress("translated", total=len(known.sources), quiet=quiet) as report:

@@ -55,7 +55,7 @@ def evaluate(
     evaluation_of.check_metrics(metrics)
     check_output(output_file, source, *(reference or ()))
     options = opt.translation_options(context, model)
-    test_set = evaluation_of.find_test_set(options.model.config, source, reference, "test")
+    test_set = evaluation_of.find_test_set(options.model, source, reference, "test")
     translator = options.load_translator()
     with Progress("translated", total=len(test_set.sources), quiet=quiet) as report:
         evaluation = evaluation_of.evaluate(

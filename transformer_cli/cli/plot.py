@@ -201,7 +201,7 @@ def mask(
         if not all(sentence.strip() and codec.encode(sentence) for sentence in sentences):
             raise UserError("SENTENCE: one has no tokens; give sentences with words in them")
     else:
-        lines, where = _validation_data(config, side) if input_file is None else _read(input_file)
+        lines, where = _validation_data(config, folder, side) if input_file is None else _read(input_file)
         with_tokens = (line for line in lines if codec.encode(line))
         sentences = _first(with_tokens, count or MASK_SENTENCES, where)
     _save(mask_figure([codec.encode(sentence) for sentence in sentences], codec, side), path, quiet)
@@ -292,13 +292,12 @@ def _read(path: Path) -> tuple[Iterable[str], str]:
     return read_lines(path), str(path)
 
 
-def _validation_data(config: "Config", side: str) -> tuple[Iterable[str], str]:
-    """Return one side of the config's `data.valid`, and what to call it."""
-    from transformer_cli.data.corpora import open_corpus
+def _validation_data(config: "Config", folder: Path, side: str) -> tuple[Iterable[str], str]:
+    """Return one side of a model's `data.valid`, and what to call it."""
+    from transformer_cli.data.held_out import open_validation
 
-    data = config.data
     try:
-        corpus = open_corpus(data.valid, data.source_language, data.target_language)
+        corpus = open_validation(config.data, folder)
     except UserError as error:  # paths are relative, or the model came from another machine
         raise UserError(f"{error}; or give sentences, or a file with --input") from None
     return (pair[side == "target"] for pair in corpus.pairs()), corpus.describe()

@@ -73,7 +73,9 @@ class DataConfig(Section):
     source_language: Language  # translated from, such as `de`; also names columns, and the spaCy tokenizer
     target_language: Language  # translated into; also chooses the tokenizer of BLEU
     train: DataSource  # what the model learns from
-    valid: DataSource  # what decides which checkpoint is best
+    # What decides which checkpoint is best; null: 5 % of the pairs of `train`, at most 1,000, are held out for it and
+    # saved with the run.
+    valid: DataSource | None = None
     test: DataSource | None = None  # what `tfm evaluate` takes where no files are given; training never looks at it
     # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
     # translate is cut into chunks.

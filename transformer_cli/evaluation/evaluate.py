@@ -12,12 +12,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from transformer_cli.config import Config
 from transformer_cli.data.corpora import count_lines, dropped, open_corpus
+from transformer_cli.data.held_out import open_validation
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.lines import TextLines, read_lines
 
 if TYPE_CHECKING:
+    from transformer_cli.decoding.loading import FoundModel
     from transformer_cli.decoding.translator import Translation, Translator
     from transformer_cli.search_options import SearchOptions
 
@@ -156,9 +157,9 @@ def _refuse_unequal(paths: Sequence[Path], files: Sequence[TextLines], row: Sequ
 
 
 def find_test_set(
-    config: Config, source: Path | None, references: Sequence[Path] | None, split: Literal["test", "valid"]
+    model: "FoundModel", source: Path | None, references: Sequence[Path] | None, split: Literal["test", "valid"]
 ) -> EvaluationSet:
-    """Read the files that were given, else what `data.test` or `data.valid` in a model's config names.
+    """Read the files that were given, else what `data.test` or `data.valid` in a model's config means.
 
     Raises `UserError` where there is none, or its data is faulty.
     """
@@ -168,10 +169,13 @@ def find_test_set(
         )
     if source is not None and references:
         return read_test_set(source, references)
-    named = config.data.test if split == "test" else config.data.valid
-    if named is None:
+    data = model.config.data
+    if split == "valid":
+        corpus = open_validation(data, model.folder)
+    elif data.test is None:
         raise UserError("the model's config names no data.test; give --source and --reference")
-    corpus = open_corpus(named, config.data.source_language, config.data.target_language)
+    else:
+        corpus = open_corpus(data.test, data.source_language, data.target_language)
     pairs = list(corpus.pairs())
     return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
 

@@ -50,7 +50,7 @@ def export_ctranslate2(
     loaded = load_model(folder)
     check_plain(loaded.config.model, "ctranslate2")
     build_spec(loaded)  # refuses what CTranslate2 cannot be
-    compared = verification_sentences(loaded.config, sentences) if verify else []
+    compared = verification_sentences(loaded.config, loaded.folder, sentences) if verify else []
 
     def write(temporary: Path) -> None:
         write_model(temporary, loaded, quantization)

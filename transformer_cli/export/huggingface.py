@@ -69,7 +69,7 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
     loaded.model.float()
     references = []
     if verify:
-        given = verification_sentences(loaded.config, sentences)
+        given = verification_sentences(loaded.config, loaded.folder, sentences)
         references = greedy_references(loaded, [sentence for sentence in given if _reads_alike(sentence)])
         # Marian's tokenizer strips what it decodes.
         references = [dataclasses.replace(one, text=one.text.strip()) for one in references]

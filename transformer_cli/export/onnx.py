@@ -76,7 +76,9 @@ def export_onnx(folder: Path, out: Path, *, verify: bool = True, sentences: Path
     loaded = load_model(folder)
     check_plain(loaded.config.model, "onnx")
     loaded.model.float()
-    references = greedy_references(loaded, verification_sentences(loaded.config, sentences)) if verify else []
+    references = (
+        greedy_references(loaded, verification_sentences(loaded.config, loaded.folder, sentences)) if verify else []
+    )
     description = describe(loaded)
 
     def write(temporary: Path) -> None:

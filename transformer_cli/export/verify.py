@@ -19,7 +19,7 @@ from torch import Tensor
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import Config, ModelConfig, load_config
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.corpora import open_corpus
+from transformer_cli.data.held_out import open_validation
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
@@ -97,18 +97,16 @@ def _copy(folder: Path, names: Iterable[str], out: Path) -> None:
 # --- what both models translate -------------------------------------------------------------------------------------
 
 
-def verification_sentences(config: Config, path: Path | None) -> list[str]:
-    """Return the first SENTENCES of a file (plain or .gz), else the source sentences of `data.valid` in the config.
+def verification_sentences(config: Config, folder: Path, path: Path | None) -> list[str]:
+    """Return the first SENTENCES of a file (plain or .gz), else the source sentences of the model's `data.valid`.
 
     Lines without text are left out. Raises `UserError` where there are none, saying what to give.
     """
-    data = config.data
     try:
         if path is not None:
             lines: Iterable[str] = read_lines(path)
         else:
-            pairs = open_corpus(data.valid, data.source_language, data.target_language).pairs()
-            lines = (source for source, _ in pairs)
+            lines = (source for source, _ in open_validation(config.data, folder).pairs())
         found = [line for line in islice(lines, SENTENCES) if line.strip()]
     except UserError as error:
         if path is not None:

@@ -38,6 +38,7 @@ CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 INDEX = "checkpoints.json"
 LOCK = ".lock"
+HELD_OUT = "held-out"
 STEP = re.compile(r"step-[0-9]{8,}")
 LEFT_BEHIND = re.compile(rf"{re.escape(TEMPORARY)}.+-[0-9a-f]{{8}}")  # as `publishing` names what it writes
 AVERAGE = re.compile(r"average-[0-9]{8,}")
@@ -131,12 +132,13 @@ def not_writable(folder: Path, error: OSError) -> Exception:
 
 
 class RunFolder:
-    """One run's folder: config.yaml, vocab/, step-…/, checkpoints.json, metrics.jsonl, tensorboard/."""
+    """One run's folder: config.yaml, held-out/, vocab/, step-…/, checkpoints.json, metrics.jsonl, tensorboard/."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.config_path = self.path / CONFIG
         self.vocab_path = self.path / "vocab"
+        self.held_out_path = self.path / HELD_OUT  # validation pairs, where data.valid is not set
         self.metrics = MetricsFile(self.path / "metrics.jsonl")
         self.tensorboard_path = self.path / "tensorboard"
         self.index_path = self.path / INDEX

@@ -17,13 +17,13 @@ from transformer_cli.build import build_model, build_objective, count_parameters
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import count_pairs
+from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import load_scorers
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.checkpoint import load_training_state, load_training_values, load_weights
 from transformer_cli.storage.publishing import atomic_write
-from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
-from transformer_cli.text.codec import Codecs
+from transformer_cli.storage.run_folder import HELD_OUT, CheckpointIndex, RunFolder
 from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.distributed import SINGLE_PROCESS, Interrupted, Ranks, join_ranks
 from transformer_cli.training.hardware import Precision, compile_layers, tuned_process
@@ -80,7 +80,7 @@ def train(
             notes = [*data.notes, *state.notes]
             if ranks.is_main:
                 notes += _take_folder(run, fresh, resuming, stack)
-                _write_start(state, data.codecs)
+                _write_start(state, data)
         if len(set(ranks.gather((data.train.key, data.valid.key, state.index.last, dump_config(config))))) > 1:
             raise UserError(
                 f"{run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give all "
@@ -163,8 +163,10 @@ def make_data(state: RunState, quiet: bool, ranks: Ranks = SINGLE_PROCESS) -> Tr
     run, config, last = state.run, state.config, state.index.last
     if last is None:
         check_vector_files(config)
-    codecs, notes = load_or_build_codecs(config, run if state.resuming else None, last, progress=not quiet)
-    data = prepare_training_data(config, codecs, notes, progress=not quiet, ranks=ranks.count)
+    corpora = open_corpora(config, run, resuming=state.resuming, progress=not quiet)
+    own = run if state.resuming else None
+    codecs, notes = load_or_build_codecs(config, corpora.train, own, last, progress=not quiet)
+    data = prepare_training_data(config, corpora, codecs, notes, progress=not quiet, ranks=ranks.count)
     if state.progress.train_corpus not in ("", data.train.key):
         raise UserError(
             f"{run.path}: data.train names the same place, but the text there, or the file of alignments beside it, is "
@@ -273,10 +275,12 @@ def _take_folder(run: RunFolder, fresh: bool, resuming: bool, stack: ExitStack) 
     return notes
 
 
-def _write_start(state: RunState, codecs: Codecs) -> None:
-    """Write the config and vocabulary of the run, as they are now, and drop metrics past the checkpoint."""
+def _write_start(state: RunState, data: TrainingData) -> None:
+    """Write the run's config, held-out pairs and vocabulary, as they are now, and drop metrics past the checkpoint."""
     run, progress = state.run, state.progress
     atomic_write(run.config_path, dump_config(state.config))
+    if data.held_out is not None and not run.held_out_path.exists():
+        run.publish(HELD_OUT, data.held_out.save)
     if not run.vocab_path.exists():
-        run.publish_vocabulary(codecs.save)
+        run.publish_vocabulary(data.codecs.save)
     run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)

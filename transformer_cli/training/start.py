@@ -14,10 +14,11 @@ from typing import Any
 from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
-from transformer_cli.data.corpora import count_pairs, open_corpus
+from transformer_cli.data.corpora import Corpus, count_pairs
+from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import atomic_write, verify
-from transformer_cli.storage.run_folder import CONFIG, RunFolder, find_model
+from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, RunFolder, find_model
 from transformer_cli.text.build import build_codecs, describe
 from transformer_cli.text.codec import Codecs, vocabulary_files
 
@@ -84,6 +85,7 @@ def check_continuation(
     notes = []
     for key, before, after in _differences(old, new):
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
+        fixed |= key == "data.valid"  # from or to null: pairs are held out of data.train, or no longer
         if key == "training.max_steps" and new.training.schedule == "cosine" and has_checkpoint:
             fixed = True  # the cosine schedule's shape depends on it
         if fixed:
@@ -165,9 +167,9 @@ def find_start(config: Config) -> Path:
 
 
 def load_or_build_codecs(
-    config: Config, run: RunFolder | None, last_step: int | None, progress: bool
+    config: Config, train: Corpus, run: RunFolder | None, last_step: int | None, progress: bool
 ) -> tuple[Codecs, list[str]]:
-    """Return the codecs of a run's last checkpoint, else those of `build-vocab` there, else new ones; with notes.
+    """Return the codecs of a run's last checkpoint, else of `build-vocab` there, else new ones of `train`; with notes.
 
     `run` None: there is nothing yet. A run that starts from a model (`training.init_from`) has that model's. Every file
     is checked against its hash before it is read.
@@ -182,7 +184,6 @@ def load_or_build_codecs(
         return load_start_codecs(config, own)
     if own is not None:
         return own, []
-    train = open_corpus(config.data.train, config.data.source_language, config.data.target_language)
     codecs, notes = build_codecs(config, train.pairs, progress=progress)
     return model_codecs(codecs, config), notes
 
@@ -217,9 +218,8 @@ def build_vocabulary(
     config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
     for line in preset:
         note(line)
-    languages = config.data.source_language, config.data.target_language
-    train = open_corpus(config.data.train, *languages)
-    valid = open_corpus(config.data.valid, *languages)
+    corpora = open_corpora(config, run, resuming=False, progress=progress)
+    train, valid, held_out = corpora.train, corpora.valid, corpora.held_out
     for _ in valid.pairs():  # a fault in it shows before the long part
         pass
     codecs, notes = build_codecs(config, train.pairs, progress=progress)
@@ -232,7 +232,9 @@ def build_vocabulary(
             raise UserError(f"{path}: another tfm built a vocabulary here meanwhile; choose another folder with --out")
         run.clean_temporaries()
         atomic_write(run.config_path, dump_config(config))
+        if held_out is not None:
+            run.publish(HELD_OUT, held_out.save)
         run.publish_vocabulary(codecs.save)
-    for line in [*train.notes, *valid.notes, *notes]:
+    for line in [*corpora.notes, *train.notes, *valid.notes, *notes]:
         note(line)
     return [[str(cell) for cell in row] for row in rows]

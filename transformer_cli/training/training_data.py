@@ -10,8 +10,9 @@ from transformer_cli.build import count_parameters
 from transformer_cli.config import Config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
-from transformer_cli.data.corpora import Corpus, open_corpus
-from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from transformer_cli.data.corpora import Corpus
+from transformer_cli.data.encoded import EncodedCorpus, LinkedCorpus, encode_corpus
+from transformer_cli.data.held_out import Corpora, HeldOut, WithoutHeldOut
 from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.codec import Codecs
@@ -28,6 +29,7 @@ class TrainingData:
     codecs: Codecs
     train: EncodedCorpus
     valid: EncodedCorpus
+    held_out: HeldOut | None  # `valid` as text, where data.valid is not set
     plan: BatchPlan  # of the first epoch; a later one may have a few batches more or fewer
     updates_an_epoch: int  # of the first epoch
     notes: list[str]  # what was dropped or sampled on the way, for the user to see
@@ -66,35 +68,37 @@ class TrainingData:
 
 
 def prepare_training_data(
-    config: Config, codecs: Codecs, notes: list[str], progress: bool, ranks: int = 1
+    config: Config, corpora: Corpora, codecs: Codecs, notes: list[str], progress: bool, ranks: int = 1
 ) -> TrainingData:
     """Encode the corpora and plan the first epoch.
 
     Writes nothing but the cache. Raises `UserError` for whatever is wrong with the data.
     """
-    languages = config.data.source_language, config.data.target_language
-    train, valid = (open_corpus(source, *languages) for source in (config.data.train, config.data.valid))
-    training = config.training
+    training, valid, held_out = config.training, corpora.valid, corpora.held_out
     guide = training.guided_attention
-    aligned = None if guide is None or guide.alignments is None else AlignedCorpus(train, guide.alignments)
+    train: Corpus | LinkedCorpus = corpora.train
+    linked = guide is not None and guide.alignments is not None
+    if guide is not None and guide.alignments is not None:  # they are of all lines of data.train
+        aligned = AlignedCorpus(corpora.whole, guide.alignments)
+        train = aligned if held_out is None else WithoutHeldOut(aligned, held_out)
 
-    def encode(corpus: Corpus | AlignedCorpus, keep_text: bool) -> EncodedCorpus:
+    def encode(corpus: Corpus | LinkedCorpus, keep_text: bool) -> EncodedCorpus:
         return encode_corpus(
             corpus,
             codecs,
             max_length=config.data.max_length,
             keep_text=keep_text,
-            linked=corpus is aligned,
+            linked=linked and corpus is train,
             workers=config.data.workers,
             progress=progress,
         )
 
     encoded_valid = encode(valid, keep_text=True)
-    encoded_train = encode(aligned or train, keep_text=bool(training.subword_sampling))
+    encoded_train = encode(train, keep_text=bool(training.subword_sampling))
     plan = CorpusBatches(encoded_train, training.batch_tokens, training.seed, training.pad_to).plan(epoch=0)
     updates = -(-len(plan) // (training.accumulation * ranks))
-    notes = [*(aligned or train).notes, *valid.notes, *notes]
-    return TrainingData(config, codecs, encoded_train, encoded_valid, plan, updates, notes)
+    notes = [*corpora.notes, *train.notes, *valid.notes, *notes]
+    return TrainingData(config, codecs, encoded_train, encoded_valid, held_out, plan, updates, notes)
 
 
 def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:

@@ -1,0 +1,231 @@
+"""Validation pairs held out of the training text, for a config without `data.valid`.
+
+They are chosen by hash, so that neither the order of the text nor the number of processes matters, and saved with the
+run: from then on its files count. Training opens its corpora here, other commands a model's validation data. No torch.
+"""
+
+import hashlib
+import heapq
+import os
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from transformer_cli.config import Config, DataConfig
+from transformer_cli.data.corpora import Corpus, TextCorpus, open_corpus
+from transformer_cli.errors import UserError
+from transformer_cli.storage.publishing import verify
+from transformer_cli.storage.run_folder import HELD_OUT, RunFolder
+from transformer_cli.text.lines import one_line
+
+if TYPE_CHECKING:
+    from transformer_cli.data.encoded import LinkedCorpus
+
+MOST, ONE_OF, LEAST = 1_000, 20, 10  # so many pairs at most, else 1 of 20 different ones; fewer than 10 say nothing
+
+Pair = tuple[str, str]
+
+
+def normalized(text: str) -> str:
+    """Return what two texts share that count as the same sentence: NFKC, case and runs of white space don't matter."""
+    text = text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold().replace("\ufeff", "")
+    return " ".join(text.split())
+
+
+class HeldOut:
+    """Validation pairs that were taken from the training text: a `Corpus` in memory."""
+
+    def __init__(self, pairs: list[Pair], data: DataConfig, where: Path):
+        """where: the folder that has them, or will have."""
+        self.notes: list[str] = []
+        self.where = where
+        self.names = (f"source.{data.source_language}", f"target.{data.target_language}")
+        self._pairs = pairs
+        self._sentences = frozenset(normalized(text) for pair in pairs for text in pair)
+
+    @classmethod
+    def load(cls, folder: Path, data: DataConfig) -> "HeldOut":
+        """Read what `save` wrote; raises `UserError` where a file is missing or not what was written."""
+        held_out = cls([], data, folder)
+        verify(folder, held_out.names)
+        return cls([*TextCorpus(*(folder / name for name in held_out.names)).pairs()], data, folder)
+
+    def save(self, folder: Path) -> None:
+        """Write two text files, a sentence a line."""
+        for name, texts in zip(self.names, zip(*self._pairs, strict=True), strict=True):
+            (folder / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8", newline="\n")
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield all pairs."""
+        yield from self._pairs
+
+    def content_hash(self) -> str:
+        """Return a hash of the texts."""
+        return hashlib.sha256("\n".join(("held out", *map("\n".join, self._pairs))).encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Return both paths."""
+        return f"{self.where / self.names[0]} and {self.names[1]}"
+
+    def shares_a_sentence(self, source: str, target: str) -> bool:
+        """Return whether one of two texts is, normalized, a sentence of these pairs, on whichever side."""
+        return normalized(source) in self._sentences or normalized(target) in self._sentences
+
+
+class WithoutHeldOut:
+    """The pairs of a corpus that share no sentence with those held out of it."""
+
+    def __init__(self, corpus: "Corpus | LinkedCorpus", held_out: HeldOut):
+        self.corpus, self.held_out = corpus, held_out
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the last whole pass dropped."""
+        return self.corpus.notes
+
+    def pairs(self) -> Iterator[Any]:
+        """Yield what the corpus yields, with links if it has them."""
+        shares = self.held_out.shares_a_sentence
+        yield from (pair for pair in self.corpus.pairs() if not shares(pair[0], pair[1]))
+
+    def content_hash(self) -> str:
+        """Return a hash of the corpus and of what is held out."""
+        parts = f"without {self.corpus.content_hash()} {self.held_out.content_hash()}"
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Return what the corpus is."""
+        return self.corpus.describe()
+
+
+# --- choosing -----------------------------------------------------------------------------------------------------
+
+
+class _Smallest:
+    """The pairs of the smallest ranks, each rank once, however many are added."""
+
+    def __init__(self, capacity: int) -> None:
+        self.pairs: dict[int, Pair] = {}
+        self._capacity, self._heap = capacity, list[int]()  # of negative ranks: the largest is the first
+
+    def add(self, rank: int, pair: Pair) -> None:
+        if rank in self.pairs:
+            self.pairs[rank] = min(pair, self.pairs[rank])  # spellings of one pair: not the first, but always the same
+        elif len(self._heap) < self._capacity:
+            heapq.heappush(self._heap, -rank)
+            self.pairs[rank] = pair
+        elif rank < -self._heap[0]:
+            del self.pairs[-heapq.heapreplace(self._heap, -rank)]
+            self.pairs[rank] = pair
+
+
+def hold_out(train: Corpus, config: Config, where: Path, progress: bool = False) -> tuple[HeldOut, int]:
+    """Choose validation pairs in one pass over the text; in another, count those that repeat a sentence of them.
+
+    Of different pairs (normalized), one in ONE_OF and MOST at most: those with the smallest hashes of `training.seed`
+    and text. Raises `UserError` where the text has too few, or says the same again and again.
+    """
+    smallest, different = _Smallest(MOST), _Smallest(MOST * ONE_OF)
+    for source, target in _bar(train, "choosing validation pairs", progress):
+        key = normalized(source), normalized(target)
+        if all(key):
+            text = f"{config.training.seed}\n{key[0]}\n{key[1]}"
+            rank = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())
+            smallest.add(rank, (_line(source), _line(target)))
+            different.add(rank, ("", ""))
+    count = len(different.pairs) // ONE_OF
+    if count < LEAST:
+        raise UserError(
+            f"data.valid: is not set, and data.train has {len(different.pairs):,} different pairs, too few to hold "
+            f"validation pairs out of them (it takes {LEAST * ONE_OF}); name validation files"
+        )
+    held_out = HeldOut([smallest.pairs[rank] for rank in sorted(smallest.pairs)[:count]], config.data, where)
+    total = left_out = 0
+    for source, target in _bar(train, "counting their repetitions", progress):
+        total += 1
+        left_out += held_out.shares_a_sentence(source, target)
+    if 2 * left_out > total:
+        raise UserError(
+            f"data.valid: is not set, and with {count:,} pairs held out of data.train for it, {left_out:,} of its "
+            f"{total:,} pairs are lost, for they repeat sentences of those; name validation files"
+        )
+    return held_out, left_out - count
+
+
+def _line(text: str) -> str:
+    """Return the text as a file of lines gives it back."""
+    return one_line(text).lstrip("\ufeff")
+
+
+def _bar(corpus: Corpus, what: str, progress: bool) -> Iterator[Pair]:
+    disable = None if progress else True  # None: where stderr is not a terminal
+    return iter(tqdm(corpus.pairs(), desc=what, unit=" pairs", unit_scale=True, disable=disable))
+
+
+# --- opening ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """What a run trains and validates on."""
+
+    whole: Corpus  # `data.train` as it is
+    valid: Corpus
+    held_out: HeldOut | None = None  # where `data.valid` is not set: `valid`, and no part of `train`
+    notes: list[str] = field(default_factory=list)  # how it was chosen, for the user to see
+
+    @property
+    def train(self) -> Corpus:
+        """What the model learns from."""
+        return self.whole if self.held_out is None else WithoutHeldOut(self.whole, self.held_out)
+
+
+def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bool = False) -> Corpora:
+    """Open `data.train` and `data.valid`; where this is not set, the pairs that the run holds out, chosen or saved.
+
+    resuming: what is in the run folder counts. Raises `UserError` for faulty data, and for damaged or missing files of
+    the run.
+    """
+    data, folder = config.data, run.held_out_path
+    train = open_corpus(data.train, data.source_language, data.target_language)
+    if data.valid is not None:
+        return Corpora(train, open_corpus(data.valid, data.source_language, data.target_language))
+    if resuming and (os.path.lexists(folder) or run.vocab_path.exists() or run.index().steps):
+        try:
+            held_out = HeldOut.load(folder, data)
+        except UserError as error:
+            raise UserError(f"{error} (it holds the run's validation pairs), or start again with --fresh") from None
+        note = f"data.valid is not set: {len(held_out):,} pairs held out of data.train are in {held_out.describe()}"
+        return Corpora(train, held_out, held_out, [note])
+    if os.path.lexists(folder) and not run.exists():
+        raise UserError(f"{folder}: is in the way of the run's validation pairs; choose another folder with --out")
+    held_out, repeated = hold_out(train, config, folder, progress)
+    note = (
+        f"data.valid is not set: {len(held_out):,} pairs held out of data.train (drawn by training.seed), kept as "
+        f"{held_out.describe()}; {repeated:,} pairs that repeat a sentence of them are left out"
+    )
+    return Corpora(train, held_out, held_out, [note])
+
+
+def open_validation(data: DataConfig, model: Path) -> Corpus:
+    """Return the `data.valid` of a trained model, else the pairs that its run held out, which lie beside the model.
+
+    Raises `UserError` where they do not, and as `open_corpus` does.
+    """
+    if data.valid is not None:
+        return open_corpus(data.valid, data.source_language, data.target_language)
+    folders = [Path(path).parent / HELD_OUT for path in (os.path.abspath(model), os.path.realpath(model))]
+    folder = next(filter(os.path.isdir, folders), None)
+    if folder is None:
+        raise UserError(
+            f"{folders[0]}: no such folder; the model's run held its validation pairs out of data.train, and they are "
+            "not beside the model"
+        )
+    return HeldOut.load(folder, data)
