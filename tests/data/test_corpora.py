@@ -238,3 +238,119 @@ def test_content_hash_follows_content_and_columns(tmp_path: Path) -> None:
         hashes += [TableCorpus(path, columns).content_hash() for _ in range(2)]
     assert hashes[::2] == hashes[1::2]
     assert len(set(hashes)) == 3
+
+
+# --- what is not a corpus ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["the same path", "another path", "a symlink", "a hard link"])
+def test_a_file_is_not_paired_with_itself(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a").write_text("ein Satz\n")
+    other = {"the same path": "a", "another path": f"../{tmp_path.name}/a"}.get(kind, "b")
+    if kind == "a symlink":
+        (tmp_path / "b").symlink_to("a")
+    if kind == "a hard link":
+        (tmp_path / "b").hardlink_to(tmp_path / "a")
+    source = TextFiles(source=str(tmp_path / "a"), target=str(tmp_path / other))
+    with pytest.raises(UserError, match=rf"{other}: is the same file as the source, .*the target is another"):
+        open_corpus(source, "de", "en")
+
+
+def test_a_copy_is_another_file(tmp_path: Path) -> None:
+    """Some tasks copy: their files are equal."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("ein Satz\n")
+    source = TextFiles(source=str(tmp_path / "a"), target=str(tmp_path / "b"))
+    assert list(open_corpus(source, "de", "en").pairs()) == [("ein Satz", "ein Satz")]
+
+
+TMX = '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n<header/><body></body></tmx>\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (TMX, "TMX"),
+        (f"\ufeff{TMX}", "TMX"),
+        ('<tmx version="1.4"><header creationtool="x"/>\n', "TMX"),
+        ('<?xml version="1.0" encoding="utf-8"?>\n<!-- made by hand -->\n<corpus>\n', "XML"),
+        ('<?xml version="1.0"?><xliff version="1.2"><file>\n', "XLIFF"),
+        ("<!DOCTYPE html>\n<html>\n<head>\n", "HTML"),
+        ("\n  <HTML lang=de>\n<body>", "HTML"),
+        ("<!DOCTYPE tmx [\n<!ENTITY a 'b'>\n]>", "TMX"),
+        ('<refset setid="newstest2013" srclang="any" trglang="en">\n<doc sysid="ref">\n', "XML"),
+        ('{"de": "ein Satz", "en": "a sentence"}\n', "JSON"),
+        ('[\n  {\n    "translation": {"de": "ein", "en": "a"}\n', "JSON"),
+    ],
+)
+@pytest.mark.parametrize("name", ["c.tmx", "c.gz"])
+def test_markup_is_not_text(tmp_path: Path, text: str, kind: str, name: str) -> None:
+    """Also where it is paired with itself, which is how one would try it."""
+    for encoding in ("utf-8", "utf-16"):
+        content = text.encode(encoding)
+        (tmp_path / name).write_bytes(gzip.compress(content) if name == "c.gz" else content)
+        with pytest.raises(
+            UserError,
+            match=rf"c\.\w+: is {kind}, not text .*; .*{'NAME.jsonl' if kind == 'JSON' else 'to one text file'}",
+        ) as told:
+            open_corpus(TextFiles(source=str(tmp_path / name), target=str(tmp_path / name)), "de", "en")
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<3 dich",
+        "<b>Ein</b> <i>Satz</i>",
+        "<html> ist das erste Element einer Seite.",
+        "<html> steht vor <body>.",
+        "<?xml steht am Anfang.",
+        "<2de> <html>",
+        "[Beifall]",
+        "[1]",
+        "{name} ist hier",
+        '{"a"} ist eine Menge',
+        '"a": b',
+        "<!-- ein Kommentar -->",
+        "",
+    ],
+)
+def test_text_may_begin_with_a_bracket(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.de").write_text(f"{line}\nzwei\n")
+    (tmp_path / "a.en").write_text(f"{line}\ntwo\n")
+    corpus = open_corpus(TextFiles(source=str(tmp_path / "a.de"), target=str(tmp_path / "a.en")), "de", "en")
+    assert list(corpus.pairs()) == [(line, line), ("zwei", "two")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.tsv", "Ein Satz.\tA sentence.\n", r"put a line with names before it: de<TAB>en$"),
+        ("a.csv", "Ein Satz.,A sentence.\n", r"put a line with names before it: de,en$"),
+        ("a.csv", "de;en\nein Satz;a sentence\n", r"stand between semicolons, not commas; write it with commas"),
+        ("a.csv", '"de";"en"\n"ein, zwei";"one, two"\n', r"stand between semicolons, not commas; write it with commas"),
+        ("a.csv", "Ein Satz;A sentence\n", r"stand between semicolons, not commas; write it with commas"),
+        ("a.csv", "de\ten\nein Satz\ta sentence\n", r"stand between tabs, not commas; rename it to \.tsv"),
+        ("a.tsv", "de,en\nein Satz,a sentence\n", r"stand between commas, not tabs; rename it to \.csv"),
+        ("a.tsv", "de;en\nein Satz;a sentence\n", r"stand between semicolons, not tabs; write it with commas"),
+        ("a.tsv", "de\tde\ten\n", r"more than one column 'de'"),
+        ("a.csv", "id;de,en\n", r"no column 'de'; the first line names 'id;de', 'en'"),
+    ],
+)
+def test_a_table_that_is_read_wrongly_says_what_to_do(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=rf"{name}:1: .*{message}") as told:
+        open_corpus(TableFile(file=str(tmp_path / name)), "de", "en")
+    assert "\n" not in str(told.value)
+
+
+def test_a_header_may_hold_other_separators(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("de\ten; by hand, or not\nein; zwei\tone, two\n")
+    table = open_corpus(TableFile(file=str(tmp_path / "a.tsv"), target_column="en; by hand, or not"), "de", "en")
+    assert list(table.pairs()) == [("ein; zwei", "one, two")]
+
+
+def test_a_column_is_not_paired_with_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("de\ten\nein\tone\n")
+    with pytest.raises(UserError, match=r"a\.tsv: column 'de' is both source and target; set source_column"):
+        open_corpus(TableFile(file=str(tmp_path / "a.tsv"), target_column="de"), "de", "en")

@@ -121,15 +121,26 @@ def test_damaged_gzip_data_is_refused_with_file_and_line(tmp_path: Path) -> None
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 0xFF
     for content, fault in [
-        (b"no gzip\n", "holds no gzip data"),
+        (b"no gzip\n", "is named .gz but holds no gzip data"),
         (whole[:-100], "ends too early"),
         (bytes(flipped), "damaged|not valid UTF-8"),
         (whole[:-6] + b"\0\0\0\0\0\0", "damaged"),
+        (whole + b"junk", "other bytes follow the end of the gzip data"),
+        (gzip.compress(b"no line end") + b"junk", "other bytes follow"),
+        (gzip.compress(b"a\n" * 100_000) + b"\x1e\x8b", "other bytes follow"),
+        (gzip.compress(b"") + b"junk", "other bytes follow"),
+        (whole + whole[:5], "ends too early"),
     ]:
         path = tmp_path / "text.gz"
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"^{path}:\d+: .*({fault})"):
             list(read_lines(path))
+
+
+def test_gzip_data_may_have_parts_and_padding(tmp_path: Path) -> None:
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"a\nb") + gzip.compress(b"c\n") + bytes(512))
+    assert list(read_lines(path)) == ["a", "bc"]
 
 
 def test_a_file_is_given_back(tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ Called by build-vocab, train and evaluate. A corpus is read as a stream, any num
 Nothing is guessed: `NA`, `null` and a lone quote are text, and a row that is not whole is refused with its line.
 """
 
+import codecs
 import csv
 import hashlib
 import json
 import os
+import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, zip_longest
+from contextlib import suppress
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +21,7 @@ from tqdm import tqdm
 
 from transformer_cli.config import DataConfig, HubDataset, TableFile, TextFiles
 from transformer_cli.errors import UserError, one_of
-from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, read_lines
+from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, read_lines
 
 COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
 
@@ -49,8 +53,15 @@ def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str
     an unknown kind of file, a missing column.
     """
     if isinstance(source, TextFiles):
-        return TextCorpus(source.source, source.target)
+        text = TextCorpus(source.source, source.target)
+        text.check_kind()
+        return text
     columns = (source.source_column or source_language, source.target_column or target_language)
+    if columns[0] == columns[1]:
+        where = source.dataset if isinstance(source, HubDataset) else source.file
+        raise UserError(
+            f"{where}: column {columns[0]!r} is both source and target; set source_column and target_column to two"
+        )
     if isinstance(source, HubDataset):
         from transformer_cli.data.hub import open_dataset
 
@@ -136,6 +147,19 @@ class TextCorpus:
             raise UserError(f"{self.source.path}: is empty, as is {self.target.path}; they need one sentence a line")
         self.notes = [*dropped(sources), *dropped(targets)]
 
+    def check_kind(self) -> None:
+        """Raise `UserError` for a file that is paired with itself, and for one that is markup, not lines of text."""
+        for path in (self.source.path, self.target.path):
+            if kind := _markup(path):
+                raise UserError(
+                    f"{path}: is {kind}, not text with one sentence per line; {_TO_TEXT.get(kind, _ANYHOW)}"
+                )
+        if os.path.samefile(self.source.path, self.target.path):
+            raise UserError(
+                f"{self.target.path}: is the same file as the source, {self.source.path}; the target is another text "
+                "file, whose line n translates line n of the source"
+            )
+
     @staticmethod
     def _unequal(shorter: "LocalFile", longer: "LocalFile", number: int, rest: Iterator[str]) -> UserError:
         return UserError(
@@ -150,6 +174,32 @@ class TextCorpus:
     def describe(self) -> str:
         """Return both paths."""
         return f"{self.source.path}, {self.target.path}"
+
+
+_ANYHOW = "write the source sentences to one text file and their translations, in the same order, to another"
+_TO_TEXT = {
+    "TMX": f"tfm does not read it: {_ANYHOW} (OPUS has its corpora so, as Moses)",
+    "JSON": "one object per line is read as a table: {file: NAME.jsonl}, with source_column and target_column",
+}
+_JSON = re.compile(r'[\s\[]*\{\s*"(?:[^"\\]|\\.)*"\s*:')  # an object, in a list or not
+_MARKUP = re.compile(  # followed by another tag: a sentence may begin with a tag, or be about one
+    r"\s*(?:<\?xml\s[^>]*>|<!doctype\s[^>]*>|<(?:tmx|xliff|html|srcset|refset|tstset|mteval)\b[^>]*>)\s*[<\]]", re.I
+)
+_KIND = re.compile(r"<(?:!doctype\s+)?(tmx|xliff|html)\b", re.I)
+
+
+def _markup(path: Path) -> str | None:
+    """Return what a file is, by its first bytes, where it is markup: TMX, XLIFF, HTML, XML or JSON."""
+    with suppress(OSError, EOFError, zlib.error), open_bytes(path) as file:  # what is damaged shows when it is read
+        begin = file.read(4096)
+        encoding = "utf-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+        text = begin.decode(encoding, errors="replace").lstrip("\ufeff")
+        if _JSON.match(text):
+            return "JSON"
+        if _MARKUP.match(text):
+            kind = _KIND.search(text)
+            return kind[1].upper() if kind else "XML"
+    return None
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -205,8 +255,10 @@ class TableCorpus:
 
 def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
     """Yield pairs from fields between tabs, without quoting; the first line names the columns."""
-    header = next(lines, "").split("\t")
-    source, target = _find_columns(header, where, columns)
+    first = next(lines, "")
+    _check_separator(first, "\t", where, columns)
+    header = first.split("\t")
+    source, target = _find_columns(header, "\t", where, columns)
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
         _check_width(fields, header, where, number)
@@ -216,12 +268,14 @@ def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
 def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
     """Yield pairs by RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled."""
     csv.field_size_limit(LONGEST_LINE)  # of the whole process; its default cuts off at 131,072 characters
-    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+    first = next(lines, "")
+    _check_separator(first, ",", where, columns)
+    reader = csv.reader((f"{line}\n" for line in chain([first], lines)), strict=True)
     number = 1
     blank = 0  # the first blank line; such may only end the file
     try:
         header = next(reader, [])
-        source, target = _find_columns(header, where, columns)
+        source, target = _find_columns(header, ",", where, columns)
         while True:
             number = reader.line_num + 1  # where the row begins
             fields = next(reader, None)
@@ -276,13 +330,33 @@ def _text(row: dict[str, Any], column: str, where: str, line: int) -> str:
     return value
 
 
-def _find_columns(header: list[str], where: str, columns: Columns) -> tuple[int, int]:
+_SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
+_REMEDIES = {
+    "\t": "rename it to .tsv",
+    ",": "rename it to .csv",
+    ";": "write it with commas, in Python: csv.writer(new).writerows(csv.reader(old, delimiter=';'))",
+}
+
+
+def _check_separator(first: str, own: str, where: str, columns: Columns) -> None:
+    """Raise `UserError` where the first line has its columns between others than the separators of such a file."""
+    for other in [separator for separator in _SEPARATORS if separator != own]:
+        names = {field.strip().strip('"') for field in first.split(other)}
+        if {*columns} <= names or (other in first and own not in first and other != ","):  # commas are in sentences too
+            raise UserError(
+                f"{where}:1: its columns stand between {_SEPARATORS[other]}, not {_SEPARATORS[own]}; {_REMEDIES[other]}"
+            )
+
+
+def _find_columns(header: list[str], separator: str, where: str, columns: Columns) -> tuple[int, int]:
     """Return the places of both columns in the header."""
     for column in columns:
         if header.count(column) != 1:
             what = "no column" if column not in header else "more than one column"
+            line = separator.join(columns).replace("\t", "<TAB>")
             raise UserError(
-                f"{where}:1: {what} {column!r}; the first line names {_names(header)}; set source_column, target_column"
+                f"{where}:1: {what} {column!r}; the first line names {_names(header)}; set source_column and "
+                f"target_column, or, if that is a sentence pair, put a line with names before it: {line}"
             )
     return header.index(columns[0]), header.index(columns[1])
 

@@ -41,7 +41,7 @@ class TextLines:
         try:
             raw = self._stream.readline(LONGEST_LINE + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{self.name}:{self.number + 1}: {_read_fault(error)}") from None
+            raise UserError(f"{self.name}:{self.number + 1}: {_read_fault(error, self._stream)}") from None
         if not raw:
             raise StopIteration
         self.number += 1
@@ -111,15 +111,29 @@ def open_bytes(path: Path) -> BinaryIO:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _read_fault(error: Exception) -> str:
+def _read_fault(error: Exception, stream: BinaryIO) -> str:
     """Return what to say of an error that reading met: damaged gzip data, or what the system says."""
     if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" in str(error):
-        return "is named .gz but holds no gzip data; rename or compress it"
+        if not _begins_as_gzip(stream):
+            return "is named .gz but holds no gzip data; rename or compress it"
+        return (
+            "other bytes follow the end of the gzip data; if all of the text is before them, leave them out "
+            "(gzip -dc FILE | gzip > NEW.gz), else copy the file again"
+        )
     if isinstance(error, EOFError):
         return "the gzip data ends too early; the file is cut off, copy it again"
     if isinstance(error, (gzip.BadGzipFile, zlib.error)):
         return "the gzip data is damaged; copy the file again"
     return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def _begins_as_gzip(stream: BinaryIO) -> bool:
+    """Return whether the file under a gzip reader has any gzip data; False where it cannot be read again (a pipe)."""
+    assert isinstance(stream, gzip.GzipFile)
+    try:
+        return stream.fileobj is not None and not stream.fileobj.seek(0) and stream.fileobj.read(2) == b"\x1f\x8b"
+    except OSError:
+        return False
 
 
 def _encoding_fault(raw: bytes, error: UnicodeDecodeError, number: int) -> str:
