@@ -26,6 +26,7 @@ from transformer_cli.text.build import (
     _sample,
     build_codecs,
     count_tokens,
+    crowding,
     describe,
     in_chunks,
     map_in_order,
@@ -75,6 +76,27 @@ def test_specials_and_symbols_in_the_text(codecs: Callable[..., Codecs], kind: s
 
 def codec_unknowns(tokens: list[str], ids: list[int]) -> list[str]:
     return [token for token, index in zip(tokens, ids, strict=True) if index == UNK]
+
+
+def test_a_script_that_crowds_the_vocabulary_is_told(configure: Configure, pairs: list[Pair]) -> None:
+    """1,938 characters and 256 bytes take most of 4,000 pieces."""
+    signs = [chr(0x4E00 + number) for number in range(1938)]
+    text = [("".join(signs[start : start + 6]), pairs[start % 300][1]) for start in range(1938 - 6)]
+
+    def warnings(**options: Any) -> list[str]:
+        config = configure(**{"algorithm": "bpe", "character_coverage": 1.0, **options})
+        return crowding(build_codecs(config, lambda: text)[0], config.vocabulary)
+
+    (warning,) = warnings(size=4000)
+    counts = re.search(r"crowded +([\d,]+) characters and 256 bytes take (\d+)% of 4,000 pieces", warning)
+    assert counts is not None
+    characters = int(counts[1].replace(",", ""))
+    assert 1938 <= characters < 1938 + 100
+    assert int(counts[2]) == round((characters + 256) / 40)
+    assert "raise vocabulary.size, lower vocabulary.character_coverage, or set vocabulary.byte_fallback" in warning
+    assert warnings(size=4600) == []
+    assert "byte_fallback" not in warnings(size=2500, byte_fallback=False)[0]
+    assert warnings(tokenizer="character", size=4000) == []  # it has nothing else
 
 
 # --- samples ------------------------------------------------------------------------------------------------------

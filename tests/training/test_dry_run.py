@@ -52,6 +52,36 @@ def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path
     assert len(re.findall(r"[\d.e-]+ s an update of the", lines["time"])) == 2
 
 
+def test_says_what_a_corpus_of_this_size_led_to(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    lines = reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)
+    assert "1,000 pairs of Multi30k" in lines["measured"]
+    for pairs, said in ((900, "1,000"), (4_000, "5,000"), (13_000, "29,000"), (80_000, "29,000"), (10**6, "29,000")):
+        line = rehearsal._expect(pairs)
+        assert f" {said} pairs" in line
+        assert ("nothing larger" in line) == (pairs == 10**6)
+    results = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    for pairs, bleu in rehearsal.MEASURED.items():
+        if pairs < 29_000:
+            assert re.search(rf"^\| {pairs:,} \| vocabulary .* \| {bleu} \| ", results, re.MULTILINE)
+        else:
+            assert f"| {bleu} |" in results
+
+
+def test_says_where_characters_crowd_the_vocabulary(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path)
+    crowded = Config.model_validate({**tree, "vocabulary": {"size": 330, "algorithm": "bpe"}})
+    assert "256 bytes take 8" in reported(crowded, tmp_path / "run", quiet=True)["crowded"]
+    assert "crowded" not in reported(Config.model_validate(tree), tmp_path / "run", quiet=True)
+
+
+def test_without_validation_files_nothing_is_written(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path, pairs=400)
+    del tree["data"]["valid"]
+    lines = list(dry_run(Config.model_validate(tree), tmp_path / "run", device="cpu", quiet=True))
+    assert any("pairs held out of data.train" in line for line in lines)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_moving_average_takes_memory_too(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     assert "average" not in reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)["memory"]
     memory = reported(tiny_config(tmp_path, ema_decay=0.9), tmp_path / "run", quiet=True)["memory"]

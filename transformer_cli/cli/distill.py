@@ -84,6 +84,7 @@ def distill(
     """
     from transformer_cli.config import load_config
     from transformer_cli.data.corpora import open_corpus
+    from transformer_cli.data.held_out import WithoutHeldOut, find_held_out
     from transformer_cli.jobs import distilling
     from transformer_cli.jobs.shards import UNHEARD
 
@@ -98,6 +99,8 @@ def distill(
     training_set = distilling.TrainingSet.of(folder, student, compressed=gzip)
     training_set.check_place()
     corpus = open_corpus(student.data.train, student.data.source_language, student.data.target_language)
+    if held_out := find_held_out(options.model.config.data, options.model.folder):
+        corpus = WithoutHeldOut(corpus, held_out)  # so that the student can be validated on them too
     quiet = quiet or rank > 0
     warnings = distilling.distill(
         options,

@@ -221,11 +221,17 @@ def open_validation(data: DataConfig, model: Path) -> Corpus:
     """
     if data.valid is not None:
         return open_corpus(data.valid, data.source_language, data.target_language)
+    held_out = find_held_out(data, model)
+    if held_out is None:
+        raise UserError(
+            f"{Path(os.path.abspath(model)).parent / HELD_OUT}: no such folder; the model's run held its validation "
+            "pairs out of data.train, and they are not beside the model"
+        )
+    return held_out
+
+
+def find_held_out(data: DataConfig, model: Path) -> HeldOut | None:
+    """Return the pairs that the run of a trained model held out; None where there are none, or not beside the model."""
     folders = [Path(path).parent / HELD_OUT for path in (os.path.abspath(model), os.path.realpath(model))]
     folder = next(filter(os.path.isdir, folders), None)
-    if folder is None:
-        raise UserError(
-            f"{folders[0]}: no such folder; the model's run held its validation pairs out of data.train, and they are "
-            "not beside the model"
-        )
-    return HeldOut.load(folder, data)
+    return HeldOut.load(folder, data) if folder is not None and data.valid is None else None

@@ -21,7 +21,7 @@ from typing import IO, Any, Self, TypeVar
 from tqdm import tqdm
 
 from transformer_cli import processes
-from transformer_cli.config import Config
+from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codec, Codecs, Preparation, Tokenizer, fixed_tokens, word_tokenizer
 from transformer_cli.text.subword import SubwordTokenizer, check_symbols, train_subwords
@@ -164,6 +164,23 @@ def describe(codecs: Codecs, pairs: Pairs) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def crowding(codecs: Codecs, options: VocabularyConfig) -> list[str]:
+    """Return a warning for each subword vocabulary half of which or more is single characters and bytes."""
+    found = []
+    for codec in [codecs.source] if options.shared else [codecs.source, codecs.target]:
+        size, byte_pieces = len(codec.vocabulary), len(codec.tokenizer.byte_tokens)
+        characters = sum(len(token) == 1 for token in codec.vocabulary.get_itos())
+        if codec.is_subword and 2 * (characters + byte_pieces) >= size:
+            found.append(
+                f"crowded      {characters:,} characters and {byte_pieces} bytes take "
+                f"{(characters + byte_pieces) / size:.0%} of {size:,} pieces, and few are left for longer subwords; "
+                "raise vocabulary.size, lower vocabulary.character_coverage"
+                + ", or set vocabulary.byte_fallback: false"
+                * bool(byte_pieces)
+            )
+    return found
 
 
 # --- counting -----------------------------------------------------------------------------------------------------

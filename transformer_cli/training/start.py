@@ -19,7 +19,7 @@ from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import atomic_write, verify
 from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, RunFolder, find_model
-from transformer_cli.text.build import build_codecs, describe
+from transformer_cli.text.build import build_codecs, crowding, describe
 from transformer_cli.text.codec import Codecs, vocabulary_files
 
 # What decides when to stop, what to keep and how fast to read, never what the next update is.
@@ -235,6 +235,6 @@ def build_vocabulary(
         if held_out is not None:
             run.publish(HELD_OUT, held_out.save)
         run.publish_vocabulary(codecs.save)
-    for line in [*corpora.notes, *train.notes, *valid.notes, *notes]:
+    for line in [*corpora.notes, *train.notes, *valid.notes, *notes, *crowding(codecs, config.vocabulary)]:
         note(line)
     return [[str(cell) for cell in row] for row in rows]

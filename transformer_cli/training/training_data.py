@@ -15,6 +15,7 @@ from transformer_cli.data.encoded import EncodedCorpus, LinkedCorpus, encode_cor
 from transformer_cli.data.held_out import Corpora, HeldOut, WithoutHeldOut
 from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.text.build import crowding
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.schedules import learning_rate
@@ -113,6 +114,7 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     source, target = len(data.codecs.source.vocabulary), len(data.codecs.target.vocabulary)
     sizes = f"{target:,} {kind}, shared" if words.shared else f"{source:,} source and {target:,} target {kind}"
     yield f"vocabulary   {sizes}"
+    yield from crowding(data.codecs, words)
     yield (
         f"model        {count_parameters(model):,} parameters: {shape.encoder_layers}+{shape.decoder_layers} layers, "
         f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
