@@ -55,11 +55,12 @@ names the key, and so is a changed `max_steps` with the `cosine` schedule, whose
 """
 
 SOURCES_HEADER = """\
-`data.train`, `data.valid` and `data.test` are each one of three kinds, distinguished by their keys.
+`data.train`, `data.valid` and `data.test` are each one of three kinds, distinguished by their keys. `data.valid` may
+be left out: the run then [holds pairs out](training.md#without-validation-files) of `data.train`.
 """
 
 PRESETS_HEADER = """\
-`model.preset` names a size, or `auto`, which counts the pairs of `data.train`. Keys that neither the config nor
+`model.preset` names a size, or `auto`, which counts the pairs of `data.train` (held-out ones too). Keys that neither the config nor
 `--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was chosen;
 the config saved in the run folder contains the values themselves. How they were chosen:
 [results.md](results.md#presets).

@@ -71,6 +71,7 @@ TORCH_FREE = [
     "storage.run_folder",
     "data.corpora",
     "data.encoded",
+    "data.held_out",
     "data.batching",
     "decoding.devices",
     "decoding.engines.protocol",

@@ -1,6 +1,7 @@
 """`tfm train`: options reach the training function; a true run from raw text to raw text; signals keep the state."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.cli.app import main
 from transformer_cli.storage.run_folder import RunFolder
 
 
@@ -158,3 +160,57 @@ def test_a_profile_from_the_shell(trial: Any, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "profile      8 updates in" in done.stderr
     assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `run`, trained from two files in the working directory, without `data.valid`."""
+    folder = tmp_path_factory.mktemp("two-files")
+    words = {"hund": "dog", "katze": "cat", "maus": "mouse", "haus": "house", "baum": "tree", "läuft": "runs"}
+    rows = [[word for place, word in enumerate(words) if row >> place & 1] + [str(row)] for row in range(480)]
+    for language in ("de", "en"):
+        lines = (" ".join(words.get(word, word) if language == "en" else word for word in row) for row in rows)
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "my.yaml").write_text(
+        "data: {source_language: de, target_language: en, train: {source: train.de, target: train.en}, workers: 0}\n"
+        "vocabulary: {tokenizer: whitespace}\n"
+        "model: {encoder_layers: 1, decoder_layers: 1, d_model: 16, heads: 2, d_ff: 16}\n"
+        "training: {max_steps: 2, validate_every: 1, validation_sentences: 4}\n"
+        "decoding: {max_length_ratio: 0.5, max_length_extra: 2}\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", "my.yaml", "--out", "run", "--quiet"]) == 0
+    return folder
+
+
+def test_what_reads_validation_data_finds_what_was_held_out(
+    two_files: Path, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text itself may be gone by then, and the run elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(two_files / "run", tmp_path / "run")
+    calibrated = tfm("calibrate", "run", "--json", "-q")
+    assert calibrated.code == 0, calibrated.err
+    figures = json.loads(calibrated.out)
+    assert figures["sentences_fitted"] + figures["sentences_measured"] == 24
+    assert tfm("plot", "mask", "run", "--side", "target", "-o", "mask.png", "-q").code == 0
+    exported = tfm("export", "run", "--format", "ctranslate2", "--out", "exported")
+    assert exported.code == 0, exported.err
+    held_out = tmp_path / "run" / "held-out"
+    given = ["--source", held_out / "source.de", "--reference", held_out / "target.en"]
+    assert tfm("evaluate", "run", *given, "--metric", "chrf", "-q").code == 0
+    shutil.copytree(tmp_path / "run" / "step-00000002", tmp_path / "alone" / "model")
+    assert "give --source and --reference" in tfm("calibrate", "alone/model").refused()
+
+
+def test_distilling_leaves_out_what_the_teachers_run_held_out(
+    two_files: Path, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(two_files)
+    assert tfm("distill", "run", "my.yaml", "--out", tmp_path / "made", "-q").code == 0
+    sources = (tmp_path / "made" / "train.de").read_text(encoding="utf-8").splitlines()
+    held_out = (two_files / "run" / "held-out" / "source.de").read_text(encoding="utf-8").splitlines()
+    whole = (two_files / "train.de").read_text(encoding="utf-8").splitlines()
+    assert len(held_out) == 24
+    assert sources == [line for line in whole if line not in held_out]

@@ -171,7 +171,10 @@ def find_test_set(
         return read_test_set(source, references)
     data = model.config.data
     if split == "valid":
-        corpus = open_validation(data, model.folder)
+        try:
+            corpus = open_validation(data, model.folder)
+        except UserError as error:  # paths are relative, or the model came from another machine
+            raise UserError(f"{error}; or give --source and --reference") from None
     elif data.test is None:
         raise UserError("the model's config names no data.test; give --source and --reference")
     else:
