@@ -60,9 +60,9 @@ be left out: the run then [holds pairs out](training.md#without-validation-files
 """
 
 PRESETS_HEADER = """\
-`model.preset` names a size, or `auto`, which counts the pairs of `data.train` (held-out ones too). Keys that neither the config nor
-`--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was chosen;
-the config saved in the run folder contains the values themselves. How they were chosen:
+`model.preset` names a size, or `auto`, which counts the pairs of `data.train`, those held out of it too. Keys that
+neither the config nor `--set` sets then have these values instead of their defaults. Training and `tfm build-vocab`
+report what was chosen; the config saved in the run folder contains the values themselves. How they were chosen:
 [results.md](results.md#presets).
 """
 

@@ -20,7 +20,6 @@ data:
   source_language: de
   target_language: en
   train: {source: a.de, target: a.en}
-  valid: {source: b.de, target: b.en}
 """
 
 

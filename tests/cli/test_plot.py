@@ -232,12 +232,12 @@ def test_masks_of_a_model_without_its_data_need_sentences(
     trial: Any, tfm: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """A model that was moved to another machine."""
-    from transformer_cli.data import corpora
+    from transformer_cli.data import held_out
 
     def open_corpus(*_: object) -> None:
         raise UserError("valid.de: no such file")
 
-    monkeypatch.setattr(corpora, "open_corpus", open_corpus)
+    monkeypatch.setattr(held_out, "open_corpus", open_corpus)
     said = tfm("plot", "mask", trial.run, "-o", tmp_path / "a.png").refused()
     assert said.startswith("error: valid.de: no such file; ")
     assert "--input" in said

@@ -19,7 +19,7 @@ def calibrate(
         Path | None,
         opt.option(
             "--source FILE",
-            "Source sentences, one per line (plain or .gz).  [default: data.valid of the model's config, else what its run held out]",
+            "Source sentences, one per line (plain or .gz).  [default: the model's validation data]",
         ),
     ] = None,
     reference: opt.References = None,

@@ -36,8 +36,7 @@ def export(
         typer.Option(
             "--sentences",
             metavar="FILE",
-            help="Source sentences for --verify, a line each (plain or .gz).  [default: data.valid of the model's"
-            " config]",
+            help="Source sentences for --verify, a line each (plain or .gz).  [default: the model's validation data]",
         ),
     ] = None,
     quiet: Quiet = False,
