@@ -54,10 +54,12 @@ def test_neither_order_nor_spelling_nor_repetition_changes_what_is_held_out(tmp_
     first = list(chosen(tmp_path, pairs).pairs())
     assert len(first) == 30
     assert {source for source, _ in first} < {source.replace("\u2028", " ").lstrip("\ufeff") for source, _ in pairs}
-    again = [*pairs, *pairs[:300], *((source.upper(), f" {target} ") for source, target in pairs[:50])]
+    again = [*pairs, *pairs[:300], *((source.upper(), f" {target} ") for source, target in pairs)]
     random.Random(3).shuffle(again)
     keys = [tuple(map(normalized, pair)) for pair in first]
     assert [tuple(map(normalized, pair)) for pair in chosen(tmp_path, again).pairs()] == keys
+    spelled = list(chosen(tmp_path, again).pairs())
+    assert list(chosen(tmp_path, again[::-1]).pairs()) == spelled
     random.Random(4).shuffle(pairs)
     assert list(chosen(tmp_path, pairs).pairs()) == first
     assert list(chosen(tmp_path, pairs, seed=2).pairs()) != first
@@ -86,6 +88,14 @@ def test_no_sentence_that_is_held_out_is_on_either_side_of_what_is_left(tmp_path
     assert str(tmp_path / "run" / "held-out" / "source.de") in corpora.notes[0]
     assert corpora.train.content_hash() != corpora.whole.content_hash()
     assert corpora.valid is corpora.held_out
+
+
+def test_what_is_encoded_is_known_by_what_is_held_out_too(tmp_path: Path) -> None:
+    """Else the cache would give one run what another has left."""
+    train = write_text(tmp_path, some_pairs(200))
+    run = RunFolder(tmp_path / "run")
+    hashes = [open_corpora(configure(train, seed), run, resuming=False).train.content_hash() for seed in (1, 2, 1)]
+    assert hashes[0] == hashes[2] != hashes[1]
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "gz", "hub"])
