@@ -44,8 +44,8 @@ FAULTY_TRAINING = {
     "bad bound": (["training.label_smoothing=1.5"], ["training.label_smoothing", "less than 1", "1.5"]),
     "heads that do not divide": (["model.heads=3"], ["model.heads", "3 does not divide d_model = 16"]),
     "language that spaCy does not know": (
-        ["vocabulary={{tokenizer: spacy, shared: false}}", "model.tie_embeddings=none", "data.source_language=qq"],
-        ["qq", "spaCy", "de"],
+        ["vocabulary={{tokenizer: spacy, shared: false}}", "model.tie_embeddings=none", "data.source_language=qaa"],
+        ["qaa", "spaCy", "de"],
     ),
 }
 

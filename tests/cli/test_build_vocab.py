@@ -67,11 +67,11 @@ def test_a_vocabulary_is_never_lost(trial: Any, tfm: Any, tmp_path: Path) -> Non
         ("data.train={source: empty, target: empty}", "empty"),
         ("data.valid.target=short", "lines"),
         ("data.train={file: table.tsv}", "de"),
-        ("vocabulary.sise=300", "vocabulary.sise: unknown key; did you mean size?"),
+        ("vocabulary.sise=300", "vocabulary.sise: unknown key; did you mean vocabulary.size?"),
         ("vocabulary.size=2", "vocabulary.size"),
         ("vocabulary.size=many", "vocabulary.size"),
         ("model.heads=3", "does not divide d_model"),
-        ("vocabulary={tokenizer: spacy}", "qq"),
+        ("vocabulary={tokenizer: spacy}", "qaa"),
         ("training.max_steps", "write it as section.key=value"),
     ],
 )
@@ -89,7 +89,7 @@ def test_bad_data_and_configs_are_refused_and_nothing_is_written(
     Path("latin").write_bytes(b"a\nfa\xe7ade\n" + b"a\n" * 58)
     Path("table.tsv").write_text("src\ttgt\na\tb\n")
     before = sorted(tmp_path.iterdir())
-    more = ["--set", "data.source_language=qq"] if "spacy" in override else []
+    more = ["--set", "data.source_language=qaa"] if "spacy" in override else []
     refused = tfm("build-vocab", trial.config, "--out", "run", "--set", override, *more).refused()
     assert message in refused
     assert sorted(tmp_path.iterdir()) == before

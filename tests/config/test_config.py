@@ -1,9 +1,11 @@
 """A config is what its file says, or it is refused with one line that names the key and what is allowed."""
 
 import contextlib
+import gzip
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -272,9 +274,9 @@ def test_a_language_code_is_text(code: str) -> None:
     assert read(f"data.source_language={code}").data.source_language == code
 
 
-@pytest.mark.parametrize("code", ["''", "../de", "d e", "1", "de/..", "'de\n'"])
+@pytest.mark.parametrize("code", ["''", "../de", "d e", "'1'", "de/..", "'de\n'"])
 def test_a_language_code_is_no_path(code: str) -> None:
-    assert "data.source_language: " in refused(f"data.source_language={code}")
+    assert "is not a language code; use an ISO 639 code" in refused(f"data.source_language={code}")
 
 
 # --- what must fit together ---------------------------------------------------------------------------------------
@@ -425,7 +427,7 @@ def test_a_source_is_told_by_its_keys() -> None:
         ("{dataset: x}", "data.train.split: is missing"),
         (
             "{dataset: x, split: y, source_colum: z}",
-            "data.train.source_colum: unknown key; did you mean source_column?",
+            "data.train.source_colum: unknown key; did you mean data.train.source_column?",
         ),
         ("{file: x, source: y}", "data.train.source: unknown key"),
         ("{source: 1, target: b}", "data.train.source: should be a valid string"),
@@ -443,11 +445,41 @@ def test_a_wrong_source_is_refused(source: str, says: str) -> None:
 
 
 def test_an_unknown_key_names_the_one_that_was_meant() -> None:
-    assert refused("training.warmup_step=1").endswith("training.warmup_step: unknown key; did you mean warmup_steps?")
     assert refused("modell.heads=1").endswith("modell: unknown key; did you mean model?")
     message = refused("decoding.zzz=1")
     assert "unknown key; known here: " in message
     assert "beam_size" in message
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("max_steps", "training.max_steps"),
+        ("max_step", "training.max_steps"),
+        ("dropout", "model.dropout"),
+        ("batch_tokens", "training.batch_tokens or decoding.batch_tokens"),
+        ("layer", "training.guided_attention.layer"),
+        ("training.warmup_step", "training.warmup_steps"),
+        ("training.size", "vocabulary.size"),
+        ("model.beam_siz", "decoding.beam_size"),
+        ("data.train.max_length", "data.max_length"),
+        ("training.guided_attention.widht", "training.guided_attention.width"),
+    ],
+)
+def test_a_key_is_suggested_in_full_whatever_section_it_was_looked_for_in(written: str, meant: str) -> None:
+    assert refused(f"{written}=90") == f"my.yaml: {written}: unknown key; did you mean {meant}?"
+
+
+@pytest.mark.parametrize("override", ["model.dropout=0.1,0.3", "model.dropout=[0.1, 0.3]", "vocabulary.size=4000,8000"])
+def test_several_values_for_a_key_are_refused_as_such(override: str) -> None:
+    message = refused(override)
+    assert override.partition("=")[2].strip("[]") in message
+    assert message.endswith("; it has one value: train a run for each, with an --out of its own")
+
+
+@pytest.mark.parametrize("override", ["training.max_steps=4,000", "model.dropout=x", "training.betas=0.9,0.98"])
+def test_one_wrong_value_is_not_taken_for_several(override: str) -> None:
+    assert "one value" not in refused(override)
 
 
 @pytest.mark.parametrize(
@@ -650,6 +682,44 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "Not a directory" in file_error(write(tmp_path, b"") / "below.yaml")
     assert "not UTF-8" in file_error(write(tmp_path, DATA.encode() + b"# \xff"))
     assert "larger than" in file_error(write(tmp_path, b"#" * (MAX_CONFIG_BYTES + 1)))
+
+
+NO_CONFIGS = {
+    "train.en": "Two young, White males are outside.\nA dog: it runs.\nEr sagte: hallo.\n",
+    "long.en": "A dog runs through the snow.\n" * 100_000,
+    "train.zh": "他喜欢吃苹果。\n我也是。\n",
+    "train.tsv": "de\ten\nEin Hund: ja.\tA dog.\n",
+    "one.tsv": "ein Hund\ta dog\n",
+    "train.csv": 'de,en\n"Ein, Hund","A dog"\n',
+    "train.jsonl": '{"de": "Ein Hund", "en": "A dog"}\n{"de": "Zwei", "en": "Two"}\n',
+    "words.txt": "hund\nkatze\nmaus\n",
+    "talk.txt": "- Ja.\nNein, danke.\nDoch!\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_CONFIGS)
+def test_a_text_in_the_place_of_a_config_is_called_a_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(NO_CONFIGS[name], encoding="utf-8")
+    said = file_error(tmp_path / name)
+    assert said.startswith(f"{tmp_path / name}: holds text, not a config; a config is a YAML file that names texts")
+
+
+def test_packed_texts_are_called_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"A dog.\n" * 10))
+    with zipfile.ZipFile(tmp_path / "de-en.zip", "w") as file:
+        file.writestr("train.en", "A dog.\n")
+    (tmp_path / "train.parquet").write_bytes(b"PAR1\x15\x04")
+    for name, kind in (("train.en.gz", "gzip data"), ("de-en.zip", "a zip file"), ("train.parquet", "a Parquet file")):
+        assert f"{name}: is {kind}, not a config; a config is a YAML file that names texts" in file_error(
+            tmp_path / name
+        )
+
+
+@pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=str)
+def test_no_config_is_taken_for_a_text(path: Path) -> None:
+    broken = path.read_text(encoding="utf-8") + "model: [\n"
+    with pytest.raises(UserError, match="not valid YAML"):
+        parse_config(broken, "my.yaml")
 
 
 @settings(max_examples=50, deadline=None)

@@ -82,18 +82,18 @@ def distill(
     tfm train student.yaml --set \\
         'data.train={source: distilled/train.de, target: distilled/train.en}'
     """
-    from transformer_cli.config import load_config
     from transformer_cli.data.corpora import open_corpus
     from transformer_cli.data.held_out import WithoutHeldOut, find_held_out
     from transformer_cli.jobs import distilling
     from transformer_cli.jobs.shards import UNHEARD
+    from transformer_cli.storage.origin import load_found_config
 
     rank, size = rank_and_size()
     share = parse_share(shard)
     if share is not None and size > 1:
         raise UserError("--shard and torchrun exclude each other: torchrun's processes share the data by themselves")
     options = opt.translation_options(context, teacher)
-    student = load_config(config, overrides or [])
+    student = load_found_config(config, overrides or [])
     distilling.check_languages(options.model, student)
     folder = out if out is not None else Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"
     training_set = distilling.TrainingSet.of(folder, student, compressed=gzip)

@@ -227,13 +227,13 @@ def schedule(
     tfm plot schedule one.yaml two.yaml --set training.warmup_steps=8000
     """
     path = _output_path(output_file, "schedule.png")
-    from transformer_cli.config import load_config
     from transformer_cli.config.presets import resolve_preset
     from transformer_cli.data.corpora import count_pairs
     from transformer_cli.plots.diagrams import schedule_figure
     from transformer_cli.plots.style import distinct_names
+    from transformer_cli.storage.origin import load_found_config
 
-    settings = [resolve_preset(load_config(config, overrides or []), count_pairs)[0] for config in configs]
+    settings = [resolve_preset(load_found_config(config, overrides or []), count_pairs)[0] for config in configs]
     _save(schedule_figure(list(zip(distinct_names(configs), settings, strict=True)), steps), path, quiet)
 
 
@@ -298,8 +298,8 @@ def _validation_data(config: "Config", folder: Path, side: str) -> tuple[Iterabl
 
     try:
         corpus = open_validation(config.data, folder)
-    except UserError as error:  # paths are relative, or the model came from another machine
-        raise UserError(f"{error}; or give sentences, or a file with --input") from None
+    except UserError as error:
+        raise UserError(f"{error}; give sentences, or a file with --input") from None
     return (pair[side == "target"] for pair in corpus.pairs()), corpus.describe()
 
 

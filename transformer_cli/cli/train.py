@@ -28,10 +28,10 @@ def build_vocab(
     tfm build-vocab configs/multi30k_de_en.yaml
     tfm build-vocab my.yaml --set vocabulary.size=4000
     """
-    from transformer_cli.config import load_config
+    from transformer_cli.storage.origin import load_found_config
     from transformer_cli.training.start import build_vocabulary
 
-    settings = load_config(config, overrides or [])
+    settings = load_found_config(config, overrides or [])
     run = opt.run_folder_path(config, out)
     rows = build_vocabulary(settings, run, fresh=fresh, progress=not quiet, note=(lambda _: None) if quiet else note)
     print("\n".join(align(rows)))
@@ -73,10 +73,10 @@ def train(
     tfm train my.yaml --out checkpoints/trial --set training.max_steps=1000
     tfm train my.yaml --set model.preset=auto --dry-run
     """
-    from transformer_cli.config import load_config
+    from transformer_cli.storage.origin import load_found_config
 
     opt.check_together(context)
-    settings = load_config(config, overrides or [])
+    settings = load_found_config(config, overrides or [])
     if dry_run:
         from transformer_cli.training import dry_run as rehearsal
 

@@ -5,13 +5,16 @@ docs/config.md of the annotations, the comment after or above each field, and th
 way in; no torch.
 """
 
+import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError, ValidationInfo, model_validator
 
+from transformer_cli.config.languages import code_fault
+from transformer_cli.config.paths import with_paths
 from transformer_cli.config.sections import (
     AWAITS_PRESET,
     SOURCE_KINDS,
@@ -28,8 +31,8 @@ from transformer_cli.config.sections import (
     VocabularyConfig,
     awaits_preset,
 )
-from transformer_cli.config.yaml_file import Tree, dump_tree, explain, parse_tree, read_config_text
-from transformer_cli.errors import UserError
+from transformer_cli.config.yaml_file import SHOWN, Tree, dump_tree, explain, merge, parse_tree, read_config_text
+from transformer_cli.errors import UserError, one_of
 
 __all__ = [
     "Config",
@@ -49,6 +52,9 @@ __all__ = [
     "load_config",
     "parse_config",
 ]
+
+
+FindPath = Callable[[str, str], str]
 
 
 class Config(Section):
@@ -159,18 +165,25 @@ class Config(Section):
 # --- reading and writing ------------------------------------------------------------------------------------------
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a config file and merge `--set` overrides (`section.key=value`, the value in YAML) into it."""
-    return parse_config(read_config_text(path), str(path), overrides)
+def load_config(path: str | Path, overrides: Sequence[str] = (), find: FindPath | None = None) -> Config:
+    """Read a config file and merge `--set` overrides (`section.key=value`, the value in YAML) into it.
+
+    find: called with the key and value of each path in the file; what it returns is taken instead.
+    """
+    return parse_config(read_config_text(path), str(path), overrides, find)
 
 
-def parse_config(text: str, where: str, overrides: Sequence[str] = ()) -> Config:
+def parse_config(text: str, where: str, overrides: Sequence[str] = (), find: FindPath | None = None) -> Config:
     """Validate the text of a config file, with `--set` overrides merged in first.
 
     Where it names a preset, what must fit together is checked when the preset is resolved. Raises `UserError` with
     the file, the key and the allowed range.
     """
-    return config_of_tree(parse_tree(text, where, overrides), where)
+    tree = parse_tree(text, where)
+    tree = with_paths(tree, find) if find else tree
+    for override in overrides:
+        merge(tree, override)
+    return config_of_tree(tree, where)
 
 
 def config_of_tree(tree: Tree, where: str) -> Config:
@@ -180,12 +193,44 @@ def config_of_tree(tree: Tree, where: str) -> Config:
     try:  # as JSON, which like YAML has lists alone for tuples
         return Config.model_validate_json(json.dumps(tree), context={AWAITS_PRESET: preset is not None})
     except ValidationError as error:
-        raise UserError(f"{where}: {explain(error, _known_keys)}") from None
+        first = error.errors()[0]
+        if first["type"] == "string_pattern_mismatch":  # which languages alone have
+            raise UserError(f"{where}: {'.'.join(map(str, first['loc']))}: {code_fault(first['input'])}") from None
+        raise UserError(f"{where}: {explain(error, _hint)}") from None
 
 
 def dump_config(config: Config) -> str:
     """Return the resolved config as YAML that `load_config` reads back to an equal config."""
     return dump_tree(config.model_dump(mode="json"))
+
+
+def _hint(location: tuple[str | int, ...]) -> str:
+    """Return which key was meant by one that there is not, in full; or the keys of its section."""
+    *place, name = location
+    known, name = _known_keys(place), str(name)[:SHOWN]
+    if len(place) > 1 and place[0] == "data":
+        del place[2:3]  # the kind of a source, which no file names
+    elsewhere: dict[str, list[str]] = {}  # by their last name
+    for key in sorted(_keys_within(Config), key=lambda key: key.count(".")):
+        same = elsewhere.setdefault(key.rpartition(".")[2], [key])
+        if key not in same and key.count(".") == same[0].count("."):
+            same.append(key)
+    if name in elsewhere:
+        meant = elsewhere[name]
+    elif near := difflib.get_close_matches(name, known, n=1):
+        meant = [".".join([*map(str, place), *near])]
+    else:
+        meant = [key for near in difflib.get_close_matches(name, elsewhere, n=1, cutoff=0.8) for key in elsewhere[near]]
+    return f"did you mean {one_of(meant)}?" if meant else f"known here: {one_of(known, limit=100)}"
+
+
+def _keys_within(section: type[Section], prefix: str = "") -> Iterator[str]:
+    """Yield the keys of a section and of those in it, with dots; not those of sources."""
+    for name, field in section.model_fields.items():
+        yield f"{prefix}{name}"
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, Section) and inner not in SOURCE_KINDS.values():
+                yield from _keys_within(inner, f"{prefix}{name}.")
 
 
 def _known_keys(place: Sequence[str | int]) -> list[str]:

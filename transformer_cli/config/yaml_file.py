@@ -3,24 +3,24 @@
 `config` knows the keys and calls this; nothing here does.
 """
 
-import difflib
 import math
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from transformer_cli.errors import UserError, one_of
+from transformer_cli.errors import UserError
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_ALIASES = 100
 MAX_DEPTH = 50
 MAX_VALUES = 20_000  # of a file, each as often as aliases repeat it
 SHOWN = 60  # characters of a key or value in a message
+NAMES_TEXTS = "a config is a YAML file that names texts, as data: {train: {source: train.de, target: train.en}, …}"
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # escapes can spell it, but no file and no path can hold it
 
@@ -35,26 +35,46 @@ def read_config_text(path: str | Path) -> str:
             content = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot read the config: {error.strerror}") from None
+    for start, kind in ((b"\x1f\x8b", "gzip data"), (b"PK\x03\x04", "a zip file"), (b"PAR1", "a Parquet file")):
+        if content.startswith(start):
+            raise UserError(f"{path}: is {kind}, not a config; {NAMES_TEXTS}")
     if len(content) > MAX_CONFIG_BYTES:
-        raise UserError(f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes; that is not a config")
+        _refuse_text(content.decode("utf-8-sig", errors="ignore"), str(path))
+        raise UserError(f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes, which no config is; {NAMES_TEXTS}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}), as a config is; {NAMES_TEXTS}") from None
 
 
-def parse_tree(text: str, where: str, overrides: Sequence[str] = ()) -> Tree:
-    """Return the sections of a config file, with `--set` overrides merged in; keys and values as they stand there."""
-    tree = _parse_yaml(text, where)
+def parse_tree(text: str, where: str) -> Tree:
+    """Return the sections of a config file; keys and values as they stand there."""
+    try:
+        tree = _parse_yaml(text, where)
+    except UserError:
+        _refuse_text(text, where)
+        raise
+    if not isinstance(tree, dict) or "data" not in tree:
+        _refuse_text(text, where)
     if not isinstance(tree, dict):
         what = "is empty" if tree is None else f"holds a {type(tree).__name__}, not sections"
         raise UserError(f"{where}: {what}; a config has the sections data, vocabulary, model, training, decoding")
-    for override in overrides:
-        _merge(tree, override)
     return tree
 
 
-def _merge(tree: Tree, override: str) -> None:
+def _refuse_text(text: str, where: str) -> None:
+    """Raise `UserError` where most of the first lines are not YAML but sentences, rows of a table or JSON objects."""
+    lines = [line for line in text[:100_000].split("\n")[:100] if line.strip() and not line.lstrip().startswith("#")]
+    rows = [line for line in lines if not _OF_YAML.match(line) or _JSON_LINE.fullmatch(line)]
+    if len(rows) * 2 > len(lines) and (len(lines) > 1 or "\t" in text.strip()):
+        raise UserError(f"{where}: holds text, not a config; {NAMES_TEXTS}")
+
+
+_OF_YAML = re.compile(r"""\s*(?:[-\w."']+\s*:(?:\s|$)|[-?]\s|["']?[][{}?!&*%@`|>]|-{3})""")
+_JSON_LINE = re.compile(r"""\{".*"\}\s*""")
+
+
+def merge(tree: Tree, override: str) -> None:
     """Set one `section.key=value` in the tree; a mapping replaces the whole mapping."""
     key, equals, text = override.partition("=")
     if not equals or not all(key.split(".")):
@@ -75,10 +95,10 @@ def dump_tree(tree: Tree) -> str:
     return str(yaml.dump(tree, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True))
 
 
-def explain(error: ValidationError, known_keys: Callable[[Sequence[str | int]], Iterable[str]]) -> str:
+def explain(error: ValidationError, hint: Callable[[tuple[str | int, ...]], str]) -> str:
     """Return what to say of the first fault of a config: key, what is wrong, what is allowed.
 
-    `known_keys` names the keys that are allowed at a place in the tree.
+    `hint` says of a key that there is not, by its place in the tree, which was meant.
     """
     first = error.errors()[0]
     location = first["loc"]
@@ -87,17 +107,20 @@ def explain(error: ValidationError, known_keys: Callable[[Sequence[str | int]], 
         parts = [*parts[:2], *parts[3:]]  # drop the tag of the source's kind
     key = ".".join(part if len(part) <= SHOWN else f"{part[: SHOWN - 1]}…" for part in parts)
     if first["type"] == "extra_forbidden":
-        known = list(known_keys(location[:-1]))
-        close = difflib.get_close_matches(str(location[-1])[:SHOWN], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known here: {one_of(known, limit=100)}"
-        return f"{key}: unknown key; {hint}"
+        return f"{key}: unknown key; {hint(location)}"
     if first["type"] == "missing":
         return f"{key}: is missing; add it"
     if first["type"] == "value_error":
         message = str(first["ctx"]["error"])
         return f"{key}.{message}" if key else message
-    message = first["msg"].removeprefix("Input ")
-    return f"{key}: {message}, got {shown(first['input'])}"
+    message, value = first["msg"].removeprefix("Input "), first["input"]
+    several = isinstance(value, list) or (isinstance(value, str) and _SEVERAL.fullmatch(value))
+    one = first["type"] in ("int_type", "float_type", "bool_type", "literal_error", "string_type")
+    more = "; it has one value: train a run for each, with an --out of its own" if several and one else ""
+    return f"{key}: {message}, got {shown(value)}{more}"
+
+
+_SEVERAL = re.compile(r"(?!\d{1,3}(?:,\d{3})+$)[^,]+(?:,[^,]+)+")  # but 4,000 is a number that someone wrote for people
 
 
 def shown(value: Any) -> str:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tqdm import tqdm
 
 from transformer_cli.config import DataConfig, HubDataset, TableFile, TextFiles
 from transformer_cli.errors import UserError, one_of
+from transformer_cli.storage.origin import find_data
 from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, read_lines
 
 COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
@@ -72,6 +73,17 @@ def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str
         file = LocalFile(source.file)
         return open_parquet(file.path, columns, file.content_hash)
     return TableCorpus(source.file, columns)
+
+
+def open_saved(data: DataConfig, split: Literal["test", "valid"], folder: Path) -> Corpus:
+    """Return the corpus that the config of a model in `folder` names, which is found from any folder.
+
+    Raises `UserError` as `open_corpus` does, and says where a file was that is gone.
+    """
+    data = find_data(data, split, folder)
+    source = data.test if split == "test" else data.valid
+    assert source is not None, f"no data.{split}"
+    return open_corpus(source, data.source_language, data.target_language)
 
 
 def count_pairs(data: DataConfig, progress: bool = False) -> int:

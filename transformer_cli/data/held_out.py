@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from transformer_cli.config import Config, DataConfig
-from transformer_cli.data.corpora import Corpus, TextCorpus, open_corpus
+from transformer_cli.data.corpora import Corpus, TextCorpus, open_corpus, open_saved
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import HELD_OUT, RunFolder
@@ -217,10 +217,10 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
 def open_validation(data: DataConfig, model: Path) -> Corpus:
     """Return the `data.valid` of a trained model, else the pairs that its run held out, which lie beside the model.
 
-    Raises `UserError` where they do not, and as `open_corpus` does.
+    Raises `UserError` where they do not, and as `open_saved` does.
     """
     if data.valid is not None:
-        return open_corpus(data.valid, data.source_language, data.target_language)
+        return open_saved(data, "valid", model)
     held_out = find_held_out(data, model)
     if held_out is None:
         raise UserError(

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from transformer_cli.data.corpora import count_lines, dropped, open_corpus
+from transformer_cli.data.corpora import count_lines, dropped, open_saved
 from transformer_cli.data.held_out import open_validation
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.lines import TextLines, read_lines
@@ -161,7 +161,7 @@ def find_test_set(
 ) -> EvaluationSet:
     """Read the files that were given, else what `data.test` or `data.valid` in a model's config means.
 
-    Raises `UserError` where there is none, or its data is faulty.
+    Raises `UserError` where there is none, or its data is faulty or gone.
     """
     if (source is None) != (not references):
         raise UserError(
@@ -169,16 +169,13 @@ def find_test_set(
         )
     if source is not None and references:
         return read_test_set(source, references)
-    data = model.config.data
-    if split == "valid":
-        try:
-            corpus = open_validation(data, model.folder)
-        except UserError as error:  # paths are relative, or the model came from another machine
-            raise UserError(f"{error}; or give --source and --reference") from None
-    elif data.test is None:
+    data, folder = model.config.data, model.folder
+    if split == "test" and data.test is None:
         raise UserError("the model's config names no data.test; give --source and --reference")
-    else:
-        corpus = open_corpus(data.test, data.source_language, data.target_language)
+    try:
+        corpus = open_saved(data, split, folder) if split == "test" else open_validation(data, folder)
+    except UserError as error:
+        raise UserError(f"{error}; give --source and --reference") from None
     pairs = list(corpus.pairs())
     return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from transformer_cli.config.languages import short_code
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.vocabulary import SPECIALS
 
@@ -173,10 +174,11 @@ def _tokenizer(language: str) -> Any:
         raise UserError("vocabulary.tokenizer: spacy is not installed; run: pip install spacy") from None
     known = sorted(module.name for module in pkgutil.iter_modules(spacy.lang.__path__) if module.ispkg)
     code = re.split("[_-]", language)[0].lower()
+    code = code if code in known else "xx" if code in ("mul", "und") else short_code(code)
     if code not in known:
         raise UserError(
             f"vocabulary.tokenizer: spaCy has no language {language!r}; it knows {one_of(known, limit=1000)} "
-            "(xx: any other)"
+            "(mul: any other)"
         )
     try:
         return spacy.blank(code).tokenizer

@@ -62,7 +62,7 @@ def dry_run(
         raise UserError("--dry-run: takes one process only; give the command without torchrun")
     run, torch_device = RunFolder(path), choose_device(device)
     with tuned_process(torch_device):
-        check_beforehand(run, config)
+        check_beforehand(run, config, fresh)
         asked = config
         config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
         yield from preset

@@ -22,6 +22,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import load_scorers
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.checkpoint import load_training_state, load_training_values, load_weights
+from transformer_cli.storage.origin import keep_origin, respelled
 from transformer_cli.storage.publishing import atomic_write
 from transformer_cli.storage.run_folder import HELD_OUT, CheckpointIndex, RunFolder
 from transformer_cli.training.averaging import MovingAverage
@@ -31,12 +32,21 @@ from transformer_cli.training.loop import build_optimizer, probe_memory
 from transformer_cli.training.recorder import Profiling, Recorder, check_trace, load_tensorboard
 from transformer_cli.training.saving import Learner, Progress, Saver, ranks_of, read_progress
 from transformer_cli.training.session import Session, TrainingResult, result_of
-from transformer_cli.training.start import check_continuation, check_start, find_start, load_or_build_codecs
+from transformer_cli.training.start import (
+    check_continuation,
+    check_inputs,
+    check_start,
+    find_start,
+    load_or_build_codecs,
+)
 from transformer_cli.training.training_data import TrainingData, prepare_training_data
 from transformer_cli.training.validation import Validator
 from transformer_cli.variants.embeddings import check_vector_files, load_vectors
+from transformer_cli.variants.guided_attention import check_alignments
 
 __all__ = ["Interrupted", "TrainingResult", "train"]
+
+TRAINING_FILES = ("training.source_vectors", "training.target_vectors", "training.guided_attention")
 
 
 def train(
@@ -61,7 +71,7 @@ def train(
         stack.enter_context(tuned_process(torch_device))
         with ranks.main_process_first():
             if ranks.is_main:
-                check_beforehand(run, config, profile)
+                check_beforehand(run, config, fresh, profile)
             asked = config
             config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
             for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
@@ -91,7 +101,7 @@ def train(
         stack.callback(recorder.close)
         profiling = Profiling(profile, torch_device, recorder.say) if profile and ranks.is_main else None
         validator = Validator(learner.objective, data.codecs, config, data.valid, learner.precision, ranks)
-        saver = Saver(run, config, data.codecs, state.index)
+        saver = Saver(run, state.saved, data.codecs, state.index)
         session = Session(data, learner, validator, saver, recorder, ranks, profiling)
         return session.run_to_end([*notes, *learner_notes])
 
@@ -105,6 +115,7 @@ class RunState:
 
     run: RunFolder
     config: Config  # its preset resolved
+    saved: Config  # the same, with its paths as the run's folder has them
     resuming: bool  # what is in the folder is continued; else nothing of it is read
     index: CheckpointIndex
     progress: Progress
@@ -112,11 +123,16 @@ class RunState:
     notes: list[str]  # what the config changes, for the user to see
 
 
-def check_beforehand(run: RunFolder, config: Config, trace: Path | None = None) -> None:
+def check_beforehand(run: RunFolder, config: Config, fresh: bool, trace: Path | None = None) -> None:
     """Raise `UserError` for what can be found at once, before time is spent on the data."""
     run.check_writable()
     run.check_own()
     check_start(config, run)
+    begins = fresh or not run.exists()
+    if begins or config.model.preset == "auto":  # else `make_data` does: a finished run needs no data
+        check_inputs(config, run, begins, TRAINING_FILES if begins else ())
+    if begins:
+        check_alignments(config)
     load_scorers(("bleu", "chrf"), config.data.target_language)
     if config.training.tensorboard:
         load_tensorboard()
@@ -130,19 +146,20 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
     `resume` True: there must be something to continue. Raises `UserError` also where the config may not continue what
     is there.
     """
-    index, progress, notes = CheckpointIndex(), Progress(), []
+    index, progress, notes, saved = CheckpointIndex(), Progress(), [], config
     if resuming:
         index = run.index()
         if run.config_path.exists():
-            trained = index.last is not None
-            notes = check_continuation(run, load_config(run.config_path), config, has_checkpoint=trained, asked=asked)
+            old, trained = load_config(run.config_path), index.last is not None
+            saved = respelled(config, old, run.path)
+            notes = check_continuation(run, old, saved, has_checkpoint=trained, asked=asked)
         if index.last is not None:
             run.check_last(index)
             progress = read_progress(load_training_values(run.step_folder(index.last)))
     if resume and index.last is None:
         raise UserError(f"{run.path}: nothing to resume here; leave --resume out to start")
     finished = progress.finished_because(config.training) if index.finished else None
-    return RunState(run, config, resuming, index, progress, finished, notes)
+    return RunState(run, config, saved, resuming, index, progress, finished, notes)
 
 
 def _say_finished(state: RunState) -> None:
@@ -161,6 +178,8 @@ def _say_finished(state: RunState) -> None:
 def make_data(state: RunState, quiet: bool, ranks: Ranks = SINGLE_PROCESS) -> TrainingData:
     """Read, encode and plan what the run trains on; raises `UserError` for whatever is wrong with it."""
     run, config, last = state.run, state.config, state.index.last
+    if state.resuming:
+        check_inputs(config, run, begins=False)
     if last is None:
         check_vector_files(config)
     corpora = open_corpora(config, run, resuming=state.resuming, progress=not quiet)
@@ -278,7 +297,8 @@ def _take_folder(run: RunFolder, fresh: bool, resuming: bool, stack: ExitStack) 
 def _write_start(state: RunState, data: TrainingData) -> None:
     """Write the run's config, held-out pairs and vocabulary, as they are now, and drop metrics past the checkpoint."""
     run, progress = state.run, state.progress
-    atomic_write(run.config_path, dump_config(state.config))
+    atomic_write(run.config_path, dump_config(state.saved))
+    keep_origin(run.path, state.saved)
     if data.held_out is not None and not run.held_out_path.exists():
         run.publish(HELD_OUT, data.held_out.save)
     if not run.vocab_path.exists():

@@ -8,15 +8,19 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config, dump_config, load_config
+from transformer_cli.config.languages import check_languages
+from transformer_cli.config.paths import paths_of
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import Corpus, count_pairs
 from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
+from transformer_cli.storage.origin import find_path, keep_origin, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
 from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, RunFolder, find_model
 from transformer_cli.text.build import build_codecs, crowding, describe
@@ -70,6 +74,42 @@ def _show(value: Any) -> str:
     """Return a value as YAML reads it, cut where it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+# --- what it reads ----------------------------------------------------------------------------------------------------
+
+
+def check_inputs(config: Config, run: RunFolder, begins: bool, more: tuple[str, ...] = ()) -> None:
+    """Raise `UserError` for languages that are none, and for data that cannot be read, before anything is computed.
+
+    All pairs of `data.valid` are read, and the first of `data.train`. begins: the run is a new one; one that continues
+    has the languages that it began with, whatever they are called. more: other keys whose files are read.
+    """
+    if begins and config.training.init_from is None:  # else they are that model's, or refused as such
+        check_languages(config.data)
+    elif begins:
+        find_start(config)
+    for key, path in paths_of(config.model_dump(mode="json")).items():
+        read = _within(key, ("data.train", "data.valid", *more)) and not key.endswith(".dataset")
+        if read and not os.path.exists(path):
+            raise UserError(f"{key}: {path}: no such file{_found_elsewhere(run, key, path)}")
+    languages = config.data.source_language, config.data.target_language
+    for split, source in (("train", config.data.train), ("valid", config.data.valid)):
+        if source is not None:
+            pairs = open_corpus(source, *languages).pairs()
+            for _ in pairs if split == "valid" else islice(pairs, 1):
+                pass
+
+
+def _found_elsewhere(run: RunFolder, key: str, path: str) -> str:
+    """Return what to do about a file that is not there, but was where the run began; "" where it was not."""
+    known, found = read_origin(run.path), find_path(run.path, key, path)
+    if known is None or found == path:
+        return ""
+    folder = known[1].working_directory
+    if not os.path.exists(found):
+        return f"; nor is it in {folder}, where the run in {run.path} began"
+    return f", but in {folder}, where the run in {run.path} began: start tfm there, or give {run.config_path} as CONFIG"
 
 
 # --- its own folder ---------------------------------------------------------------------------------------------
@@ -215,13 +255,12 @@ def build_vocabulary(
             f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
             " this one aside and build again"
         )
+    check_inputs(config, run, begins=fresh or not run.exists())
     config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
     for line in preset:
         note(line)
     corpora = open_corpora(config, run, resuming=False, progress=progress)
     train, valid, held_out = corpora.train, corpora.valid, corpora.held_out
-    for _ in valid.pairs():  # a fault in it shows before the long part
-        pass
     codecs, notes = build_codecs(config, train.pairs, progress=progress)
     rows = describe(codecs, valid.pairs())
     if fresh and run.exists():
@@ -232,6 +271,7 @@ def build_vocabulary(
             raise UserError(f"{path}: another tfm built a vocabulary here meanwhile; choose another folder with --out")
         run.clean_temporaries()
         atomic_write(run.config_path, dump_config(config))
+        keep_origin(run.path, config)
         if held_out is not None:
             run.publish(HELD_OUT, held_out.save)
         run.publish_vocabulary(codecs.save)

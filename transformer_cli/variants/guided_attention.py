@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from transformer_cli.config import GuidedAttention
+from transformer_cli.config import Config, GuidedAttention
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.corpora import Corpus, LocalFile, count_lines, dropped
+from transformer_cli.data.corpora import Corpus, LocalFile, count_lines, dropped, open_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.alignments import AlignedPair, aligned_pair
@@ -88,6 +88,15 @@ def _places_along(ids: Tensor, dtype: torch.dtype) -> Tensor:
     """Return how far along its sentence each token is, from 0 to below 1; ids (B, L) with padding → (B, L)."""
     lengths = (ids != PAD).sum(dim=1, keepdim=True)  # (B, 1)
     return torch.arange(ids.size(1), device=ids.device).to(dtype) / lengths.to(dtype)
+
+
+def check_alignments(config: Config) -> None:
+    """Raise `UserError` where `training.guided_attention.alignments` are not those of `data.train`."""
+    guide, data = config.training.guided_attention, config.data
+    if guide is not None and guide.alignments is not None:
+        corpus = open_corpus(data.train, data.source_language, data.target_language)
+        for _ in AlignedCorpus(corpus, guide.alignments).pairs():
+            pass
 
 
 class AlignedCorpus:
