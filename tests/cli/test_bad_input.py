@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import WEIGHTS, find_model
+from transformer_cli.training import dry_run, run, start
 
 
 def files_of(folder: Path) -> dict[Path, bytes]:
@@ -60,6 +61,79 @@ def test_training_refuses(fault: str, trial: Any, tfm: Any, data: Path, tmp_path
         assert word in said
     assert files_of(tmp_path) == before
     assert not (tmp_path / "run").exists()
+
+
+FOUND_AT_ONCE = {
+    "no such validation file": (["data.valid.source={data}/none"], ["data.valid.source: ", "none: no such file"]),
+    "no such validation table": (["data.valid={{file: {data}/none.tsv}}"], ["data.valid.file: ", "no such file"]),
+    "a folder as validation file": (["data.valid.target={data}"], ["is a folder"]),
+    "unequal validation files": (["data.valid={{source: {data}/good, target: {data}/short}}"], ["short has 1 lines"]),
+    "a name as source language": (["data.source_language=German"], ["data.source_language: 'German'", "German is de"]),
+    "a name as target language": (
+        ["data.target_language=Japanese"],
+        ["'Japanese' is not a language code; Japanese is ja"],
+    ),
+}
+FOUND_AT_ONCE_IN_TRAINING = {
+    "no such alignments": (
+        ["training.guided_attention={{prior: alignments, alignments: {data}/none}}"],
+        ["training.guided_attention.alignments: ", "none: no such file"],
+    ),
+    "alignments of other text": (
+        ["training.guided_attention={{prior: alignments, alignments: {data}/short}}"],
+        ["short:1: ", "check that the file is of"],
+    ),
+    "no such vectors": (["training.source_vectors={data}/none"], ["training.source_vectors: ", "none: no such file"]),
+    "no such model to start from": (["training.init_from={data}/none"], ["training.init_from: ", "no such folder"]),
+}
+
+
+@pytest.mark.parametrize("preset", ["null", "auto"])
+@pytest.mark.parametrize("command", [["build-vocab"], ["train"], ["train", "--dry-run"]], ids=" ".join)
+@pytest.mark.parametrize("fault", FOUND_AT_ONCE | FOUND_AT_ONCE_IN_TRAINING)
+def test_what_can_be_seen_at_once_is_refused_before_anything_is_computed(
+    fault: str, command: list[str], preset: str, trial: Any, tfm: Any, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault in FOUND_AT_ONCE_IN_TRAINING and command == ["build-vocab"]:
+        return  # it reads none of these
+
+    def computes(*_: object, **__: object) -> None:
+        raise AssertionError("the fault was there before this")
+
+    for module, names in (
+        (start, ("build_codecs", "count_pairs")),
+        (run, ("count_pairs",)),
+        (dry_run, ("count_pairs",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, computes)
+    overrides, words = (FOUND_AT_ONCE | FOUND_AT_ONCE_IN_TRAINING)[fault]
+    given = [part for override in overrides for part in ("--set", override.format(data=data))]
+    path = data.parent / "run"
+    said = tfm(*command, trial.config, "--out", path, "--set", f"model.preset={preset}", *given).refused()
+    for word in words:
+        assert word in said
+    assert not path.exists()
+
+
+def test_runs_of_before_keep_the_languages_that_they_have(
+    trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were begun when any word would do."""
+    old = ["train", trial.config, "--out", tmp_path / "run", "--device", "cpu", "--quiet"]
+    old += ["--set", "data.source_language=xx", "--set", "data.target_language=Elvish"]
+    with monkeypatch.context() as before:
+        before.setattr(start, "check_languages", lambda _: None)
+        assert tfm(*old).code == 0
+    for command in (["translate", "MODEL", "ein hund"], ["evaluate", "MODEL", "--source", trial.source]):
+        command = [tmp_path / "run" if part == "MODEL" else part for part in command]
+        command += ["--reference", trial.reference] if "evaluate" in command else []
+        assert tfm(*command).code == 0
+    assert tfm(*old, "--set", "training.max_steps=6").code == 0
+    assert (tmp_path / "run" / "step-00000006").is_dir()
+    from_it = [*old[:2], "--out", tmp_path / "new", *old[4:], "--set", f"training.init_from={tmp_path / 'run'}"]
+    assert tfm(*from_it).code == 0
+    assert "not a language code" in tfm(*old, "--fresh").refused()
 
 
 def test_a_folder_that_cannot_be_made_is_refused(trial: Any, tfm: Any, data: Path) -> None:
