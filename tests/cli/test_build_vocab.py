@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import load_config
+from transformer_cli.data.corpora import open_corpus
+from transformer_cli.data.encoded import encode_corpus
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.codec import Codecs
 
@@ -93,6 +95,52 @@ def test_bad_data_and_configs_are_refused_and_nothing_is_written(
     refused = tfm("build-vocab", trial.config, "--out", "run", "--set", override, *more).refused()
     assert message in refused
     assert sorted(tmp_path.iterdir()) == before
+
+
+LONG = {"a word": "x" * 1_000_000, "words": "ein hund " * 111_111, "wide characters": "犬" * 333_333}
+
+
+@pytest.mark.parametrize("tokenizer", ["sentencepiece", "whitespace", "character"])
+@pytest.mark.parametrize("line", LONG)
+def test_a_line_of_a_megabyte_is_no_harm(line: str, tokenizer: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
+    """It is counted and left out of training; the pairs beside it are as they were."""
+    files = {language: tmp_path / f"train.{language}" for language in ("de", "en")}
+    for language, path in files.items():
+        text = (trial.folder / f"train.{language}").read_text(encoding="utf-8")
+        path.write_text(text + LONG[line] + "\n", encoding="utf-8")
+    change = ["--set", f"data.train={{source: {files['de']}, target: {files['en']}}}"]
+    change += ["--set", f"vocabulary={{tokenizer: {tokenizer}, size: 300, algorithm: bpe}}", "--quiet"]
+    done = tfm("build-vocab", trial.config, "--out", tmp_path / "run", *change)
+    assert done.code == 0, done.err
+    config = load_config(tmp_path / "run/config.yaml")
+    codecs = Codecs.load(tmp_path / "run", config)
+    corpus = encode_corpus(open_corpus(config.data.train, "de", "en"), codecs, max_length=100, cache_folder=tmp_path)
+    one_token = (line, tokenizer) in (("a word", "whitespace"), ("wide characters", "whitespace"))
+    assert (len(corpus), corpus.left_out_long) == ((61, 0) if one_token else (60, 1))
+
+
+@pytest.mark.parametrize(("tokenizer", "size"), [("sentencepiece", 2000), ("character", 70_000), ("character", 400)])
+def test_65000_distinct_characters_are_no_harm(tokenizer: str, size: int, trial: Any, tfm: Any, tmp_path: Path) -> None:
+    """What has no piece of its own is spelled in bytes, or is `<unk>`, and costs none of the others its own."""
+    every = [chr(code) for code in range(0x21, 0x30000) if chr(code).isprintable() and chr(code).strip()][:65_000]
+    assert len(every) == 65_000
+    lines = ["".join(every[start : start + 20]) for start in range(0, len(every), 20)]
+    text = "".join(f"{line}\n" for line in lines)
+    for language in ("de", "en"):
+        common = (trial.folder / f"train.{language}").read_text(encoding="utf-8")
+        (tmp_path / f"train.{language}").write_text(common * 20 + text, encoding="utf-8")
+    change = ["--set", f"data.train={{source: {tmp_path}/train.de, target: {tmp_path}/train.en}}", "--quiet"]
+    change += ["--set", f"vocabulary={{tokenizer: {tokenizer}, size: {size}, algorithm: bpe}}"]
+    if tokenizer == "sentencepiece":  # by default nearly all characters get a piece
+        said = tfm("build-vocab", trial.config, "--out", tmp_path / "run", *change).refused()
+        assert "set it to at least 65196, or lower vocabulary.character_coverage" in said
+        change += ["--set", "vocabulary.character_coverage=0.3"]
+    done = tfm("build-vocab", trial.config, "--out", tmp_path / "run", *change)
+    assert done.code == 0, done.err
+    codec = Codecs.load(tmp_path / "run", load_config(tmp_path / "run/config.yaml")).source
+    exact = sum(codec.decode(codec.encode(line)) == line for line in lines)
+    assert exact < 30 if size == 400 else exact == len(lines)
+    assert codec.decode(codec.encode("ein hund sieht die maus .")) == "ein hund sieht die maus ."
 
 
 def test_a_folder_that_cannot_be_written_is_refused(trial: Any, tfm: Any, tmp_path: Path) -> None:

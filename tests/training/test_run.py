@@ -94,6 +94,33 @@ def test_stopping_and_continuing_equals_never_stopping(tmp_path: Path, tiny_conf
     assert weights(tmp_path / "whole", 12) == weights(tmp_path / "parts", 12)
 
 
+def test_a_clock_that_was_set_back_changes_nothing(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file of the data, the run and the cache is of a day to come, and the lock too."""
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    config = tiny_config(tmp_path, max_steps=12, keep_last=9)
+    train(config, tmp_path / "whole", quiet=True)
+    train(change(config, "training", max_steps=7), tmp_path / "parts", quiet=True)
+    (tmp_path / "parts" / ".lock").touch()
+    now = time.time()
+    for path in [*tmp_path.rglob("*"), tmp_path]:
+        os.utime(path, (now + 400 * 86_400,) * 2)
+    cached = {path: path.stat().st_ino for path in (tmp_path / "cache").rglob("*")}
+    for clock in ("time", "time_ns"):
+        monkeypatch.setattr(time, clock, lambda clock=clock: (now - 400 * 86_400) * (1 if clock == "time" else 10**9))
+    train(config, tmp_path / "parts", quiet=True)
+    assert weights(tmp_path / "whole", 12) == weights(tmp_path / "parts", 12)
+    assert RunFolder(tmp_path / "parts").index().last == 12
+    assert {path: path.stat().st_ino for path in (tmp_path / "cache").rglob("*")} == cached  # nothing is encoded again
+    text = tmp_path / "train.de"  # of the same size and date as before, but not the same
+    status, content = text.stat(), text.read_bytes()
+    text.write_bytes(content.swapcase())
+    os.utime(text, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(UserError, match="not what the run was trained on"):
+        train(change(config, "training", max_steps=13), tmp_path / "parts", quiet=True)
+
+
 def slow_tree(make: MakeTree, folder: Path, workers: int) -> dict[str, Any]:
     """A run with everything random in it: dropout, subword sampling, shuffling; long enough to be killed."""
     tree = make(folder, max_steps=60, save_every=10, validate_every=50, batch_tokens=120, subword_sampling=0.2)

@@ -252,6 +252,16 @@ def test_the_models_used_longest_ago_go_first_and_so_do_abandoned_ones(checkpoin
     assert models(cache) == sorted([".tmp-y-00000000", *(f"{number:032x}" for number in range(1, KEPT)), place.name])
 
 
+def test_a_model_just_made_stays_though_the_clock_was_set_back(checkpoint: Path, cache: Path) -> None:
+    """All others look younger then."""
+    cache.mkdir(parents=True)
+    for number in range(KEPT):
+        (cache / f"{number:032x}").mkdir()
+        os.utime(cache / f"{number:032x}", (time.time() + 86_400 + number,) * 2)
+    place, _ = cached_model(checkpoint)
+    assert models(cache) == sorted([*(f"{number:032x}" for number in range(1, KEPT)), place.name])
+
+
 def test_two_at_once_make_one_model(checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[Path, bool]] = []
     threads = [threading.Thread(target=lambda: made.append(cached_model(checkpoint))) for _ in range(4)]

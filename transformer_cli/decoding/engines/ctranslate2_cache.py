@@ -47,7 +47,7 @@ def cached_model(folder: Path) -> tuple[Path, bool]:
 
         loaded = load_model(folder)
         publish(place, lambda temporary: write_model(temporary, loaded))
-        _prune(place.parent)
+        _prune(place)
     return place, True
 
 
@@ -94,15 +94,18 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _prune(root: Path) -> None:
-    """Remove the models used longest ago, and what killed processes left half-written. Call it with the lock held."""
+def _prune(made: Path) -> None:
+    """Remove the models used longest ago, but not the one just made, and what killed processes left half-written.
+
+    Call it with the lock held.
+    """
     ages: list[tuple[float, Path]] = []
-    for entry in root.iterdir():
+    for entry in made.parent.iterdir():
         with contextlib.suppress(OSError):
             modified = entry.stat().st_mtime
-            if not entry.name.startswith("."):
+            if entry != made and not entry.name.startswith("."):
                 ages.append((modified, entry))
             elif entry.name.startswith(TEMPORARY) and time.time() - modified > ABANDONED:
                 delete(entry)
-    for _, entry in sorted(ages, reverse=True)[KEPT:]:
+    for _, entry in sorted(ages, reverse=True)[KEPT - 1 :]:
         remove(entry)
