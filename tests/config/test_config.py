@@ -40,6 +40,7 @@ data:
 """
 # Where a number's bound can only be reached when another key makes room for it.
 ROOM = {
+    "vocabulary.character_coverage": ["vocabulary.tokenizer=whitespace"],
     "data.max_length": ["training.batch_tokens=1000000"],
     "model.d_model": ["model.heads=1"],
     "model.heads": ["model.head_dim=8"],
@@ -374,6 +375,7 @@ def test_a_language_code_is_no_path(code: str) -> None:
             "only vocabulary.tokenizer sentencepiece",
         ),
         (["vocabulary.shared=false"], "model.tie_embeddings", "vocabulary.shared: true"),
+        (["vocabulary.character_coverage=0.97"], "vocabulary.character_coverage", "takes 0.98 to 1, got 0.97"),
         (["vocabulary.symbols=[a, a]"], "vocabulary.symbols", "named twice"),
         (["vocabulary.symbols=['']"], "vocabulary.symbols", "empty"),
         (["vocabulary.symbols=['a b']"], "vocabulary.symbols", "white space"),

@@ -105,9 +105,11 @@ class VocabularyConfig(Section):
     sample_lines: Positive = 2_000_000  # sentencepiece only: train on at most so many lines, drawn by `training.seed`
 
     @model_validator(mode="after")
-    def _symbols_are_usable(self) -> "VocabularyConfig":
+    def _fits_together(self) -> "VocabularyConfig":
         """`symbols` names each symbol once, without white space, and none of the specials `<pad>`, `<unk>`, `<s>` and
-        `</s>`."""
+        `</s>`. `tokenizer: sentencepiece` takes a `character_coverage` of 0.98 to 1."""
+        if self.tokenizer == "sentencepiece" and self.character_coverage < 0.98:
+            raise ValueError(f"character_coverage: sentencepiece takes 0.98 to 1, got {self.character_coverage:g}")
         for symbol in self.symbols:
             if not symbol or symbol.split() != [symbol]:
                 raise ValueError(f"symbols: {symbol!r} is empty or holds white space")
