@@ -67,6 +67,7 @@ TORCH_FREE = [
     "search_options",
     "processes",
     "text",
+    "storage.origin",
     "storage.publishing",
     "storage.run_folder",
     "data.corpora",
