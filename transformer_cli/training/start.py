@@ -17,7 +17,7 @@ from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.languages import check_languages
 from transformer_cli.config.paths import paths_of
 from transformer_cli.config.presets import resolve_preset
-from transformer_cli.data.corpora import Corpus, count_pairs
+from transformer_cli.data.corpora import Corpus, count_pairs, open_corpus
 from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, read_origin
