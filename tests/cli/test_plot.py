@@ -234,10 +234,10 @@ def test_masks_of_a_model_without_its_data_need_sentences(
     """A model that was moved to another machine."""
     from transformer_cli.data import held_out
 
-    def open_corpus(*_: object) -> None:
+    def open_saved(*_: object) -> None:
         raise UserError("valid.de: no such file")
 
-    monkeypatch.setattr(held_out, "open_corpus", open_corpus)
+    monkeypatch.setattr(held_out, "open_saved", open_saved)
     said = tfm("plot", "mask", trial.run, "-o", tmp_path / "a.png").refused()
     assert said.startswith("error: valid.de: no such file; ")
     assert "--input" in said
