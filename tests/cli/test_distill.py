@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def test_a_finished_one_says_so_and_another_is_refused(
     first = tfm(*run)
     translated.clear()
     shutil.copytree("out", "out.parts", ignore=lambda *_: ["train.de"])  # as if a kill had come in between
-    (place / "out.parts" / ("000000-" + "0" * 32)).write_text("")
+    sharding.Parts(place / "out").keep("000000-" + "0" * 32, ["x"], Counter())
     for name in ("train.en", "manifest.json"):
         (place / "out.parts" / name).unlink()
     again = tfm(*run)

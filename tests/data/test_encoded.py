@@ -3,7 +3,6 @@
 import copy
 import hashlib
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from transformer_cli.data import encoded as module
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.errors import UserError
+from transformer_cli.storage.holding import MARK, MARKED, temporary
 from transformer_cli.text import build
 from transformer_cli.text.codec import Codecs
 
@@ -214,13 +214,17 @@ def test_the_cache_folder(
 
 
 def test_leftovers_of_killed_processes_go(tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs) -> None:
-    old, new = tmp_path / "old.tmp", tmp_path / "new.tmp"
-    for path in (old, new):
-        path.write_text("")
-    os.utime(old, (time.time() - 200_000,) * 2)
-    encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path)
-    assert not old.exists()
-    assert new.exists()  # another process may still write it
+    """Not what is still written, nor what is somebody else's, however old."""
+    mine, dead = tmp_path / "mine.tmp", tmp_path / ".tmp-x-0123abcd"
+    mine.write_text("")
+    os.utime(mine, (0, 0))
+    dead.mkdir()
+    (dead / MARK).write_text(MARKED)
+    with temporary(tmp_path / "y") as alive:
+        encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path)
+        assert alive.parent.exists()
+    assert not dead.exists()
+    assert mine.exists()
 
 
 def test_large_vocabularies_get_wider_ids(

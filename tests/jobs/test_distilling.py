@@ -3,6 +3,7 @@
 import gzip
 import json
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding.constraints import Line
 from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.distilling import TrainingSet, begin, check_recipe, closest, write_training_set
+from transformer_cli.jobs.distilling import TrainingSet, check_recipe, closest, kept, write_training_set
 from transformer_cli.jobs.shards import Parts, Shard
+from transformer_cli.storage.holding import MARK, MARKED
 
 DATA = "data: {{source_language: {0}, target_language: {1}, train: {{file: t.tsv}}, valid: {{file: t.tsv}}}}"
 
@@ -76,10 +78,12 @@ def test_what_does_not_fit_the_corpus_is_not_published(targets: list[str], corpu
 
 
 def test_what_a_killed_process_left_is_cleared(corpus: TextCorpus, tmp_path: Path) -> None:
-    (tmp_path / ".tmp-out-0123abcd").mkdir()
-    (tmp_path / ".tmp-other-0123abcd").mkdir()
+    """Not what somebody else has called so."""
+    for name in (".tmp-out-0123abcd", ".tmp-out-4567abcd"):
+        (tmp_path / name / "content").mkdir(parents=True)
+    (tmp_path / ".tmp-out-0123abcd" / MARK).write_text(MARKED)
     write_training_set(TrainingSet.of(tmp_path / "out", config()), {}, corpus, ["a"] * 4, with_original=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".tmp-other-0123abcd", "a", "b", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".tmp-out-4567abcd", "a", "b", "out"]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -106,12 +110,17 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_another_recipe_is_refused_by_name(change: dict[str, object], said: str, tmp_path: Path) -> None:
     recipe = {"teacher": ["a" * 64], "beam_size": 5, "guard": True}
     parts = Parts(tmp_path / "out")
-    begin(parts, recipe)
-    begin(parts, recipe)
-    with pytest.raises(UserError, match=f"out.parts: was made with {said}"):
-        begin(parts, {**recipe, **change})
-    check_recipe(parts.folder, recipe)
-    parts.close()
+    with parts.held(), kept(recipe, parts):
+        parts.keep(Shard(0, 0, [Line("x")]).name("r"), ["y"], Counter())
+    with (
+        parts.held(),
+        pytest.raises(UserError, match=f"out.parts: was made with {said}"),
+        kept({**recipe, **change}, parts),
+    ):
+        pass
+    with parts.held(), kept(recipe, parts):
+        check_recipe(parts.folder, recipe)
+        parts.remove()
     assert not parts.folder.exists()
 
 

@@ -48,33 +48,48 @@ def test_a_name_tells_place_lines_and_recipe() -> None:
 
 def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
     parts = Parts(tmp_path / "out")
-    parts.open()
-    parts.open()
     rows = ["a\tb", "", "\u2028\r\x85", '{"x": 1}', "\udcff"]
     name = Shard(0, 0, [Line("x")]).name("r")
-    assert not parts.has(name)
-    parts.keep(name, rows, Counter(cut_lines=2))
-    assert parts.has(name)
+    with parts.held():
+        assert not parts.has(name)
+        parts.keep(name, rows, Counter(cut_lines=2))
+        assert parts.has(name)
     assert list(parts.rows([name])) == [*rows[:-1], "?"]
-    assert parts.total([name]) == Counter(cut_lines=2)
+    assert parts.total([name, name]) == Counter(cut_lines=4)
     assert [path.name for path in tmp_path.iterdir()] == ["out.parts"]
+    assert parts.names() == [path.name for path in parts.folder.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("damaged", ["", "\n", "{}\ny\n", "[]\ny\n", '{"counts": {}, "sha256": "0"}\ny\n'])
+def test_a_damaged_part_is_neither_joined_nor_deleted(damaged: str, tmp_path: Path) -> None:
+    parts, name = Parts(tmp_path / "out"), Shard(0, 0, [Line("x")]).name("r")
+    with parts.held():
+        (parts.folder / name).write_text(damaged)
+        for read in (lambda: list(parts.rows([name])), lambda: parts.total([name])):
+            with pytest.raises(UserError, match="is damaged; delete it"):
+                read()
+        parts.remove()
+    assert (parts.folder / name).read_text() == damaged
 
 
 def test_removing_takes_parts_and_nothing_else(tmp_path: Path) -> None:
     parts = Parts(tmp_path / "out")
-    parts.open()
-    parts.keep(Shard(0, 0, [Line("x")]).name("r"), ["y"], Counter())
-    parts.keep(Shard(0, 0, [Line("other")]).name("r"), ["y"], Counter())
-    (parts.folder / ".tmp-half").write_text("")
-    (parts.folder / "mine").write_text("")
-    parts.remove()
-    assert [path.name for path in parts.folder.iterdir()] == ["mine"]
-    (parts.folder / "mine").unlink()
-    parts.remove()
+    mine = {"mine", ".tmp-half", "recipe.json", ".tmp-part-0123abcd", f"000001-{'0' * 32}"}
+    with parts.held():
+        parts.keep(Shard(0, 0, [Line("x")]).name("r"), ["y"], Counter())
+        parts.keep(Shard(0, 0, [Line("other")]).name("r"), ["y"], Counter())
+        for name in mine:
+            (parts.folder / name).write_text("mine")
+        parts.remove()
+    assert {path.name for path in parts.folder.iterdir()} == mine
+    for name in mine:
+        (parts.folder / name).unlink()
+    with parts.held():
+        pass
     assert not parts.folder.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out.parts").write_text("")
-    with pytest.raises(UserError, match=r"out\.parts: cannot be made"):
-        Parts(tmp_path / "out").open()
+    with pytest.raises(UserError, match=r"out\.parts: cannot be made"), Parts(tmp_path / "out").held():
+        pass

@@ -41,7 +41,8 @@ from transformer_cli.storage.checkpoint import (
     save_model,
     save_training_state,
 )
-from transformer_cli.storage.publishing import MANIFEST, TEMPORARY, manifest_names, publish, verify
+from transformer_cli.storage.holding import TEMPORARY
+from transformer_cli.storage.publishing import MANIFEST, manifest_names, publish, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, average_name, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs

@@ -20,7 +20,8 @@ import yaml
 from tests.environment import unmeasured
 from transformer_cli.build import load_model
 from transformer_cli.storage.checkpoint import load_training_state
-from transformer_cli.storage.publishing import REPLACED, TEMPORARY
+from transformer_cli.storage.holding import TEMPORARY
+from transformer_cli.storage.publishing import REPLACED
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 
 STEPS, SAVE_EVERY, VALIDATE_EVERY = 16, 2, 5

@@ -24,7 +24,7 @@ from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.checkpoint import TrainingState, load_training_state, load_weights, stored_weights
-from transformer_cli.storage.publishing import TEMPORARY
+from transformer_cli.storage.holding import TEMPORARY
 from transformer_cli.storage.run_folder import WEIGHTS, CheckpointIndex, RunFolder, step_name
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs

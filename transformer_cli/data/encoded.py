@@ -9,13 +9,11 @@ import atexit
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import tempfile
-import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from io import BufferedIOBase, BufferedRandom
 from itertools import chain
@@ -29,6 +27,7 @@ from tqdm import tqdm
 
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.errors import UserError
+from transformer_cli.storage.holding import clean
 from transformer_cli.storage.publishing import atomic_file
 from transformer_cli.text.alignments import AlignedPair, token_links
 from transformer_cli.text.build import in_chunks, map_in_order
@@ -238,7 +237,7 @@ def encode_corpus(
     path = folder / f"{_cache_key(content_hash, codecs, max_length, keep_text)}.arrow"
     encoded = _open_cached(path)
     if encoded is None or encoded.has_links != linked:
-        _remove_abandoned(folder)
+        clean(folder)
         encoder = PairEncoder(codecs, max_length, keep_text, linked)
         pairs = in_chunks(_watched(corpus, content_hash, progress), CHUNK_PAIRS)
         chunks = map_in_order(encoder, pairs, workers)
@@ -297,14 +296,6 @@ def _writable_folder(folder: str | Path | None) -> Path:
         return Path(temporary)
 
 
-def _remove_abandoned(folder: Path) -> None:
-    """Remove what killed processes left half-written a day ago or before."""
-    for path in folder.glob("*.tmp"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > 86_400:
-                path.unlink()
-
-
 def _watched(corpus: Corpus | LinkedCorpus, content_hash: str, progress: bool) -> Iterator[Pair]:
     """Yield the pairs of a corpus, under a progress bar; refuse a corpus that changes meanwhile, since the cache would
     then hold one text under another's name."""
@@ -328,6 +319,6 @@ def _publish(path: Path, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> N
 @contextmanager
 def _private_file(path: Path) -> Iterator[BufferedRandom]:
     """Give a file that nobody else can read, for it holds the user's text; it takes its name once it is whole."""
-    with atomic_file(path, path.with_name(f"{path.stem}.{secrets.token_hex(4)}.tmp")) as file:
+    with atomic_file(path) as file:
         os.fchmod(file.fileno(), 0o600)
         yield file

@@ -63,7 +63,7 @@ def publish_verified(out: Path, write: Callable[[Path], None], compare: Callable
         report = compare(temporary) if compare else None
 
     RunFolder(out.parent).create()
-    publish(out, write_and_compare)
+    publish(out, write_and_compare, replace=False)
     return report
 
 

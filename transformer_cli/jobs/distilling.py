@@ -4,11 +4,11 @@
 recipe beside them, and beside the finished files, says what they were made of. No torch.
 """
 
-import glob
 import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, tee
 from pathlib import Path
@@ -22,7 +22,6 @@ from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.shards import (
-    RECIPE,
     UNHEARD,
     UNSEEN,
     Note,
@@ -36,18 +35,11 @@ from transformer_cli.jobs.shards import (
     wait_for_parts,
 )
 from transformer_cli.jobs.translating import TranslationOptions
-from transformer_cli.storage.publishing import (
-    TEMPORARY,
-    atomic_write,
-    delete,
-    is_complete,
-    publish,
-    read_bytes,
-    whole_file,
-)
+from transformer_cli.storage.publishing import atomic_write, is_complete, publish, read_bytes, whole_file
 from transformer_cli.text.lines import one_line
 
 Recipe = Mapping[str, Any]  # what decides the training set, by names that a user knows
+RECIPE = "recipe.json"  # beside the parts, and beside the finished files: what they were made of, and how
 
 
 @dataclass(frozen=True)
@@ -111,33 +103,35 @@ def distill(
     None: the training set is not there yet, other shares or processes are missing. Raises as `translate_shards` does.
     """
     recipe = recipe_of(options, corpus, training_set, best_of=best_of, with_original=with_original)
-    parts, (rank, size) = Parts(training_set.folder), rank_and_size()
-    if training_set.is_finished(recipe):
-        if rank:
+    parts, here = Parts(training_set.folder), share or rank_and_size()
+    finished = f"{training_set.folder}: is finished; nothing is left to do"
+    if training_set.is_finished(recipe) and not parts.folder.is_dir():
+        note(finished)
+        return None if here[0] else []
+    with parts.held(here) as lock, kept(recipe, parts):
+        if training_set.is_finished(recipe):  # a kill came before the parts were removed
+            parts.remove()
+            note(finished)
+            return None if here[0] else []
+        total = sum(1 for _ in corpus.pairs())  # a fault in it shows before the long part
+        first, second = tee(corpus.pairs())
+        text = shards((Line(source) for source, _ in first), (target for _, target in second) if best_of else None)
+        work = ShardWork(options, parts, json.dumps(recipe), closest if best_of else best, jobs)
+        names = translate_shards(work, text, share=here, total=total, progress=progress, note=note)
+        if share is not None:
+            missing = sum(not parts.has(name) for name in names)
+            rest = f"{missing:,} of {len(names):,} parts are still missing" if missing else "none is missing"
+            note(f"this share is done, in {parts.folder}: {rest}; without --shard the same command joins them")
+        if here[0] or share is not None:
             return None
-        if parts.folder.is_dir():
-            parts.remove()  # a kill came before that
-        note(f"{training_set.folder}: is finished; nothing is left to do")
-        return []
-    total = sum(1 for _ in corpus.pairs())  # a fault in it shows before the long part
-    begin(parts, recipe)
-    first, second = tee(corpus.pairs())
-    text = shards((Line(source) for source, _ in first), (target for _, target in second) if best_of else None)
-    work = ShardWork(options, parts, json.dumps(recipe), closest if best_of else best, jobs)
-    names = translate_shards(work, text, share=share or (rank, size), total=total, progress=progress, note=note)
-    if share is not None:
-        missing = sum(not parts.has(name) for name in names)
-        rest = f"{missing:,} of {len(names):,} parts are still missing" if missing else "none is missing"
-        note(f"this share is done, in {parts.folder}: {rest}; without --shard the same command joins them")
-    if rank or share is not None:
-        return None
-    wait_for_parts(parts, names, note)
-    if corpus.content_hash() != recipe["data.train"]:
-        raise UserError(f"{corpus.describe()}: changed while it was translated; give the same command again")
-    notes = write_training_set(training_set, recipe, corpus, parts.rows(names), with_original=with_original)
-    notes = [*corpus.notes, *Tally(parts.total(names)).notes, *notes]
-    parts.remove()
-    return notes
+        wait_for_parts(parts, names, note)
+        if corpus.content_hash() != recipe["data.train"]:
+            raise UserError(f"{corpus.describe()}: changed while it was translated; give the same command again")
+        notes = write_training_set(training_set, recipe, corpus, parts.rows(names), with_original=with_original)
+        notes = [*corpus.notes, *Tally(parts.total(names)).notes, *notes]
+        lock.wait_for_others()
+        parts.remove()
+        return notes
 
 
 def check_languages(teacher: FoundModel, student: Config) -> None:
@@ -169,12 +163,19 @@ def recipe_of(
     }
 
 
-def begin(parts: Parts, recipe: Recipe) -> None:
-    """Open the folder of the parts. Raises `UserError` where they were begun by another recipe, by name."""
-    if (parts.folder / RECIPE).is_file():
+@contextmanager
+def kept(recipe: Recipe, parts: Parts) -> Iterator[None]:
+    """Keep the recipe beside the parts for as long as there are any. Raises `UserError` where they have another."""
+    path = parts.folder / RECIPE
+    if os.path.lexists(path):
         check_recipe(parts.folder, recipe)
-    parts.open()
-    atomic_write(parts.folder / RECIPE, json.dumps(recipe, indent=2))
+    else:
+        atomic_write(path, json.dumps(recipe, indent=2))
+    try:
+        yield
+    finally:
+        if not parts.names():
+            path.unlink(missing_ok=True)
 
 
 def check_recipe(folder: Path, recipe: Recipe) -> None:
@@ -220,8 +221,6 @@ def write_training_set(
     """
     distilled = ((source, target) for (source, _), target in zip(corpus.pairs(), translations, strict=True))
     empty = 0
-    for left in training_set.folder.parent.glob(f"{TEMPORARY}{glob.escape(training_set.folder.name)}-*"):
-        delete(left)  # what a killed process had half written
 
     def write(folder: Path) -> None:
         nonlocal empty
@@ -232,7 +231,7 @@ def write_training_set(
                 targets(one_line(target))
         (folder / RECIPE).write_text(json.dumps(recipe, indent=2), encoding="utf-8")
 
-    publish(training_set.folder, write)
+    publish(training_set.folder, write, replace=False)
     have = "1 pair has" if empty == 1 else f"{empty:,} pairs have"
     return [] if not empty else [f"{have} an empty side; they stay in their places, and training leaves them out"]
 

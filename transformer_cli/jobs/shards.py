@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,12 +23,12 @@ from transformer_cli.decoding.devices import device_of, rank_and_size, usable_co
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.translating import TranslationOptions
-from transformer_cli.storage.publishing import TEMPORARY, atomic_write, delete, whole_file
+from transformer_cli.storage.holding import Lock, clean, hold
+from transformer_cli.storage.publishing import atomic_write, whole_file
 
 SHARD_LINES = 2000
 SHARD_CHARACTERS = 4_000_000  # so that very long lines stay within memory
 NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{32}")  # of a part
-RECIPE = "recipe.json"  # beside the parts where somebody keeps it: what they were made of, and how
 POLL_SECONDS = 0.2
 NOTE_SECONDS = 30.0
 
@@ -82,53 +82,74 @@ class Parts:
         output = Path(os.path.realpath(output))
         self.folder = output.with_name(output.name + ".parts")
 
-    def open(self) -> None:
-        """Make the folder, and those above. Raises `UserError` where something else has its name, or it cannot be."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"{self.folder}: cannot be made, and the parts of the output are kept there: {error.strerror};"
-                " name another output"
-            ) from None
+    @contextmanager
+    def held(self, share: tuple[int, int] = (0, 1)) -> Iterator[Lock]:
+        """Make the folder, and hold it, or one share of it, for this process; at the end it goes if it is empty.
+
+        Raises `UserError` where another process holds it, where something else has its name, or it cannot be.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._leave)
+            while True:
+                try:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    doing = hold(self.folder / ".lock", "translating", "name another output", share)
+                    lock = stack.enter_context(doing)
+                    break
+                except OSError as error:
+                    raise UserError(
+                        f"{self.folder}: cannot be made, and the parts of the output are kept there: {error.strerror};"
+                        " name another output"
+                    ) from None
+                except UserError:
+                    if self.folder.is_dir():
+                        raise  # else: who held it removed it just then
+            clean(self.folder)
+            yield lock
+
+    def _leave(self) -> None:
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def has(self, name: str) -> bool:
         """Return whether this part is done."""
         return (self.folder / name).is_file()
 
     def keep(self, name: str, rows: Iterable[str], counts: Counter[str]) -> None:
-        """Write one part: what was counted as it was made, then its lines. Raises `OSError`."""
-        content = "\n".join([json.dumps(counts), *rows, ""])
-        atomic_write(self.folder / name, content.encode("utf-8", errors="replace"))
+        """Write one part: a line of what was counted as it was made and a hash of its lines, then these."""
+        content = "".join(f"{row}\n" for row in rows).encode("utf-8", errors="replace")
+        header = {"counts": counts, "sha256": hashlib.sha256(content).hexdigest()}
+        atomic_write(self.folder / name, json.dumps(header).encode() + b"\n" + content)
 
     def total(self, names: Iterable[str]) -> Counter[str]:
         """Return what was counted as these parts were made."""
-        total: Counter[str] = Counter()
-        for name in names:
-            with open(self.folder / name, encoding="utf-8", newline="\n") as file:
-                total.update(json.loads(file.readline()))
-        return total
+        return sum((Counter(self._read(name)[0]) for name in names), Counter())
 
     def rows(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the lines of these parts, one part after the other."""
+        """Yield the lines of these parts, one part after the other. Raises `UserError` where one is damaged."""
         for name in names:
-            with open(self.folder / name, encoding="utf-8", newline="\n") as file:
-                for line in islice(file, 1, None):
-                    yield line.removesuffix("\n")
+            yield from self._read(name)[1]
+
+    def _read(self, name: str) -> tuple[dict[str, int], list[str]]:
+        header, _, content = (self.folder / name).read_bytes().partition(b"\n")
+        try:
+            said = json.loads(header)
+            if said["sha256"] == hashlib.sha256(content).hexdigest():
+                return said["counts"], content.decode().split("\n")[:-1]
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise UserError(f"{self.folder / name}: is damaged; delete it, and give the same command again")
+
+    def names(self) -> list[str]:
+        """Return the parts that are there, of whatever recipe."""
+        return [path.name for path in self.folder.iterdir() if NAME.fullmatch(path.name) and path.is_file()]
 
     def remove(self) -> None:
-        """Delete all parts, others than those that were joined too; nothing that is not a part."""
-        for path in self.folder.iterdir():
-            if NAME.fullmatch(path.name) or path.name.startswith(TEMPORARY):
-                delete(path)
-        self.close()
-
-    def close(self) -> None:
-        """Delete the folder if no part is in it, and nothing else but their recipe."""
-        with suppress(OSError):
-            if not any(NAME.fullmatch(path.name) for path in self.folder.iterdir()):
-                delete(self.folder / RECIPE)
-            self.folder.rmdir()
+        """Delete all parts, others than those that were joined too; nothing that is not a part, whole."""
+        for name in self.names():
+            with suppress(UserError):
+                self._read(name)
+                (self.folder / name).unlink()
 
 
 @dataclass(frozen=True)
@@ -189,16 +210,12 @@ def translate_shards(
                     done, kept = done + len(shard.lines), kept + len(shard.lines)
                     report(done, kept, expected)
 
-    try:
-        with progress as report:
-            for lines, chosen in run_jobs(work, missing()):
-                if chosen and not engine:
-                    note(engine := chosen)
-                done += lines
-                report(done, kept, expected)
-    except BaseException:
-        work.parts.close()  # with nothing done, no trace is left
-        raise
+    with progress as report:
+        for lines, chosen in run_jobs(work, missing()):
+            if chosen and not engine:
+                note(engine := chosen)
+            done += lines
+            report(done, kept, expected)
     return names
 
 
@@ -257,17 +274,18 @@ def translate_file(
     """
     parts, share = Parts(output), rank_and_size()
     recipe = json.dumps([options.fingerprint(), repr(layout)], default=str)
-    parts.open()
     work = ShardWork(options, parts, recipe, functools.partial(_rows, layout) if layout else best, jobs)
-    names = translate_shards(work, shards(lines), share=share, progress=progress, note=note)
-    if share[0]:
-        return []
-    wait_for_parts(parts, names, note)
-    with whole_file(output) as write:
-        for row in parts.rows(names):
-            write(row)
-    notes = Tally(parts.total(names)).notes
-    parts.remove()
+    with parts.held(share) as lock:
+        names = translate_shards(work, shards(lines), share=share, progress=progress, note=note)
+        if share[0]:
+            return []
+        wait_for_parts(parts, names, note)
+        with whole_file(output) as write:
+            for row in parts.rows(names):
+                write(row)
+        notes = Tally(parts.total(names)).notes
+        lock.wait_for_others()
+        parts.remove()
     return notes
 
 

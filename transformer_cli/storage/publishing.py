@@ -11,8 +11,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
-import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -24,6 +22,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import Field, TypeAdapter, ValidationError
 
 from transformer_cli.errors import UserError
+from transformer_cli.storage.holding import clean, open_regular, temporary
 
 _times: Counter[str] = Counter()
 
@@ -41,7 +40,6 @@ def reach(name: str) -> None:
 
 MANIFEST = "manifest.json"
 MAX_JSON_BYTES = 50_000_000
-TEMPORARY = ".tmp-"  # half-written, or half-deleted: nobody reads it
 REPLACED = ".replaced-"  # complete: what a folder was until its successor stands
 
 Parsed = TypeVar("Parsed")
@@ -53,27 +51,25 @@ class _Manifest:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, temporary: Path, name: Path | None = None) -> Iterator[BufferedRandom]:
-    """Give a new file, called `temporary`, that replaces `path` once the block has ended well and it is on the disk.
+def atomic_file(path: Path, name: Path | None = None) -> Iterator[BufferedRandom]:
+    """Give a new file that replaces `path` once the block has ended well and it is on the disk.
 
     On any failure it is removed, and what `path` was stays. An `OSError` of its own names the path, or `name`.
     """
-    file: BufferedRandom | None = None
-    try:  # from before it is there: an interruption may come as soon as it is
+    with contextlib.ExitStack() as stack:
         with naming(name or path):
-            file = open(temporary, "x+b")  # noqa: SIM115  (closed below)
-        yield file
-        with naming(name or path):
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            if file is not None:
+            place = stack.enter_context(temporary(path))
+            file = open(place, "x+b")  # noqa: SIM115  (closed below)
+        try:
+            yield file
+            with naming(name or path):
+                file.flush()
+                os.fsync(file.fileno())
                 file.close()
-        delete(temporary)
-        raise
+                os.replace(place, path)
+        finally:
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 def atomic_write(path: str | Path, content: str | bytes) -> None:
@@ -83,7 +79,7 @@ def atomic_write(path: str | Path, content: str | bytes) -> None:
     """
     path = Path(path)
     with naming(path):
-        with atomic_file(path, _temporary(path)) as file:
+        with atomic_file(path) as file:
             file.write(content.encode() if isinstance(content, str) else content)
         sync_folder(path.parent)
 
@@ -96,8 +92,8 @@ def whole_file(path: Path) -> Iterator[Callable[[str], None]]:
     sibling, removed on any failure. A link is followed. Raises `OSError` that names the path.
     """
     real = Path(os.path.realpath(path))
-    temporary = real.with_name(f".tfm-{secrets.token_hex(4)}.tmp")  # short: the name itself may be as long as allowed
-    with atomic_file(real, temporary, path) as file:
+    clean(real.parent)
+    with atomic_file(real, path) as file:
         packed = None
         if real.suffix == ".gz":  # with nothing in it that says when
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
@@ -112,7 +108,7 @@ def whole_file(path: Path) -> Iterator[Callable[[str], None]]:
                 if packed is not None:
                     packed.close()
                 if real.exists():
-                    os.chmod(temporary, real.stat().st_mode & 0o777)
+                    os.fchmod(file.fileno(), real.stat().st_mode & 0o777)
         except BaseException:
             with contextlib.suppress(OSError):
                 if packed is not None:
@@ -120,35 +116,36 @@ def whole_file(path: Path) -> Iterator[Callable[[str], None]]:
             raise
 
 
-def publish(folder: Path, write: Callable[[Path], None]) -> Path:
-    """Let `write` fill a temporary sibling, add its manifest, and rename it to `folder` once all is on the disk.
+def publish(folder: Path, write: Callable[[Path], None], *, replace: bool = True) -> Path:
+    """Let `write` fill a temporary folder, add its manifest, and rename it to `folder` once all is on the disk.
 
-    A folder of that name is replaced: renamed aside first (`locate` finds it there if a kill comes in between),
-    deleted last. What `write` or the disk raises goes up (`OSError` naming the folder), with the temporary removed and
-    the old folder back.
+    replace: one of that name gives way, if it is ours (`is_ours`): it is renamed aside first (`locate` finds it there
+    if a kill comes in between), and deleted last. What `write` or the disk raises goes up (`OSError` naming the
+    folder), with the temporary removed and the old folder back.
     """
-    temporary = _temporary(folder)
+    clean(folder.parent)
     replaced = folder.with_name(REPLACED + folder.name)
-    with naming(folder):
+    with naming(folder), temporary(folder) as place:
+        place.mkdir()
+        write(place)
+        reach("before-fsync")
+        _write_manifest(place)
+        reach("after-fsync")
         try:
-            temporary.mkdir()
-            write(temporary)
-            reach("before-fsync")
-            _write_manifest(temporary)
-            reach("after-fsync")
-            if os.path.lexists(folder):
-                remove(replaced)
+            if replace and os.path.lexists(folder):
+                if not is_ours(folder, place):
+                    raise FileExistsError(errno.EEXIST, "holds what tfm did not write, so it is not replaced")
+                remove(replaced, folder)
                 os.replace(folder, replaced)
-            os.replace(temporary, folder)
+            os.replace(place, folder)
         except BaseException:
             if locate(folder) == replaced:
                 with contextlib.suppress(OSError):  # `locate` finds it under that name too
                     os.replace(replaced, folder)
-            delete(temporary)
             raise
         reach("after-rename")
         sync_folder(folder.parent)
-    remove(replaced)
+    remove(replaced, folder)
     return folder
 
 
@@ -179,11 +176,6 @@ def _write_manifest(folder: Path) -> None:
     sync_folder(folder)
 
 
-def _temporary(path: Path) -> Path:
-    # Not from `tempfile`: its files can be read by nobody else, whatever the umask says.
-    return path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
-
-
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -196,23 +188,36 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove(folder: Path) -> None:
-    """Delete a published folder, never half of it under its own name; one that cannot be deleted stays."""
-    temporary = _temporary(folder)
-    with contextlib.suppress(OSError):
-        os.replace(folder, temporary)
-        delete(temporary / MANIFEST)  # first, so that no half is ever complete
-        reach("pruning")
-        delete(temporary)
+def is_ours(folder: Path, successor: Path | None = None) -> bool:
+    """Return whether a folder holds nothing but files that its manifest names, and its hashes confirm: it may go.
+
+    successor: what takes its place, and may have taken over a file that the folder's own manifest does not name.
+    """
+    manifests = [one for one in (folder, successor) if one is not None and is_complete(one)]
+    try:
+        hashes = [manifest_hashes(one) for one in manifests]
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder).as_posix()
+            if (name != MANIFEST or folder not in manifests) and (path.is_symlink() or not path.is_dir()):
+                found = _sha256(path)
+                if all(known.get(name) != found for known in hashes):
+                    return False
+    except (OSError, UserError):
+        return False
+    return folder.is_dir() and not folder.is_symlink()
 
 
-def delete(path: Path) -> None:
-    """Delete a temporary file or folder; what cannot be deleted now, `RunFolder.clean_temporaries` takes later."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
+def remove(folder: Path, successor: Path | None = None) -> None:
+    """Delete a published folder, never half of it under its own name; one that is not all ours stays (`is_ours`)."""
+    if is_ours(folder, successor):
+        with contextlib.suppress(OSError), temporary(folder) as place:
+            os.replace(folder, place)
+            reach("pruning")
+
+
+def _sha256(path: Path) -> str:
+    with open_regular(path) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 # --- events, a line each ------------------------------------------------------------------------------------------
@@ -306,8 +311,7 @@ def verify(folder: Path, names: Iterable[str]) -> None:
         if name not in hashes:
             raise UserError(f"{folder / MANIFEST}: does not name {name}; copy the folder again")
         try:
-            with open(folder / name, "rb") as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()
+            found = _sha256(folder / name)
         except OSError as error:
             raise UserError(f"{folder / name}: cannot be read: {error.strerror}; copy it again") from None
         if found != hashes[name]:
@@ -317,7 +321,7 @@ def verify(folder: Path, names: Iterable[str]) -> None:
 def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
     """Return the whole of a small file; `UserError` where it cannot be read or is larger than `limit`."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             content = file.read(limit + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}; copy it again") from None

@@ -11,20 +11,20 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
+from transformer_cli.storage.holding import Lock, clean, hold, not_writable
 from transformer_cli.storage.publishing import (
     MANIFEST,
     REPLACED,
-    TEMPORARY,
     MetricsFile,
     atomic_write,
-    delete,
     is_complete,
+    is_ours,
     locate,
     manifest_names,
     publish,
@@ -40,8 +40,7 @@ INDEX = "checkpoints.json"
 LOCK = ".lock"
 HELD_OUT = "held-out"
 STEP = re.compile(r"step-[0-9]{8,}")
-LEFT_BEHIND = re.compile(rf"{re.escape(TEMPORARY)}.+-[0-9a-f]{{8}}")  # as `publishing` names what it writes
-AVERAGE = re.compile(r"average-[0-9]{8,}")
+CHECKPOINT = re.compile(r"(step|average)-[0-9]{8,}")
 
 Step = Annotated[int, Field(ge=0, strict=True)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
@@ -77,60 +76,6 @@ def average_name(step: int) -> str:
     return f"average-{step:08d}"
 
 
-@contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` of a run folder, and remove it at the end; the lock goes with the process anyhow.
-
-    Raises `UserError` where another process holds it, or the folder cannot be written to.
-    """
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                file = stack.enter_context(open(path, "a", encoding="utf-8"))
-            except OSError as error:
-                raise not_writable(path.parent, error) from None
-            _take(file, path.parent)
-            if _is_open(file, path):
-                break  # else: its holder removed it after we had opened it
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                if _is_open(file, path):  # else: the folder was renamed, and this is another's
-                    path.unlink()
-
-
-def _take(file: IO[str], folder: Path) -> None:
-    import fcntl  # training only: where a system has none, models can still be used
-
-    try:
-        # Not flock, which `filelock` takes too: data workers would inherit it, and hold it for seconds after a killed
-        # trainer.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise UserError(
-                f"{folder}: another tfm is training here; wait for it, or choose another folder with --out"
-            ) from None
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise  # else: a file system without locks; to train without one beats not to train
-
-
-def _is_open(file: IO[str], path: Path) -> bool:
-    """Return whether the path still leads to the file that is open."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def not_writable(folder: Path, error: OSError) -> Exception:
-    """Return the user's fault, but for a full or failing disk."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return error
-    return UserError(f"{folder}: cannot write here: {error.strerror}; choose another folder with --out")
-
-
 class RunFolder:
     """One run's folder: config.yaml, held-out/, vocab/, step-…/, checkpoints.json, metrics.jsonl, tensorboard/."""
 
@@ -142,24 +87,42 @@ class RunFolder:
         self.metrics = MetricsFile(self.path / "metrics.jsonl")
         self.tensorboard_path = self.path / "tensorboard"
         self.index_path = self.path / INDEX
+        self._lock: Lock | None = None  # while this object holds it
 
     def exists(self) -> bool:
-        """Return whether a run (or `build-vocab`) has begun here."""
-        return os.path.isfile(self.config_path) or os.path.isfile(self.index_path) or bool(self._complete_steps())
+        """Return whether a run (or `build-vocab`) has begun here: something is there that nobody else writes."""
+        for folder in (self.vocab_path, *map(self.step_folder, self._complete_steps())):
+            with contextlib.suppress(UserError):
+                if manifest_names(folder):
+                    return True
+        with contextlib.suppress(UserError):
+            if os.path.isfile(self.index_path) and read_json(self.index_path, CheckpointIndex).last is not None:
+                return True
+        try:  # text that somebody typed never reads quite like `dump_config`'s
+            return self.config_path.is_file() and (
+                self.config_path.read_text(encoding="utf-8") == dump_config(load_config(self.config_path))
+            )
+        except (UserError, OSError, ValueError):
+            return False
 
     def check_own(self) -> None:
-        """Raise `UserError` where the folder's config.yaml is the user's own: a run would write over it.
+        """Raise `UserError` where the folder holds something, but no run. Hidden files, which no run has, may stay."""
+        if self.path.is_dir() and not self.exists():
+            others = sorted(name for name in os.listdir(self.path) if not name.startswith(".") and name != "lost+found")
+            if others:
+                raise UserError(
+                    f"{self.path}: is not a run folder, and not empty (it holds {others[0]}); choose another with --out"
+                )
 
-        What a run writes is `dump_config`'s; text that somebody typed never reads quite so.
-        """
-        if self.index_path.exists() or self.vocab_path.exists() or not self.config_path.is_file():
-            return
-        try:
-            written = self.config_path.read_text(encoding="utf-8") == dump_config(load_config(self.config_path))
-        except (UserError, OSError, ValueError):
-            written = False
-        if not written:
-            raise UserError(f"{self.config_path}: no run wrote this, and one here would write over it; choose --out")
+    def check_way(self, index: CheckpointIndex) -> None:
+        """Raise `UserError` where something that is not ours has the name of a checkpoint to come."""
+        for entry in sorted(self.path.iterdir()):
+            name = entry.name.removeprefix(REPLACED)
+            if CHECKPOINT.fullmatch(name) and int(name.rpartition("-")[2]) > (index.last or 0) and not is_ours(entry):
+                raise UserError(f"{entry}: holds what no run wrote; move it out of the run folder")
+        for path in (self.metrics.path, self.config_path):
+            if os.path.lexists(path) and not path.is_file():
+                raise UserError(f"{path}: is not a regular file, and no run wrote it; move it out of the run folder")
 
     def check_writable(self) -> None:
         """Raise `UserError` where the folder can be neither written to nor made. Makes nothing itself."""
@@ -187,9 +150,17 @@ class RunFolder:
         except OSError as error:
             raise not_writable(self.path, error) from None
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
         """Hold the folder for one training process; `UserError` where another one holds it."""
-        return hold(self.path / LOCK)
+        with hold(self.path / LOCK, "training", "choose another folder with --out") as self._lock:
+            yield
+        self._lock = None
+
+    def check_there(self) -> None:
+        """Raise `FileNotFoundError` where the folder that is held has another name now, or is gone."""
+        if self._lock is not None and not self._lock.is_there():
+            raise FileNotFoundError(errno.ENOENT, "was renamed", str(self.path))
 
     # --- the index ------------------------------------------------------------------------------------------------
 
@@ -233,6 +204,7 @@ class RunFolder:
     def write_index(self, index: CheckpointIndex) -> None:
         """Replace `checkpoints.json` atomically; every folder named must be published before."""
         assert {*index.best, index.last} <= {None, *index.steps}
+        self.check_there()
         for name in index.names():
             assert is_complete(locate(self.path / name)), f"{name} is named before it is published"
         atomic_write(self.index_path, json.dumps(asdict(index), indent=2) + "\n")
@@ -263,6 +235,7 @@ class RunFolder:
 
     def publish(self, name: str, write: Callable[[Path], None]) -> Path:
         """Let `write` fill a folder that appears under `name` once it is complete and on the disk."""
+        self.check_there()
         return publish(self.path / name, write)
 
     def publish_vocabulary(self, save: Callable[[Path], None]) -> Path:
@@ -277,24 +250,22 @@ class RunFolder:
         return self.publish("vocab", write)
 
     def prune(self) -> None:
-        """Delete the checkpoints (steps and averages) that the index does not name."""
+        """Delete the checkpoints (steps and averages) that the index does not name, and that are all ours."""
         kept = self._read_index().names()
         for entry in list(self.path.iterdir()):
             name = entry.name.removeprefix(REPLACED)
-            if name not in kept and (STEP.fullmatch(name) or AVERAGE.fullmatch(name)):
+            if name not in kept and CHECKPOINT.fullmatch(name):
                 remove(entry)
 
     def clean_temporaries(self) -> None:
         """Clear away what a kill left behind. Call it with the lock held, before anything is written."""
-        for entry in list(self.path.iterdir()):
-            if entry.name.startswith(REPLACED):
-                final = entry.with_name(entry.name.removeprefix(REPLACED))
-                if os.path.lexists(final):
-                    remove(entry)
-                else:
-                    os.replace(entry, final)
-            elif LEFT_BEHIND.fullmatch(entry.name):
-                delete(entry)
+        clean(self.path, alone=True)
+        for entry in list(self.path.glob(f"{REPLACED}*")):
+            final = entry.with_name(entry.name.removeprefix(REPLACED))
+            if os.path.lexists(final):
+                remove(entry, final)
+            elif (CHECKPOINT.fullmatch(final.name) or final == self.vocab_path) and is_complete(entry):
+                os.replace(entry, final)
 
     def set_aside(self) -> Path:
         """Rename the folder to NAME.1, NAME.2, … (the first that is free) and return that. Call it without the lock.

@@ -31,7 +31,7 @@ def average(folders: Sequence[str | Path], out: Path) -> None:
         raise UserError(f"{out}: exists already; name a new folder with --out")
     mean = mean_model([find_model(folder) for folder in folders])
     RunFolder(out.parent).create()
-    publish(out, lambda folder: save_model(folder, mean.model, mean.config, mean.codecs))
+    publish(out, lambda folder: save_model(folder, mean.model, mean.config, mean.codecs), replace=False)
 
 
 def average_checkpoints(run: RunFolder, name: str, steps: list[int], model: nn.Module, ranks: Ranks) -> None:

@@ -149,6 +149,7 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
     index, progress, notes, saved = CheckpointIndex(), Progress(), [], config
     if resuming:
         index = run.index()
+        run.check_way(index)
         if run.config_path.exists():
             old, trained = load_config(run.config_path), index.last is not None
             saved = respelled(config, old, run.path)
@@ -290,6 +291,7 @@ def _take_folder(run: RunFolder, fresh: bool, resuming: bool, stack: ExitStack) 
         stack.enter_context(run.lock())
         if run.exists():
             raise UserError(f"{run.path}: another tfm started a run here meanwhile; choose another folder with --out")
+        run.check_own()  # what came since the first look
     run.clean_temporaries()
     return notes
 
@@ -297,7 +299,8 @@ def _take_folder(run: RunFolder, fresh: bool, resuming: bool, stack: ExitStack) 
 def _write_start(state: RunState, data: TrainingData) -> None:
     """Write the run's config, held-out pairs and vocabulary, as they are now, and drop metrics past the checkpoint."""
     run, progress = state.run, state.progress
-    atomic_write(run.config_path, dump_config(state.saved))
+    if not run.config_path.exists() or load_config(run.config_path) != state.saved:  # else it may have comments by now
+        atomic_write(run.config_path, dump_config(state.saved))
     keep_origin(run.path, state.saved)
     if data.held_out is not None and not run.held_out_path.exists():
         run.publish(HELD_OUT, data.held_out.save)

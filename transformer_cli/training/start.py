@@ -269,6 +269,7 @@ def build_vocabulary(
     with run.lock():
         if not fresh and run.vocab_path.exists():
             raise UserError(f"{path}: another tfm built a vocabulary here meanwhile; choose another folder with --out")
+        run.check_own()
         run.clean_temporaries()
         atomic_write(run.config_path, dump_config(config))
         keep_origin(run.path, config)

@@ -21,6 +21,7 @@ from transformer_cli.decoding.engines.ctranslate2_cache import KEPT, cache_folde
 from transformer_cli.decoding.loading import FoundModel, load_engine
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
+from transformer_cli.storage.holding import MARK, MARKED
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the ctranslate2 engine needs CTranslate2")
 
@@ -245,11 +246,13 @@ def test_the_models_used_longest_ago_go_first_and_so_do_abandoned_ones(checkpoin
     for number in range(KEPT):
         (cache / f"{number:032x}").mkdir()
         os.utime(cache / f"{number:032x}", (now - 1000 + number,) * 2)
-    for name, age in ((".tmp-x-00000000", 2 * 86_400), (".tmp-y-00000000", 60)):
+    for name, mark in ((".tmp-x-00000000", MARKED), (".tmp-y-00000000", "mine"), ("mine", "mine")):
         (cache / name).mkdir()
-        os.utime(cache / name, (now - age,) * 2)
+        (cache / name / MARK).write_text(mark)
+        os.utime(cache / name, (0, 0))
     place, _ = cached_model(checkpoint)
-    assert models(cache) == sorted([".tmp-y-00000000", *(f"{number:032x}" for number in range(1, KEPT)), place.name])
+    kept = [".tmp-y-00000000", "mine", *(f"{number:032x}" for number in range(1, KEPT)), place.name]
+    assert models(cache) == sorted(kept)
 
 
 def test_a_model_just_made_stays_though_the_clock_was_set_back(checkpoint: Path, cache: Path) -> None:

@@ -8,25 +8,18 @@ import contextlib
 import hashlib
 import json
 import os
-import time
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from transformer_cli.errors import UserError
-from transformer_cli.storage.publishing import (
-    TEMPORARY,
-    delete,
-    manifest_hashes,
-    manifest_names,
-    publish,
-    remove,
-    verify,
-)
+from transformer_cli.storage.holding import temporary
+from transformer_cli.storage.publishing import manifest_hashes, manifest_names, publish, remove, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS
 
 FORMAT = 1  # raised whenever the same checkpoint would be written in another way
 KEPT = 10  # models; those used longest ago go first
-ABANDONED = 86_400  # seconds after which what a killed process left is removed
+KEY = re.compile("[0-9a-f]{32}")
 
 
 def cached_model(folder: Path) -> tuple[Path, bool]:
@@ -46,6 +39,8 @@ def cached_model(folder: Path) -> tuple[Path, bool]:
         from transformer_cli.decoding.engines.ctranslate2_model import write_model
 
         loaded = load_model(folder)
+        with contextlib.suppress(FileNotFoundError), temporary(place) as old:
+            os.replace(place, old)  # damaged; that name, in tfm's own cache, has nobody else's
         publish(place, lambda temporary: write_model(temporary, loaded))
         _prune(place)
     return place, True
@@ -95,17 +90,11 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _prune(made: Path) -> None:
-    """Remove the models used longest ago, but not the one just made, and what killed processes left half-written.
-
-    Call it with the lock held.
-    """
+    """Remove the models used longest ago, but not the one just made. Call it with the lock held."""
     ages: list[tuple[float, Path]] = []
     for entry in made.parent.iterdir():
         with contextlib.suppress(OSError):
-            modified = entry.stat().st_mtime
-            if entry != made and not entry.name.startswith("."):
-                ages.append((modified, entry))
-            elif entry.name.startswith(TEMPORARY) and time.time() - modified > ABANDONED:
-                delete(entry)
+            if entry != made and KEY.fullmatch(entry.name):
+                ages.append((entry.stat().st_mtime, entry))
     for _, entry in sorted(ages, reverse=True)[KEPT - 1 :]:
         remove(entry)
