@@ -1,6 +1,7 @@
 """The demo trains, judges and draws in one folder, goes on where it stopped, and writes over nothing."""
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_without_matplotlib_there_are_no_pictures_but_advice(tmp_path: Path, mon
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(transformer_cli, "plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.ft2font", None)
-    assert run.draw(tmp_path, tmp_path / "model", "Hallo.") == []
+    assert run.places_of_pictures(tmp_path) == []
     training = TrainingResult(tmp_path / "model", "", 1, None, None, 1.0)
     nothing = run.Scored(1, 0.0, "")
     lines = report(tmp_path, run.DemoResult(training, nothing, nothing, [], []))
@@ -118,12 +119,24 @@ def test_a_folder_with_other_things_is_left_alone(entry: str, tmp_path: Path) ->
     assert (folder / entry).read_text(encoding="utf-8") == "mine"
 
 
-def test_a_corpus_that_was_half_written_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "demo" / "corpus").mkdir(parents=True)
-    (tmp_path / "demo" / "corpus" / "train.de").write_text("Halb", encoding="utf-8")
+def test_a_corpus_that_was_half_written_is_completed(tmp_path: Path) -> None:
+    """Each file is there whole or not at all; one of that name with another content is somebody else's."""
+    corpus = tmp_path / "demo" / "corpus"
+    corpus.mkdir(parents=True)
+    (corpus / "train.de").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match=r"train\.de: is not the sample corpus's"):
+        run.prepare(tmp_path / "demo")
+    assert [path.read_text() for path in corpus.iterdir()] == ["mine"]
+    shutil.copy(SAMPLE / "train.de", corpus)
     run.prepare(tmp_path / "demo")
     for path in SAMPLE.glob("*.[de][en]"):
-        assert (tmp_path / "demo" / "corpus" / path.name).read_bytes() == path.read_bytes()
+        assert (corpus / path.name).read_bytes() == path.read_bytes()
+
+
+def test_pictures_of_somebody_else_stay(tmp_path: Path) -> None:
+    (tmp_path / "training.png").write_text("mine")
+    with pytest.raises(UserError, match=r"training\.png: is there already"):
+        run.places_of_pictures(tmp_path)
 
 
 @pytest.mark.parametrize("place", ["file", "file/inner"])

@@ -53,8 +53,10 @@ def evaluate(
 
     metrics = list(dict.fromkeys(metric or ("bleu", "chrf", "ter")))
     evaluation_of.check_metrics(metrics)
-    check_output(output_file, source, *(reference or ()))
+    check_output(output_file, context.params)
     options = opt.translation_options(context, model)
+    if source is None:
+        check_output(output_file, {"data": opt.files_named(options.model.config.data.test)})
     test_set = evaluation_of.find_test_set(options.model, source, reference, "test")
     translator = options.load_translator()
     with Progress("translated", total=len(test_set.sources), quiet=quiet) as report:

@@ -3,6 +3,7 @@
 Parameters that set a search option have its name; bounds and defaults are those of `SearchOptions`.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -15,6 +16,8 @@ from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from transformer_cli.jobs.translating import TranslationOptions
 
 EXCLUSIVE = (  # at most one option of each line
@@ -263,6 +266,12 @@ def name_arguments(command: Any) -> Any:
 def run_folder_path(config: Path, out: Path | None) -> Path:
     """Return RUN: as given, else `checkpoints/<config name>`."""
     return out if out is not None else Path("checkpoints") / config.name.removesuffix(config.suffix)
+
+
+def files_named(source: "BaseModel | None") -> list[Path]:
+    """Return the files that a source of data in a config names."""
+    values = [] if source is None else source.model_dump().values()
+    return [Path(value) for value in values if isinstance(value, str) and os.path.isfile(value)]
 
 
 def check_together(context: typer.Context) -> None:

@@ -14,6 +14,7 @@ from transformer_cli.cli.options import (
     Overrides,
     Quiet,
     check_together,
+    files_named,
     option,
     parse_numbers,
 )
@@ -106,7 +107,7 @@ def attention(
     if sentences and len(sentences) > 1 and not entropy:
         raise UserError(f"{len(sentences)} sentences: only --entropy takes several; give one, in quotation marks")
     shown = "entropy" if entropy else kind or "cross"
-    path = _output_path(output_file, f"attention-{shown}-heads.png" if grid else f"attention-{shown}.png")
+    path = _output_path(context, f"attention-{shown}-heads.png" if grid else f"attention-{shown}.png")
     from transformer_cli.storage.run_folder import find_model
 
     find_model(model)  # before the seconds that loading torch takes
@@ -129,6 +130,7 @@ def attention(
 
 @app.command("positions")
 def positions(
+    context: typer.Context,
     d_model: Annotated[int, option("--d-model N", "Dimensions of the model, an even number.", min=2, max=4096)] = 128,
     length: Annotated[int, option("--length N", "Positions.", min=1, max=2000)] = 100,
     output_file: Output = None,
@@ -144,7 +146,7 @@ def positions(
     """
     if d_model % 2:
         raise UserError(f"--d-model {d_model}: sines and cosines come in pairs; give an even number")
-    path = _output_path(output_file, "positions.png")
+    path = _output_path(context, "positions.png")
     from transformer_cli.plots.diagrams import positions_figure
 
     _save(positions_figure(d_model, length), path, quiet)
@@ -152,6 +154,7 @@ def positions(
 
 @app.command("mask")
 def mask(
+    context: typer.Context,
     model: Model,
     sentences: Annotated[
         list[str] | None,
@@ -179,7 +182,7 @@ def mask(
     tfm plot mask checkpoints/my "A dog." "A dog runs through the snow."
     """
     _check_sentences(sentences, input_file, count, from_data=True)
-    path = _output_path(output_file, "mask.png")
+    path = _output_path(context, "mask.png")
     from transformer_cli.config import load_config
     from transformer_cli.storage.publishing import verify
     from transformer_cli.storage.run_folder import CONFIG, find_model
@@ -201,6 +204,7 @@ def mask(
         if not all(sentence.strip() and codec.encode(sentence) for sentence in sentences):
             raise UserError("SENTENCE: one has no tokens; give sentences with words in them")
     else:
+        check_output(path, {"data": files_named(config.data.valid)})
         lines, where = _validation_data(config, folder, side) if input_file is None else _read(input_file)
         with_tokens = (line for line in lines if codec.encode(line))
         sentences = _first(with_tokens, count or MASK_SENTENCES, where)
@@ -209,6 +213,7 @@ def mask(
 
 @app.command("schedule")
 def schedule(
+    context: typer.Context,
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML config files, a line each.")],
     overrides: Overrides = None,
     steps: Annotated[
@@ -226,7 +231,7 @@ def schedule(
     tfm plot schedule my.yaml
     tfm plot schedule one.yaml two.yaml --set training.warmup_steps=8000
     """
-    path = _output_path(output_file, "schedule.png")
+    path = _output_path(context, "schedule.png")
     from transformer_cli.config.presets import resolve_preset
     from transformer_cli.data.corpora import count_pairs
     from transformer_cli.plots.diagrams import schedule_figure
@@ -239,6 +244,7 @@ def schedule(
 
 @app.command("training")
 def training(
+    context: typer.Context,
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, a colour each.")],
     output_file: Output = None,
     quiet: Quiet = False,
@@ -249,7 +255,7 @@ def training(
     tfm plot training checkpoints/my
     tfm plot training checkpoints/my checkpoints/other -o both.svg
     """
-    path = _output_path(output_file, "training.png")
+    path = _output_path(context, "training.png")
     from transformer_cli.plots.training import training_figure
 
     _save(training_figure(runs), path, quiet)
@@ -265,13 +271,16 @@ def _check_sentences(
         raise UserError("--count: is for sentences from a file; give one with --input, or leave it out")
 
 
-def _output_path(given: Path | None, default: str) -> Path:
+def _output_path(context: typer.Context, default: str) -> Path:
     """Return where the picture goes; raise `UserError` where it cannot, or where matplotlib is not installed."""
-    from transformer_cli.plots.style import check_picture
+    from transformer_cli.plots.style import check_free, check_picture
 
+    given: Path | None = context.params["output_file"]
     path = given if given is not None else Path(default)
     check_picture(path)
-    check_output(path)
+    check_output(path, context.params)
+    if given is None:
+        check_free(path)
     return path
 
 

@@ -63,7 +63,7 @@ def score(
     """
     if tokens and format_ == Format.JSON:
         raise UserError("--tokens and --format json exclude each other: JSON always has the tokens; leave one out")
-    check_output(output_file, source, target)
+    check_output(output_file, context.params)
     options = opt.translation_options(context, model)
     row = _object if format_ == Format.JSON else _row_with_tokens if tokens else _row
 
@@ -100,7 +100,7 @@ def align(
         for links in translator.align(sources, targets, words=not tokens):
             yield " ".join(f"{one}-{other}" for one, other in sorted(links))
 
-    check_output(output_file, source, target)
+    check_output(output_file, context.params)
     write_pairs(opt.translation_options(context, model), source, target, output_file, "aligned", rows, quiet=quiet)
 
 

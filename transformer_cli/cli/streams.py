@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Self, cast
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOG_SECONDS = 30.0
 BAR_SECONDS = 0.1
+RUN_FILES = ("config.yaml", "checkpoints.json", "metrics.jsonl", ".lock")  # of a run folder, beside its checkpoints
 
 
 class TextInput:
@@ -180,10 +181,17 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def check_output(path: Path | None, *inputs: Path | None) -> None:
+def check_output(
+    path: Path | None,
+    given: Mapping[str, Any] | None = None,
+    *,
+    option: str = "output_file",
+    in_place: bool = False,
+) -> None:
     """Raise `UserError` where a result file could not be written, before time is spent on its content.
 
-    inputs: files that are read for it, in whose place it must not come.
+    given: all parameters of the command; the results must not take the place of a file that any but `option`, which is
+    the result's own, names or has in it. in_place: they may take that of the text, `--input` or stdin.
     """
     if path is None or str(path) in ("-", "/dev/stdout"):
         if sys.stdout is None:
@@ -197,8 +205,9 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}; choose another place") from None
     if os.path.isdir(path):
         raise UserError(f"{path}: is a folder; name a file to write the results to")
-    read = [given for given in inputs if given is not None and os.path.isfile(given)]
-    if exists and any(os.path.samefile(path, given) for given in read):
+    unchanged = {option, "input_file"} if in_place else {option}
+    read = _files_read({name: value for name, value in (given or {}).items() if name not in unchanged})
+    if exists and any(os.path.samefile(path, file) for file in read):
         raise UserError(f"{path}: is read, and the results would take its place; name another file for them")
     if exists and not os.access(path, os.W_OK):
         raise UserError(f"{path}: cannot be written: no permission; choose another place")
@@ -209,6 +218,37 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
         raise UserError(f"{path}: cannot be written: the folder {folder} does not exist; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{path}: cannot be written: no permission to write into {folder}; choose another place")
+    for above in (folder, *folder.parents):
+        if _is_published(above):
+            raise UserError(f"{path}: is in {above}, whose files belong together; name a place outside")
+
+
+def _files_read(given: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the files that a command reads, by its parameters: those in its folders too, and what stdin is."""
+    paths = [one for value in given.values() for one in (value if isinstance(value, list) else [value])]
+    paths += [Path("/dev/stdin")] * ("input_file" in given and given["input_file"] is None)
+    for path in paths:
+        if isinstance(path, Path) and os.path.isfile(path):
+            yield path
+        elif isinstance(path, Path) and os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK):
+            whole = _is_published(path)
+            for entry in path.iterdir():
+                if os.path.isfile(entry) and (whole or entry.name in RUN_FILES):
+                    yield entry
+                elif os.path.isdir(entry) and (whole or _is_published(entry)):
+                    yield from filter(os.path.isfile, entry.rglob("*"))
+
+
+def _is_published(folder: Path) -> bool:
+    """Return whether a folder is a checkpoint, or anything else that is whole or not at all."""
+    if not os.path.isfile(folder / "manifest.json"):
+        return False
+    from transformer_cli.storage.publishing import manifest_names
+
+    try:
+        return bool(manifest_names(folder))
+    except UserError:
+        return False  # another program's
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.streams import align, note
+from transformer_cli.cli.streams import align, check_output, note
 
 
 def build_vocab(
@@ -77,6 +77,8 @@ def train(
 
     opt.check_together(context)
     settings = load_found_config(config, overrides or [])
+    if profile is not None:
+        check_output(profile, context.params, option="profile")
     if dry_run:
         from transformer_cli.training import dry_run as rehearsal
 

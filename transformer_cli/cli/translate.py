@@ -118,12 +118,13 @@ def translate(
         raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
     if scores and format_ != Format.TEXT:
         raise UserError("--scores and --format json or tsv exclude each other: leave one out")
-    check_output(output_file)  # which may be the input: it is read before, and replaced when all is done
+    rank, size = rank_and_size()
+    in_shards = jobs is not None or size > 1
+    # In shards, the same command given again would translate what it had written.
+    check_output(output_file, context.params, in_place=not in_shards)
     if trace:
         check_trace(context)
     every = check_constraints(prefix, require, forbid, constraints)
-    rank, size = rank_and_size()
-    in_shards = jobs is not None or size > 1
     if in_shards:
         check_places("torchrun" if jobs is None else "--jobs", text, input_file, output_file, stream)
     options = opt.translation_options(context, model, constrained=every is not None)

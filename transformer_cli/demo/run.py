@@ -6,6 +6,7 @@ continues where an earlier demo stopped.
 
 import gzip
 import json
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def prepare(folder: Path) -> Path:
         return config
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; choose another folder with --out")
-    if folder.exists() and any(entry.name != "corpus" for entry in folder.iterdir()):
+    if folder.exists() and any(entry.name != "corpus" and entry.name[0] != "." for entry in folder.iterdir()):
         raise UserError(f"{folder}: holds other files; choose another folder with --out")
     write_corpus(folder / "corpus")
     atomic_write(config, text)
@@ -76,12 +77,18 @@ def prepare(folder: Path) -> Path:
 def write_corpus(folder: Path) -> None:
     """Write the sample corpus: `train`, `valid`, `test` and `test-unseen` as `.de` and `.en`.
 
-    Raises `UserError` where the folder cannot be written.
+    Raises `UserError` where the folder cannot be written, or has other files of these names.
     """
+    files = (resources.files("transformer_cli.demo") / "corpus").iterdir()
+    texts = {folder / file.name.removesuffix(".gz"): gzip.decompress(file.read_bytes()) for file in files}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in (resources.files("transformer_cli.demo") / "corpus").iterdir():
-            atomic_write(folder / file.name.removesuffix(".gz"), gzip.decompress(file.read_bytes()).decode())
+        for path, text in texts.items():
+            if os.path.lexists(path) and not (path.is_file() and path.read_bytes() == text):
+                raise UserError(f"{path}: is not the sample corpus's; choose another folder with --out")
+        for path, text in texts.items():
+            if not path.exists():
+                atomic_write(path, text)
     except OSError as error:
         raise UserError(f"{folder}: cannot write the sample corpus: {error.strerror}; name another folder") from None
 
@@ -105,7 +112,7 @@ def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResu
     """
     choose_device(device)  # before anything is written
     RunFolder(folder).check_writable()
-    config = load_config(prepare(folder))
+    config, pictures = load_config(prepare(folder)), places_of_pictures(folder)
     if not quiet:
         print(f"corpus       German–English everyday sentences, in {folder / 'corpus'}", file=sys.stderr)
     training = train(config, folder / "model", device=device, quiet=quiet)
@@ -120,25 +127,38 @@ def demo(folder: Path, *, device: str = "auto", quiet: bool = False) -> DemoResu
         Example(*row)
         for row in zip(test.sources[::every], test.references[0][::every], of_test.translations[::every], strict=True)
     ][:EXAMPLES]
+    if pictures:
+        draw(pictures, training.run, examples[0].source)
     return DemoResult(
         training,
         Scored(len(test.sources), of_test.scores[0].score, of_test.scores[0].signature),
         Scored(len(unseen.sources), of_unseen.scores[0].score, of_unseen.scores[0].signature),
         examples,
-        draw(folder, training.run, examples[0].source),
+        pictures,
     )
 
 
-def draw(folder: Path, run: Path, sentence: str) -> list[Path]:
-    """Draw the training curve and the attention map of a sentence into `folder`; nothing without matplotlib."""
+def places_of_pictures(folder: Path) -> list[Path]:
+    """Return where the training curve and the attention map go; nowhere without matplotlib.
+
+    Raises `UserError` where a file of the user's is there.
+    """
     try:
-        from transformer_cli.plots.attention import attend, attention_figure
-        from transformer_cli.plots.style import save
-        from transformer_cli.plots.training import training_figure
-    except UserError:  # it says how to install them; so does the demo
+        from transformer_cli.plots.style import check_free
+    except UserError:  # it says how to install it; so does the demo
         return []
     pictures = [folder / "training.png", folder / "attention.png"]
+    for picture in pictures:
+        check_free(picture)
+    return pictures
+
+
+def draw(pictures: list[Path], run: Path, sentence: str) -> None:
+    """Draw the training curve and the attention map of a sentence."""
+    from transformer_cli.plots.attention import attend, attention_figure
+    from transformer_cli.plots.style import save
+    from transformer_cli.plots.training import training_figure
+
     save(training_figure([run]), pictures[0])
     attention = attend(Translator.load(run, engine="torch"), sentence)
     save(attention_figure(attention, mean=True), pictures[1])
-    return pictures

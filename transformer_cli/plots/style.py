@@ -219,6 +219,7 @@ def isolated(name: str) -> str:
 
 
 FORMATS = (".png", ".svg")
+SOFTWARE = "transformer-cli"  # in each PNG: who drew it
 
 
 def check_picture(path: str | Path) -> None:
@@ -227,6 +228,12 @@ def check_picture(path: str | Path) -> None:
     if suffix.lower() not in FORMATS:
         ends = f"ends in {suffix}" if suffix else "has no suffix"
         raise UserError(f"{path}: {ends}, but a picture is a .png or a .svg file; name it so")
+
+
+def check_free(path: Path) -> None:
+    """Raise `UserError` where a picture that nobody gave a name would replace a file that is no PNG of ours."""
+    if os.path.isfile(path) and SOFTWARE.encode() not in path.read_bytes()[:4096]:
+        raise UserError(f"{path}: is there already, and tfm did not draw it; move it, or let the picture go elsewhere")
 
 
 def save(figure: Figure, path: str | Path) -> list[str]:
@@ -242,7 +249,7 @@ def save(figure: Figure, path: str | Path) -> list[str]:
     content = io.BytesIO()
     with style():
         kind = Path(path).suffix.lower().removeprefix(".")
-        metadata = {"png": {"Software": "transformer-cli"}, "svg": {"Date": None}}[kind]  # no time of day
+        metadata = {"png": {"Software": SOFTWARE}, "svg": {"Date": None}}[kind]  # no time of day
         figure.savefig(content, format=kind, dpi="figure", metadata=metadata)
     try:
         atomic_write(os.path.realpath(path), content.getvalue())
