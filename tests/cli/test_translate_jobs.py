@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.environment import unmeasured
 from transformer_cli.decoding import devices
 from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.jobs import shards as sharding
@@ -233,3 +235,77 @@ def test_parts_made_on_another_kind_of_device_are_not_taken(trial: Any, monkeypa
     assert without != recipe("auto") == recipe("cuda")
     monkeypatch.setenv("WORLD_SIZE", "2")  # all processes agree, on whatever machines they are
     assert recipe("auto") == without
+
+
+@pytest.mark.parametrize("pairs", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_two_at_once_lose_nothing_of_each_other(pairs: int, trial: Any, tmp_path: Path) -> None:
+    """True processes, the second after a random delay: one has the output, the other says so, or has it afterwards."""
+    source, output = tmp_path / "source", tmp_path / "output"
+    source.write_text("ein hund sieht zwei katzen\n" * 5_000 + "drei\n")
+    run = [*TFM, "translate", str(trial.run), "-i", str(source), "-o", str(output), "--jobs", "1", "-q"]
+    run += ["--engine", "torch"]
+    ways = {"--greedy": b"", "--beam=2": b""}
+    for way in ways:
+        subprocess.run([*run, way], check=True, env=unmeasured())
+        ways[way] = output.read_bytes()
+    refused, choose = 0, random.Random(pairs)
+    for number in range(pairs):
+        output.unlink()
+        chosen = ["--greedy", choose.choice([*ways])]
+        started = []
+        for way in chosen:
+            started.append(subprocess.Popen([*run, way], stderr=subprocess.PIPE, text=True, env=unmeasured()))
+            time.sleep(choose.random() * 2 if number else 0)
+        said = [process.communicate()[1] for process in started]
+        codes = [process.returncode for process in started]
+        assert sorted(codes) in ([0, 0], [0, 2]), said
+        for code, line in zip(codes, said, strict=True):
+            others = {str(process.pid) for process in started}
+            holder = re.fullmatch(
+                r"error: .*output.parts: another tfm is translating here \(process (\d+) on .*\n", line
+            )
+            assert holder[1] in others if holder is not None else (code, line) == (0, "")
+        refused += 2 in codes
+        last = chosen[codes.index(0)] if 2 in codes else None
+        assert output.read_bytes() in ([ways[last]] if last else [ways[way] for way in chosen])
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "source"]
+    assert refused
+
+
+def test_shares_exclude_themselves_and_whom_they_are_joined_by(tmp_path: Path) -> None:
+    """True processes: a process's own locks never keep it out."""
+    script = """
+import sys
+from pathlib import Path
+from transformer_cli.jobs.shards import Parts
+share = tuple(map(int, sys.argv[2:4]))
+try:
+    with Parts(Path(sys.argv[1])).held(share):
+        print("held", flush=True)
+        sys.stdin.read()
+except Exception as error:
+    print(error)
+"""
+
+    def start(*share: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", script, str(tmp_path / "out"), *map(str, share)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unmeasured())
+
+    def says(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        return process.stdout.readline()
+
+    with start(0, 2) as first, start(1, 2) as second:
+        assert [says(first), says(second)] == ["held\n", "held\n"]
+        with start(0, 2) as again, start(0, 1) as whole:
+            assert f"(process {first.pid} on " in (said := says(again))
+            assert "share 1/2" in said
+            assert "another tfm is translating here (process " in says(whole)
+            again.communicate()
+            whole.communicate()
+        first.communicate()
+        with start(0, 2) as again:
+            assert says(again) == "held\n"
+            again.communicate()
+        second.communicate()
+    assert list(tmp_path.iterdir()) == []

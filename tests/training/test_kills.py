@@ -82,6 +82,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(place: Path) -> Iterator[Server]:
+    yield from serve(place)
+
+
+def serve(place: Path) -> Iterator[Server]:
     command = [*AS_OWNER, sys.executable, str(Path(__file__).with_name("serving_tfm.py"))]
     with subprocess.Popen(
         command,
@@ -242,18 +246,21 @@ def test_killed_once_at_a_spot(spot: str, number: int, server: Server, run: RunF
     check_equal(run, whole)
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_anywhere_it_continues_bit_for_bit(
     kills: int, place: Path, server: Server, run: RunFolder, whole: RunFolder
 ) -> None:
+    """Each fifth kill comes in a write."""
     choose, killed = random.Random(kills), 0
     while killed < kills:
         saved = check_sound(run)
-        running = server.start(*train("--set", f"data.workers={2 * (killed % 2)}"))
+        spot = choose.choice(SPOTS) if killed % 5 == 4 else None
+        running = server.start(*train("--set", f"data.workers={2 * (killed % 2)}"), failpoint=spot)
         last = min(saved + choose.randint(0, 4), STEPS)
-        wait_until(lambda last=last: last_step(run) >= last, running)  # type: ignore[misc]
-        time.sleep(choose.random() * 0.03)
-        running.signal(signal.SIGKILL)
+        if spot is None:
+            wait_until(lambda last=last: last_step(run) >= last, running)  # type: ignore[misc]
+            time.sleep(choose.random() * 0.03)
+            running.signal(signal.SIGKILL)
         code, said = running.end()
         assert said == ""
         assert code in (0, -signal.SIGKILL)
@@ -263,6 +270,52 @@ def test_killed_anywhere_it_continues_bit_for_bit(
             check_equal(run, whole)
             shutil.rmtree(run.path)
             shutil.copytree(place / "begun", run.path)
+    assert server.run(*train()) == (0, "")
+    check_equal(run, whole)
+
+
+# --- one folder, two processes ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def second(place: Path) -> Iterator[Server]:
+    yield from serve(place)
+
+
+@pytest.mark.parametrize("fresh", [[], ["--fresh"]])
+def test_of_two_started_at_once_one_trains_and_one_is_refused(
+    fresh: list[str], server: Server, second: Server, run: RunFolder
+) -> None:
+    running = [one.start(*train("--set", "training.max_steps=1000000", *fresh)) for one in (server, second)]
+    wait_until(running[0].has_ended, running[1])
+    refused, trains = running if running[0].has_ended() else reversed(running)
+    code, said = refused.end()
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "run: another tfm is training here (process " in said or "meanwhile" in said
+    wait_until(run.index_path.exists, trains)
+    trains.signal(signal.SIGTERM)
+    assert trains.end() == (128 + signal.SIGTERM, "")
+    assert check_sound(run) > 0
+    for aside in run.path.parent.glob("run.*"):
+        shutil.rmtree(aside)
+
+
+def test_a_folder_that_is_renamed_while_training_is_said_to_be(
+    server: Server, run: RunFolder, whole: RunFolder
+) -> None:
+    """It is nobody's input that is at fault; put back, the run continues. Nothing comes into the folder's successor."""
+    aside = run.path.with_name("aside")
+    running = server.start(*train())
+    wait_until(lambda: run.index_path.exists(), running)
+    os.rename(run.path, aside)
+    run.path.mkdir()
+    code, said = running.end()
+    assert (code, said.count("\n")) == (1, 1), said
+    assert "was renamed, moved or deleted while tfm was training there; put it back" in said
+    assert list(run.path.iterdir()) == []
+    run.path.rmdir()
+    os.rename(aside, run.path)
+    check_sound(run)
     assert server.run(*train()) == (0, "")
     check_equal(run, whole)
 

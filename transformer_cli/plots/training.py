@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 
 from transformer_cli.errors import UserError
 from transformer_cli.plots.style import add_title, count_axis, distinct_names, isolated, line_look, style
+from transformer_cli.storage.holding import open_regular
 from transformer_cli.storage.run_folder import RunFolder
 
 LARGEST = 1e12  # no step or value of a training is above it
@@ -58,7 +59,8 @@ def read_metrics(run: Path) -> dict[str, Series]:
     if not os.path.exists(path):
         raise UserError(f"{run}: has no {path.name}, so it is not of a training; give the run folder, not a checkpoint")
     try:
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     metrics = {key: Series([], []) for key in KEYS}

@@ -154,8 +154,10 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Hold the folder for one training process; `UserError` where another one holds it."""
         with hold(self.path / LOCK, "training", "choose another folder with --out") as self._lock:
-            yield
-        self._lock = None
+            try:
+                yield
+            finally:
+                self._lock = None
 
     def check_there(self) -> None:
         """Raise `FileNotFoundError` where the folder that is held has another name now, or is gone."""

@@ -135,6 +135,7 @@ class Recorder:
     def _store(self, event: dict[str, Any]) -> None:
         if not self._is_main:
             return
+        self.run.check_there()
         self.run.metrics.append(event)
         if self._board is not None:
             for key, value in event.items():
