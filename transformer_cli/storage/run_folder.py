@@ -266,7 +266,7 @@ class RunFolder:
             final = entry.with_name(entry.name.removeprefix(REPLACED))
             if os.path.lexists(final):
                 remove(entry, final)
-            elif (CHECKPOINT.fullmatch(final.name) or final == self.vocab_path) and is_complete(entry):
+            elif (CHECKPOINT.fullmatch(final.name) or final.name in ("vocab", HELD_OUT)) and is_complete(entry):
                 os.replace(entry, final)
 
     def set_aside(self) -> Path:
