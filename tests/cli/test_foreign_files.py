@@ -152,13 +152,16 @@ def test_a_picture_that_nobody_named_replaces_only_its_own_kind(
 
 # --- output = input -----------------------------------------------------------------------------------------------
 
-WAYS: dict[str, Callable[[Path, Path], object]] = {  # how an output may be a file that is read
+
+def twice_linked(read: Path, place: Path) -> None:
+    place.with_name("first").symlink_to(read)
+    place.symlink_to(place.with_name("first"))
+
+
+WAYS: dict[str, Callable[[Path, Path], None]] = {  # how an output may be a file that is read
     "itself": lambda read, place: None,
     "a symbolic link": lambda read, place: place.symlink_to(read),
-    "a link to a link": lambda read, place: (
-        place.with_name("first").symlink_to(read),
-        place.symlink_to(place.with_name("first")),
-    ),
+    "a link to a link": twice_linked,
     "a hard link": lambda read, place: os.link(read, place),
 }
 READ = {  # what else a command reads; {read}: that file
