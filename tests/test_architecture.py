@@ -68,6 +68,7 @@ TORCH_FREE = [
     "processes",
     "text",
     "storage.origin",
+    "storage.holding",
     "storage.publishing",
     "storage.run_folder",
     "data.corpora",
