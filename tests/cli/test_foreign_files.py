@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.environment import unmeasured
+from transformer_cli.cli.options import files_named
+from transformer_cli.config import load_config
 from transformer_cli.storage.holding import MARK, MARKED
 from transformer_cli.storage.run_folder import RunFolder, find_model
 
@@ -231,15 +233,16 @@ def test_an_output_is_no_file_of_the_model(trial: Any, tfm: Any, tmp_path: Path)
         assert tfm("translate", run, "ein", "-o", run / "translated", "-q").code == 0
 
 
-def test_the_configs_own_test_set_is_no_output(trial: Any, tfm: Any, tmp_path: Path) -> None:
-    """Files that a model's config names are read where none are given."""
-    said = tfm("plot", "mask", trial.run, "-o", trial.folder / "valid.de").refused()
-    assert "valid.de" in said
-    for command in (["evaluate", trial.run],):
-        config = find_model(trial.run) / "config.yaml"
-        assert "valid.de" in config.read_text()
-        assert tfm(*command, "-o", trial.source).code == 2
-    assert trial.source.read_text()
+def test_data_that_a_config_names_is_no_output(trial: Any, tfm: Any, tmp_path: Path) -> None:
+    """Where no files are given, those of the model's own config are read."""
+    config = load_config(trial.config)
+    assert files_named(None) == []
+    assert files_named(config.data.valid) == [trial.source, trial.reference]
+    (tmp_path / "valid.png").symlink_to(trial.source)
+    before = trial.source.read_bytes()
+    said = tfm("plot", "mask", trial.run, "-o", tmp_path / "valid.png").refused()
+    assert "is read, and the results would take its place" in said
+    assert trial.source.read_bytes() == before
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdin"])
