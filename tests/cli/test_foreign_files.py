@@ -236,8 +236,8 @@ def test_an_output_is_no_file_of_the_model(trial: Any, tfm: Any, tmp_path: Path)
 def test_data_that_a_config_names_is_no_output(trial: Any, tfm: Any, tmp_path: Path) -> None:
     """Where no files are given, those of the model's own config are read."""
     config = load_config(trial.config)
-    assert files_named(None) == []
-    assert files_named(config.data.valid) == [trial.source, trial.reference]
+    assert files_named(config.data, "test", trial.run) == []
+    assert files_named(config.data, "valid", trial.run) == [trial.source, trial.reference]
     (tmp_path / "valid.png").symlink_to(trial.source)
     before = trial.source.read_bytes()
     said = tfm("plot", "mask", trial.run, "-o", tmp_path / "valid.png").refused()

@@ -56,7 +56,7 @@ def evaluate(
     check_output(output_file, context.params)
     options = opt.translation_options(context, model)
     if source is None:
-        check_output(output_file, {"data": opt.files_named(options.model.config.data.test)})
+        check_output(output_file, {"data": opt.files_named(options.model.config.data, "test", options.model.folder)})
     test_set = evaluation_of.find_test_set(options.model, source, reference, "test")
     translator = options.load_translator()
     with Progress("translated", total=len(test_set.sources), quiet=quiet) as report:

@@ -16,8 +16,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
+    from transformer_cli.config import DataConfig
     from transformer_cli.jobs.translating import TranslationOptions
 
 EXCLUSIVE = (  # at most one option of each line
@@ -268,8 +267,11 @@ def run_folder_path(config: Path, out: Path | None) -> Path:
     return out if out is not None else Path("checkpoints") / config.name.removesuffix(config.suffix)
 
 
-def files_named(source: "BaseModel | None") -> list[Path]:
-    """Return the files that a source of data in a config names."""
+def files_named(data: "DataConfig", split: str, folder: Path) -> list[Path]:
+    """Return the files that `data.valid` or `data.test` of the model in `folder` names. Raises `UserError`."""
+    from transformer_cli.storage.origin import find_data
+
+    source = getattr(find_data(data, split, folder), split)
     values = [] if source is None else source.model_dump().values()
     return [Path(value) for value in values if isinstance(value, str) and os.path.isfile(value)]
 

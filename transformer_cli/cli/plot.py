@@ -204,7 +204,7 @@ def mask(
         if not all(sentence.strip() and codec.encode(sentence) for sentence in sentences):
             raise UserError("SENTENCE: one has no tokens; give sentences with words in them")
     else:
-        check_output(path, {"data": files_named(config.data.valid)})
+        check_output(path, {"data": files_named(config.data, "valid", folder)})
         lines, where = _validation_data(config, folder, side) if input_file is None else _read(input_file)
         with_tokens = (line for line in lines if codec.encode(line))
         sentences = _first(with_tokens, count or MASK_SENTENCES, where)

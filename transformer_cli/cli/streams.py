@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 LOG_SECONDS = 30.0
 BAR_SECONDS = 0.1
-RUN_FILES = ("config.yaml", "checkpoints.json", "metrics.jsonl", ".lock")  # of a run folder, beside its checkpoints
+RUN_FILES = (
+    "config.yaml",
+    "checkpoints.json",
+    "metrics.jsonl",
+    "origin.json",
+    ".lock",
+)  # of a run folder, beside its checkpoints
 
 
 class TextInput:

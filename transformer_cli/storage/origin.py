@@ -14,7 +14,7 @@ from transformer_cli.config import Config, DataConfig, config_of_tree, load_conf
 from transformer_cli.config.paths import paths_of, with_paths
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import atomic_write, read_json
-from transformer_cli.storage.run_folder import AVERAGE, CONFIG, STEP
+from transformer_cli.storage.run_folder import CHECKPOINT, CONFIG
 
 ORIGIN = "origin.json"
 
@@ -38,7 +38,7 @@ def read_origin(folder: Path) -> tuple[Path, Origin] | None:
     None: it has none, as older runs have not, and checkpoints that were copied out of their run.
     """
     run = folder
-    if STEP.fullmatch(folder.name) or AVERAGE.fullmatch(folder.name):
+    if CHECKPOINT.fullmatch(folder.name):
         run = folder.parent
     return (run, read_json(run / ORIGIN, Origin)) if os.path.isfile(run / ORIGIN) else None
 

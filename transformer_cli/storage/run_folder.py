@@ -120,7 +120,7 @@ class RunFolder:
             name = entry.name.removeprefix(REPLACED)
             if CHECKPOINT.fullmatch(name) and int(name.rpartition("-")[2]) > (index.last or 0) and not is_ours(entry):
                 raise UserError(f"{entry}: holds what no run wrote; move it out of the run folder")
-        for path in (self.metrics.path, self.config_path):
+        for path in (self.metrics.path, self.config_path, self.path / "origin.json"):
             if os.path.lexists(path) and not path.is_file():
                 raise UserError(f"{path}: is not a regular file, and no run wrote it; move it out of the run folder")
 
