@@ -1,5 +1,6 @@
 """Checkpoints of small random models that speak clearly, for tests that hold one engine against another."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from transformer_cli.build import LoadedModel, build_model, set_target_ids
 from transformer_cli.codecs import model_codecs
 from transformer_cli.config import Config
+from transformer_cli.decoding.engines.ctranslate2_model import build_spec, write_model
 from transformer_cli.storage.checkpoint import save_model
 from transformer_cli.storage.publishing import publish
 from transformer_cli.text.build import build_codecs
@@ -56,6 +58,14 @@ def make_loaded(seed: int = 1, **options: Any) -> LoadedModel:
     plain, _ = build_codecs(config, lambda: [(" ".join(WORDS), " ".join([*WORDS[3:], "more", "words"]))])
     codecs = model_codecs(plain, config)
     return LoadedModel(config, codecs, make_model(config, codecs, seed), Path("nowhere"))
+
+
+def write_ctranslate2(out: Path, loaded: LoadedModel, quantization: str | None = None) -> None:
+    """Write a model, by way of a checkpoint, into a folder that is there."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        publish(folder, lambda new: save_model(new, loaded.model, loaded.config, loaded.codecs))
+        write_model(out, build_spec(folder, loaded.config, loaded.codecs), loaded.config, quantization)
 
 
 def make_checkpoint(folder: Path, seed: int = 1, **options: Any) -> Path:

@@ -38,7 +38,7 @@ from transformer_cli.cli import (
 )
 from transformer_cli.cli.options import HelpOption, name_arguments, option
 from transformer_cli.cli.streams import flush_stdout, silence_stdout
-from transformer_cli.errors import UserError, one_of
+from transformer_cli.errors import UserError, not_importable, one_of
 
 PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
     "Data": {"build-vocab": train.build_vocab},
@@ -224,6 +224,8 @@ def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:
         return 2, str(error)
     if isinstance(error, typer.TyperException):
         return 2, _explain_usage(error, arguments)
+    if missing := not_importable(error):
+        return 2, f"{_command_path(arguments)} needs {missing}"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return 1, f"{where}{error.strerror}"
@@ -254,9 +256,19 @@ def _explain_usage(error: Any, arguments: Sequence[str]) -> str:
         message += f"; allowed: {allowed}"
     message = message.replace("Value error, ", "").replace("Input should be", "it should be")
     context = getattr(error, "ctx", None)
-    named = [argument for argument in arguments[:1] if any(argument in names for names in PANELS.values())]
-    path = context.command_path if context is not None else " ".join(["tfm", *named])
+    path = context.command_path if context is not None else _command_path(arguments)
     return f"{message[:1].lower()}{message[1:]}; see '{path} --help'"
+
+
+def _command_path(arguments: Sequence[str]) -> str:
+    """Return the command that a command line names, such as `tfm plot mask`."""
+    path, command = "tfm", typer.main.get_command(app)
+    for argument in arguments:
+        commands = command.commands if isinstance(command, typer.core.TyperGroup) else {}
+        if argument not in commands:
+            break
+        path, command = f"{path} {argument}", commands[argument]
+    return path
 
 
 @contextlib.contextmanager

@@ -46,7 +46,8 @@ def export(
     The folder appears whole and verified, or not at all. What a format cannot express is refused.
 
     \b
-    ctranslate2    for CTranslate2, a fast engine without Python or torch
+    ctranslate2    for CTranslate2, a fast engine without Python or torch;
+                   a MODEL for tfm translate, evaluate and score too
     onnx           graphs of the encoder and of one step of the decoder
     huggingface    Marian (post-norm) or Pegasus (pre-norm), for transformers
     safetensors    the model folder alone, nothing for training in it

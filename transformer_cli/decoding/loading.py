@@ -3,8 +3,9 @@
 `Translator.load` calls it. torch is imported only where it is needed.
 """
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,17 +15,18 @@ from transformer_cli.codecs import load_codecs
 from transformer_cli.config import Config, load_config
 from transformer_cli.decoding.devices import has_gpu
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
-from transformer_cli.errors import UserError, one_of
+from transformer_cli.errors import TRAIN, UserError, not_importable, one_of
 from transformer_cli.search_options import SearchOptions
-from transformer_cli.storage.publishing import verify
-from transformer_cli.storage.run_folder import CONFIG, find_model
+from transformer_cli.storage.publishing import locate, manifest_names, read_json, verify
+from transformer_cli.storage.run_folder import CONFIG, EXPORTED, find_model, is_export
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import UNK
 
 CHOICES = ("auto", "torch", "ctranslate2")
 TORCH_TYPES = ("float32", "float16", "bfloat16")
 COMPUTE_TYPES = ("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16")
-INSTALL = "pip install 'transformer-cli[fast]'"
+INSTALL = "pip install ctranslate2"
+ORIGINAL = "give the model that it was exported from"
 
 
 class _Lacks(UserError):
@@ -41,7 +43,7 @@ REFINING = {"iterations": "--iterations", "length_candidates": "--length-candida
 
 @dataclass(frozen=True)
 class FoundModel:
-    """What MODEL stands for: a checkpoint folder and its config, found, held against its hash and read once."""
+    """What MODEL stands for: a checkpoint folder or an export, and its config, held against its hash and read once."""
 
     name: Path  # as the user gave it
     folder: Path
@@ -50,9 +52,15 @@ class FoundModel:
     @classmethod
     def at(cls, path: str | Path) -> "FoundModel":
         """Find it. Raises `UserError` where there is none, or its config is damaged."""
-        folder = find_model(path)
+        given = locate(Path(path))
+        folder = given if is_export(given) else find_model(path)
         verify(folder, [CONFIG])
         return cls(Path(path), folder, load_config(folder / CONFIG))
+
+    @property
+    def exported(self) -> bool:
+        """Whether it is what `tfm export --format ctranslate2` wrote, so that no other engine can be this model."""
+        return is_export(self.folder)
 
     def search_options(self, changes: Mapping[str, Any]) -> SearchOptions:
         """Return the model's own way to search, with some values changed.
@@ -108,15 +116,19 @@ def load_engine(
     _check(choice, compute_type, needs)
     found = model if isinstance(model, FoundModel) else FoundModel.at(model)
     if choice == "torch" or needs:
+        if found.exported:
+            what = f"{needs[0]} needs engine torch, but" if needs else "engine torch:"
+            raise UserError(f"{what} {found.name} was exported for CTranslate2; {ORIGINAL}")
         return _load_torch(found, device, compute_type, needs[0] if needs and choice == "auto" else None)
     asked = choice == "ctranslate2" or compute_type not in (None, *TORCH_TYPES)
-    if asked and not find_spec("ctranslate2"):
-        raise UserError(f"engine ctranslate2: is not installed; install it with {INSTALL}, or choose engine torch")
+    alone = asked or found.exported or not find_spec("torch")
+    if alone and not find_spec("ctranslate2"):
+        raise UserError(f"engine ctranslate2: is not installed; {INSTALL}, or {_instead(found)}")
     try:
-        return _load_ctranslate2(found, device, compute_type, asked=asked)
+        return _load_ctranslate2(found, device, compute_type, alone=alone)
     except (UserError, ImportError, OSError, RuntimeError, ValueError) as error:
-        if asked:
-            raise _explained(error) from error
+        if alone:
+            raise _explained(error, _instead(found)) from error
         reason = _reason(error) if isinstance(error, _Lacks) else f"ctranslate2 failed: {_reason(error)}"
     return _load_torch(found, device, compute_type, reason)
 
@@ -141,18 +153,18 @@ def _check(choice: str, compute_type: str | None, needs: Sequence[str]) -> None:
         )
 
 
-def _ctranslate2_device(device: str, asked: bool) -> str:
+def _ctranslate2_device(device: str, alone: bool) -> str:
     """Return the device that CTranslate2 would run on: cpu, cuda or cuda:N. Raises `UserError` where it sees none such.
 
-    `auto` is the GPU where there is one; where it is not seen, the CPU only if CTranslate2 is `asked` for.
+    `auto` is the GPU where there is one; where it is not seen, the CPU only if nothing but CTranslate2 will do.
     """
     if device == "cpu":
         return "cpu"
     count = _cuda_devices()
-    if device == "auto" and (count or asked or not has_gpu()):
+    if device == "auto" and (count or alone or not has_gpu()):
         return "cuda" if count else "cpu"
     is_cuda = re.fullmatch(r"cuda(:[0-9]+)?", device)
-    if not asked and not (is_cuda and int(is_cuda[0][5:] or 0) < count):
+    if not alone and not (is_cuda and int(is_cuda[0][5:] or 0) < count):
         raise _Lacks(f"ctranslate2 does not see {'the GPU' if device == 'auto' else device}")
     if not is_cuda:
         raise UserError(f"device {device!r}: ctranslate2 runs on cpu and cuda only; choose one, or engine torch")
@@ -180,32 +192,37 @@ def _compute_types(place: str) -> set[str]:
 
 
 def _load_ctranslate2(
-    found: FoundModel, device: str, compute_type: str | None, *, asked: bool
+    found: FoundModel, device: str, compute_type: str | None, *, alone: bool
 ) -> tuple[LoadedEngine, str]:
-    """device: of the torch engine too that takes over what CTranslate2 cannot do; asked: refuse that instead."""
+    """device: of the torch engine too that takes over what CTranslate2 cannot do; alone: refuse that instead."""
     from transformer_cli.decoding.engines.ctranslate2_cache import cached_model
-    from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine
+    from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, Description
 
     if not find_spec("ctranslate2"):
         raise _Lacks(f"no ctranslate2: {INSTALL}")
-    place = _ctranslate2_device(device, asked)
+    place = _ctranslate2_device(device, alone)
     supported = _compute_types(place)
+    if found.exported:
+        verify(found.folder, manifest_names(found.folder))
+        own = read_json(found.folder / EXPORTED, Description).quantization
+        compute_type = own if compute_type is None and own in supported else compute_type
     if compute_type is None:
         compute_type = "bfloat16" if place != "cpu" and "bfloat16" in supported else "float32"
     if compute_type not in supported:
-        if not asked:
+        if not alone:
             raise _Lacks(f"ctranslate2 has no {compute_type} on this {place}")
         raise UserError(f"compute type {compute_type}: not on this {place}; choose {one_of(sorted(supported))}")
     folder, config = found.folder, found.config
     codecs = load_codecs(folder, config)
     if config.model.own_variant:
         raise _Lacks(f"ctranslate2 has no {config.model.own_variant}")
-    model, made = cached_model(folder)
+    model, made = (folder, False) if found.exported else cached_model(folder)
 
     def other() -> Engine:
         return _load_torch(found, device, compute_type if compute_type in TORCH_TYPES else None)[0].engine
 
-    engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, strict=asked)
+    advice = f"leave that out, or {_instead(found)}" if alone else None
+    engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, advice=advice)
     if place != "cpu":  # CUDA's libraries are looked for when first used, and may be missing
         engine.search([[UNK]], SearchOptions(method="greedy", max_length=1))
     what = compute_type if place == "cpu" else f"{compute_type}, {place}"
@@ -217,9 +234,10 @@ def _load_torch(
     found: FoundModel, device: str, compute_type: str | None, reason: str | None = None
 ) -> tuple[LoadedEngine, str]:
     """compute_type: one of `TORCH_TYPES`, or None: the device's own."""
-    import torch
+    with _importing_torch(reason):
+        import torch
 
-    from transformer_cli.build import build_engine, load_model
+        from transformer_cli.build import build_engine, load_model
     from transformer_cli.decoding.devices import choose_device, choose_type
 
     target = choose_device(device)
@@ -232,14 +250,26 @@ def _load_torch(
     return LoadedEngine(engine, loaded.codecs, loaded.config), f"engine: torch ({why})" if why else "engine: torch"
 
 
+@contextlib.contextmanager
+def _importing_torch(reason: str | None) -> Iterator[None]:
+    """Raise `UserError` where torch cannot be imported; reason: why it is wanted, where nobody chose it."""
+    try:
+        yield
+    except Exception as error:
+        if missing := not_importable(error):
+            raise UserError(f"engine torch{f' ({reason})' if reason else ''} needs {missing}") from error
+        raise
+
+
 def load_ensemble(folders: Sequence[Path], device: str = "auto") -> LoadedEngine:
     """Return the models of some checkpoint folders as one engine, with the first one's text side and config.
 
     Raises `UserError` where vocabularies differ, or where `load_model` or `choose_device` do.
     """
-    from transformer_cli.build import load_model
+    with _importing_torch(f"{len(folders)} models"):
+        from transformer_cli.build import load_model
+        from transformer_cli.decoding.engines.torch_engine import TorchEngine
     from transformer_cli.decoding.devices import choose_device
-    from transformer_cli.decoding.engines.torch_engine import TorchEngine
 
     target = choose_device(device)
     models = [load_model(folder, target) for folder in folders]
@@ -283,14 +313,23 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _explained(error: Exception) -> Exception:
-    """Return the error to show where CTranslate2 was asked for and cannot be had."""
+def _instead(found: FoundModel) -> str:
+    """Return what may be done where CTranslate2 cannot."""
+    if found.exported:
+        return ORIGINAL
+    return "choose engine torch" if find_spec("torch") else f"install PyTorch for engine torch: {TRAIN}"
+
+
+def _explained(error: Exception, instead: str) -> Exception:
+    """Return the error to show where nothing but CTranslate2 will do, and it fails; instead: what may be done then."""
+    if isinstance(error, _Lacks):
+        return UserError(f"{error}; {instead}")
     if isinstance(error, UserError):
         return error
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return UserError(
             f"{where}cannot write the ctranslate2 model: {error.strerror or error}; set TFM_CACHE to a folder with "
-            "room, or choose engine torch"
+            f"room, or {instead}"
         )
-    return UserError(f"engine ctranslate2: {_reason(error)}; choose engine torch")
+    return UserError(f"engine ctranslate2: {_reason(error)}; {instead}")

@@ -71,7 +71,7 @@ class Translator:
         compute_type: str | None = None,
         guard: bool = True,
     ) -> "Translator":
-        """Load the model in a run folder (its best checkpoint) or in one checkpoint folder.
+        """Load the model in a run folder (its best checkpoint), one checkpoint folder or one exported for CTranslate2.
 
         device: auto, cpu, cuda or mps; engine: auto, torch or ctranslate2; needs: names of what is asked for that only
         the torch engine has; compute_type: what is computed in, such as int8 (CTranslate2) or bfloat16.

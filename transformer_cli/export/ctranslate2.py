@@ -1,4 +1,4 @@
-"""A CTranslate2 model folder, with the vocabulary's own files beside it, so that it is all that another program needs.
+"""A CTranslate2 model folder, with config, vocabulary and confidence beside it: all that tfm or another program needs.
 
 Called by `tfm export --format ctranslate2`. `decoding.engines.ctranslate2_model` writes the model, here and for the
 engine.
@@ -11,6 +11,9 @@ from pathlib import Path
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.decoding.engines.protocol import Hypothesis
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
+from transformer_cli.decoding.loading import INSTALL
+from transformer_cli.decoding.translation import FILE as CONFIDENCE
+from transformer_cli.decoding.translation import load_confidence
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.export.verify import (
@@ -44,17 +47,17 @@ def export_ctranslate2(
     nothing left.
     """
     if find_spec("ctranslate2") is None:
-        raise UserError("--format ctranslate2: needs ctranslate2; install it with pip install 'transformer-cli[fast]'")
+        raise UserError(f"--format ctranslate2: needs ctranslate2; {INSTALL}")
     from transformer_cli.decoding.engines.ctranslate2_model import build_spec, write_model
 
     loaded = load_model(folder)
     check_plain(loaded.config.model, "ctranslate2")
-    build_spec(loaded)  # refuses what CTranslate2 cannot be
+    spec = build_spec(folder, loaded.config, loaded.codecs)  # refuses what CTranslate2 cannot be
     compared = verification_sentences(loaded.config, loaded.folder, sentences) if verify else []
 
     def write(temporary: Path) -> None:
-        write_model(temporary, loaded, quantization)
-        copy_text_files(loaded, folder, temporary)
+        write_model(temporary, spec, loaded.config, quantization)
+        copy_text_files(loaded, folder, temporary, *([] if load_confidence(folder) is None else [CONFIDENCE]))
 
     def compare(temporary: Path) -> str:
         return _compare(temporary, loaded, compared, quantization)
@@ -75,7 +78,8 @@ def _compare(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quanti
     ours = TorchEngine(loaded.model)
     wanted = quantization or "float32"
     compute_type = wanted if wanted in get_supported_compute_types("cpu") else "float32"
-    exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, strict=True)
+    advice = "give --no-verify"
+    exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, advice=advice)
     kept = [ids for _, ids in encoded_sentences(loaded, sentences, ours.max_source_length)]
     kept.sort(key=len, reverse=True)
     batches = [kept[start : start + BATCH] for start in range(0, len(kept), BATCH)]

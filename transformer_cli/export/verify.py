@@ -67,9 +67,9 @@ def publish_verified(out: Path, write: Callable[[Path], None], compare: Callable
     return report
 
 
-def copy_text_files(loaded: LoadedModel, folder: Path, out: Path) -> None:
-    """Put the checkpoint's config.yaml and vocab/ into an export."""
-    _copy(folder, [CONFIG, *vocabulary_files(loaded.config.vocabulary)], out)
+def copy_text_files(loaded: LoadedModel, folder: Path, out: Path, *more: str) -> None:
+    """Put the checkpoint's config.yaml and vocab/, and `more` of its files, into an export."""
+    _copy(folder, [CONFIG, *vocabulary_files(loaded.config.vocabulary), *more], out)
 
 
 def export_safetensors(folder: Path, out: Path, *, verify: bool = True) -> None:

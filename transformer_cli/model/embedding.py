@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transformer_cli.model.layers import Dropout
 from transformer_cli.model.masks import PAD
+from transformer_cli.model.sinusoids import sinusoids
 
 TABLE_LENGTH = 1024  # positions computed ahead; longer inputs get theirs computed when they come
 
@@ -28,14 +29,8 @@ class TokenEmbedding(nn.Module):
 
 
 def sinusoidal_table(length: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5). → (length, d_model) float32
-
-    Computed in float64: at position 1000 float32 angles are off by 1e-5 already.
-    """
-    positions = torch.arange(length, dtype=torch.float64)[:, None]  # (L, 1)
-    frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10_000.0) / d_model))
-    angles = positions * frequencies  # (L, D/2)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (L, D)
+    """Return `sinusoids` as a tensor. → (length, d_model) float32"""
+    return torch.from_numpy(sinusoids(length, d_model))
 
 
 class SinusoidalPositions(nn.Module):

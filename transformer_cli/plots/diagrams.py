@@ -63,10 +63,10 @@ def positions_figure(d_model: int = 128, length: int = 100) -> Figure:
 
     d_model is even. Positions and dimensions are counted from 0, as in the formula.
     """
-    from transformer_cli.model.embedding import sinusoidal_table
+    from transformer_cli.model.sinusoids import sinusoids
 
     assert d_model % 2 == 0, "sines and cosines come in pairs"
-    table = sinusoidal_table(length, d_model).numpy()  # (L, D)
+    table = sinusoids(length, d_model)  # (L, D)
     with style():
         figure = Figure(figsize=(8, 7), layout="constrained")
         add_title(figure, "Sinusoidal position encodings")

@@ -36,6 +36,7 @@ from transformer_cli.storage.publishing import (
 
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
+EXPORTED = "tfm.json"  # what `tfm export --format ctranslate2` leaves in the place of WEIGHTS, beside its model.bin
 INDEX = "checkpoints.json"
 LOCK = ".lock"
 HELD_OUT = "held-out"
@@ -293,6 +294,11 @@ class RunFolder:
         return self.path.with_name(aside.name)
 
 
+def is_export(folder: Path) -> bool:
+    """Return whether this is a folder of `tfm export --format ctranslate2`, which only CTranslate2 can search with."""
+    return os.path.lexists(folder / EXPORTED) and not os.path.lexists(folder / WEIGHTS)
+
+
 def find_model(path: str | Path) -> Path:
     """Return the checkpoint folder that MODEL means: itself, or a run's average, else its best step, else its last.
 
@@ -305,6 +311,11 @@ def find_model(path: str | Path) -> Path:
         raise UserError(f"{path}: is a file; give a run folder or one of its checkpoints")
     if not os.access(run.path, os.R_OK | os.X_OK):
         raise UserError(f"{path}: cannot be read: permission denied")
+    if is_export(run.path):
+        raise UserError(
+            f"{path}: was exported for CTranslate2, without the weights that this needs; give the model that it was "
+            "exported from"
+        )
     files = {name for name in (WEIGHTS, MANIFEST) if os.path.lexists(run.path / name)}
     if len(files) == 2:
         return run.path

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.decoding.checkpoints import make_loaded
+from tests.decoding.checkpoints import make_loaded, write_ctranslate2
 from transformer_cli.build import LoadedModel
 from transformer_cli.config import GuidedAttention
 from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, worker_count
-from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count, write_model
+from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count
 from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, TokenConstraints, torch_needs
 from transformer_cli.decoding.engines.torch_engine import SearchCache, TorchEngine
 from transformer_cli.decoding.translator import Translator
@@ -58,7 +58,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pair]:
         if key not in made:
             folder = tmp_path_factory.mktemp("model")
             loaded = make_loaded(**options)
-            write_model(folder, loaded)
+            write_ctranslate2(folder, loaded)
             made[key] = loaded, CTranslate2Engine(folder, loaded.codecs, nothing_else), Renormalised(loaded.model)
         return made[key]
 
@@ -148,7 +148,7 @@ def test_a_head_that_learned_to_align_is_asked(tmp_path: Path, layer: int, heads
     loaded = make_loaded()
     training = loaded.config.training.model_copy(update={"guided_attention": GuidedAttention.model_validate(guide)})
     loaded = replace(loaded, config=loaded.config.model_copy(update={"training": training}))
-    write_model(tmp_path, loaded)
+    write_ctranslate2(tmp_path, loaded)
     engine, ours = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else), TorchEngine(loaded.model)
     sources = draw_sources(loaded, 8)
     expected = ours.align(sources, sources, layer, heads)
@@ -222,7 +222,7 @@ def test_sentences_that_come_alone_get_all_threads_from_the_second_one_on(
     pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, _, _ = pair(norm="pre")
-    write_model(tmp_path, loaded)
+    write_ctranslate2(tmp_path, loaded)
     made: list[tuple[int, int]] = []
     plain = ctranslate2.Translator
 
@@ -294,19 +294,19 @@ LEFT_TO_TORCH: dict[str, Callable[[Engine], object]] = {
 @pytest.mark.parametrize("case", LEFT_TO_TORCH)
 def test_what_it_cannot_do_alike_goes_to_the_other_engine_or_is_refused(tmp_path: Path, case: str) -> None:
     loaded = make_loaded()
-    write_model(tmp_path, loaded)
+    write_ctranslate2(tmp_path, loaded)
     other = Noting()
     ask = LEFT_TO_TORCH[case]
     ask(CTranslate2Engine(tmp_path, loaded.codecs, lambda: other))
     assert len(other.asked) == 1
-    strict = CTranslate2Engine(tmp_path, loaded.codecs, lambda: other, strict=True)
-    with pytest.raises(UserError, match=r"^the ctranslate2 engine cannot do [^\n]*$"):
+    strict = CTranslate2Engine(tmp_path, loaded.codecs, lambda: other, advice="leave it out")
+    with pytest.raises(UserError, match=r"^the ctranslate2 engine cannot do [^\n]*; leave it out$"):
         ask(strict)
 
 
 def test_batches_that_are_left_to_torch_keep_their_place(pair: Callable[..., Pair], tmp_path: Path) -> None:
     loaded, engine, ours = pair()
-    write_model(tmp_path, loaded)
+    write_ctranslate2(tmp_path, loaded)
     both = CTranslate2Engine(tmp_path, loaded.codecs, lambda: ours)
     sources = draw_sources(loaded, 9)
     constraint = [TokenConstraints(prefix=(7,))] * 3
@@ -367,7 +367,7 @@ def test_a_part_that_ctranslate2_has_no_place_for_is_refused_before_anything_is_
     loaded = make_loaded()
     loaded.model.generator.register_parameter("copying", torch.nn.Parameter(torch.zeros(3)))
     with pytest.raises(UserError, match=r"has no place for generator\.copying; use the torch engine"):
-        write_model(tmp_path, loaded)
+        write_ctranslate2(tmp_path, loaded)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -379,7 +379,7 @@ def test_reduced_weights_are_smaller_and_leave_the_model_alone(tmp_path: Path, q
     for kind in (None, quantization):
         folder = tmp_path / str(kind)
         folder.mkdir()
-        write_model(folder, loaded, kind)
+        write_ctranslate2(folder, loaded, kind)
         sizes.append((folder / "model.bin").stat().st_size)
     assert sizes[1] < 0.7 * sizes[0]
     assert all(torch.equal(tensor, before[name]) for name, tensor in loaded.model.state_dict().items())
@@ -388,7 +388,7 @@ def test_reduced_weights_are_smaller_and_leave_the_model_alone(tmp_path: Path, q
 def test_the_folder_is_of_use_to_plain_ctranslate2(tmp_path: Path) -> None:
     """Tokens are the vocabulary's strings, in its order; </s> is added, <s> begins a target."""
     loaded = make_loaded(shared=False, tie_embeddings="none", generator_bias=True)
-    write_model(tmp_path, loaded)
+    write_ctranslate2(tmp_path, loaded)
     for side, codec in (("source", loaded.codecs.source), ("target", loaded.codecs.target)):
         assert json.loads((tmp_path / f"{side}_vocabulary.json").read_text()) == codec.vocabulary.get_itos()
     source = [5, 9, 12]

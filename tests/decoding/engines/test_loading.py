@@ -66,7 +66,7 @@ def test_auto_takes_ctranslate2_in_float32_and_says_so(checkpoint: Path, cache: 
     ("wishes", "message"),
     [
         ({"needs": ["sampling"]}, r"engine: torch \(sampling\)"),
-        ({"missing": True}, r"engine: torch \(no ctranslate2: pip install 'transformer-cli\[fast\]'\)"),
+        ({"missing": True}, r"engine: torch \(no ctranslate2: pip install ctranslate2\)"),
         ({"unseen": True}, r"torch \(ctranslate2 does not see the GPU\)"),
         ({"gpu": 1}, r"torch \(ctranslate2 failed: .*"),  # it is seen, and cannot be used
         (
@@ -80,7 +80,7 @@ def test_auto_takes_torch_where_ctranslate2_cannot(
     checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, wishes: dict[str, Any], message: str
 ) -> None:
     if wishes.get("missing"):
-        monkeypatch.setattr(engines, "find_spec", lambda name: None)
+        monkeypatch.setattr(engines, "find_spec", lambda name: name == "torch")
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: wishes.get("gpu", 0))
     monkeypatch.setattr(engines, "has_gpu", lambda: wishes.get("unseen", False))
     if "types" in wishes:
@@ -178,9 +178,9 @@ def test_wishes_that_cannot_be_met_are_refused_before_anything_is_written(
 def test_an_explicit_wish_is_refused_where_ctranslate2_is_missing(
     checkpoint: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "find_spec", lambda name: name == "torch")
     for wishes in ({"choice": "ctranslate2"}, {"compute_type": "int8"}):
-        with pytest.raises(UserError, match=r"is not installed; install it with pip install 'transformer-cli\[fast\]'"):
+        with pytest.raises(UserError, match=r"is not installed; pip install ctranslate2, or choose engine torch"):
             load_engine(checkpoint, **wishes)
 
 
@@ -336,7 +336,7 @@ def test_damaged_text_files_are_refused_by_either_engine(
 
 
 def test_translating_scoring_and_aligning_through_ctranslate2_import_no_torch(checkpoint: Path, cache: Path) -> None:
-    cached_model(checkpoint)
+    """From an empty cache on."""
     code = (
         "import sys\n"
         "sys.modules['torch'] = None\n"  # importing it raises ImportError

@@ -35,13 +35,14 @@ def cached_model(folder: Path) -> tuple[Path, bool]:
     with _lock(place.parent / ".lock"):
         if _is_whole(place):  # another process made it meanwhile
             return place, False
-        from transformer_cli.build import load_model
-        from transformer_cli.decoding.engines.ctranslate2_model import write_model
+        from transformer_cli.codecs import load_text_side
+        from transformer_cli.decoding.engines.ctranslate2_model import build_spec, write_model
 
-        loaded = load_model(folder)
         with contextlib.suppress(FileNotFoundError), temporary(place) as old:
             os.replace(place, old)  # damaged; that name, in tfm's own cache, has nobody else's
-        publish(place, lambda temporary: write_model(temporary, loaded))
+        config, codecs = load_text_side(folder)
+        spec = build_spec(folder, config, codecs)
+        publish(place, lambda temporary: write_model(temporary, spec, config))
         _prune(place)
     return place, True
 

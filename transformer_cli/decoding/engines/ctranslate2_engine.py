@@ -26,10 +26,10 @@ from transformer_cli.decoding.engines.protocol import (
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import read_json
+from transformer_cli.storage.run_folder import EXPORTED
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import BOS, PAD, SPECIALS
 
-DESCRIPTION = "tfm.json"  # a file beside CTranslate2's own
 CHUNK = 64  # sentences that a worker takes at a time
 MOST_WORKERS = 16
 NO_EARLY_EXIT = 1e-30  # a length penalty that changes no score; with 0, the search would end with the first ending
@@ -46,6 +46,7 @@ class Description:
     learned_positions: bool  # whether the model itself ends there
     alignment_layer: int = -1  # whose attention it gives
     alignment_heads: int | None = None  # the mean of its first ones; None: of all
+    quantization: str | None = None  # the type that weights are stored in; None: float32
 
 
 def worker_count() -> int:
@@ -81,16 +82,16 @@ class CTranslate2Engine:
         *,
         device: str = "cpu",
         compute_type: str = "float32",
-        strict: bool = False,
+        advice: str | None = None,
     ) -> None:
-        """other: loads the engine for what this one cannot do; strict: refuse that instead.
+        """other: loads the engine for what this one cannot do; advice: refuse that instead, and say this.
 
         device: cpu, cuda or cuda:N. Raises `UserError` where the folder is no such model, `RuntimeError` or
         `ValueError` where CTranslate2 cannot load it.
         """
         import ctranslate2
 
-        self.description = read_json(folder / DESCRIPTION, Description)
+        self.description = read_json(folder / EXPORTED, Description)
         self.workers = worker_count() if device == "cpu" else 1
         kind, _, index = device.partition(":")
 
@@ -112,7 +113,7 @@ class CTranslate2Engine:
             codec.vocabulary.get_itos() for codec in (codecs.source, codecs.target)
         )
         self._target_ids = codecs.target.vocabulary.get_stoi()
-        self._other, self._strict = once(other), strict
+        self._other, self._advice = once(other), advice
 
     @property
     def max_source_length(self) -> int | None:
@@ -229,9 +230,9 @@ class CTranslate2Engine:
         return limit if self.max_target_length is None else max(1, min(limit, self.max_target_length))
 
     def _instead(self, need: str) -> Callable[[], Engine]:
-        """Return what gives the engine that can; `UserError` where this one was chosen, and nothing else."""
-        if self._strict:
-            raise UserError(f"the ctranslate2 engine cannot do {need}; leave that out, or choose engine torch")
+        """Return what gives the engine that can; `UserError` where there is to be no other."""
+        if self._advice is not None:
+            raise UserError(f"the ctranslate2 engine cannot do {need}; {self._advice}")
         return self._other
 
     # --- forced decoding ----------------------------------------------------------------------------------------------

@@ -1,26 +1,28 @@
-"""A Transformer as a CTranslate2 model folder, written through CTranslate2's own specification of a Transformer.
+"""A checkpoint as a CTranslate2 model folder, written through CTranslate2's own specification of a Transformer.
 
-`engines` (into its cache) and `tfm export` call it. The specification imports torch, so nothing that only reads such
-a folder imports this module: `ctranslate2_engine` does that.
+The engine's cache and `tfm export` call it. The weights go from the checkpoint's file into the specification as numpy
+arrays, so that no torch is needed. What only reads such a folder is `ctranslate2_engine`.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from ctranslate2.specs import common_spec, transformer_spec
-from torch import Tensor
+from safetensors import SafetensorError, deserialize
 
-from transformer_cli.build import LoadedModel
 from transformer_cli.config import Config, ModelConfig
-from transformer_cli.decoding.engines.ctranslate2_engine import DESCRIPTION, Description
+from transformer_cli.decoding.engines.ctranslate2_engine import Description
 from transformer_cli.errors import UserError
-from transformer_cli.model.embedding import sinusoidal_table
+from transformer_cli.model.sinusoids import sinusoids
 from transformer_cli.search_options import SearchOptions
+from transformer_cli.storage.publishing import verify
+from transformer_cli.storage.run_folder import CONFIG, EXPORTED, WEIGHTS
+from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import BOS, EOS, SPECIALS, UNK
 
 LEAST_POSITIONS = 2048  # rows of a table of sinusoids, which have no end of their own
@@ -32,23 +34,32 @@ ACTIVATIONS = {
     "geglu": common_spec.Activation.GELU,
 }
 
+# A tied matrix is stored once, under the name that comes first in the model.
+SOURCE, TARGET = "source_embedding.tokens.table.weight", "target_embedding.tokens.table.weight"
+OUTPUT = "generator.projection"
+TIED = {
+    "none": {},
+    "decoder": {f"{OUTPUT}.weight": TARGET},
+    "all": {f"{OUTPUT}.weight": SOURCE, TARGET: SOURCE},
+}
+TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}  # that weights may be stored in
+
 Array = npt.NDArray[np.float32]
 
 
-def write_model(folder: Path, loaded: LoadedModel, quantization: str | None = None) -> None:
-    """Write model.bin, config.json, the vocabularies and DESCRIPTION into a folder that is there.
+def write_model(out: Path, spec: Any, config: Config, quantization: str | None = None) -> None:
+    """Write model.bin, config.json, the vocabularies and EXPORTED into a folder that is there.
 
-    quantization: int8, int8_float32, float16 or bfloat16; None: float32. Raises `UserError`, before anything is
-    written, where CTranslate2's Transformer cannot be this model; `OSError`.
+    spec: of `build_spec`, which may be written once. quantization: int8, int8_float32, float16 or bfloat16 (which needs
+    torch); None: float32. Raises `OSError`.
     """
-    spec = build_spec(loaded)
     spec.validate()
     spec.optimize(quantization=quantization)
-    spec.save(str(folder))
-    learned = loaded.config.model.positions == "learned"
-    layer, heads = alignment_attention(loaded.config)
-    description = Description(position_count(loaded.config), learned, layer, heads)
-    (folder / DESCRIPTION).write_text(json.dumps(asdict(description)) + "\n", encoding="utf-8")
+    spec.save(str(out))
+    learned = config.model.positions == "learned"
+    layer, heads = alignment_attention(config)
+    description = Description(position_count(config), learned, layer, heads, quantization)
+    (out / EXPORTED).write_text(json.dumps(asdict(description)) + "\n", encoding="utf-8")
 
 
 def position_count(config: Config) -> int:
@@ -72,30 +83,33 @@ def alignment_attention(config: Config) -> tuple[int, int | None]:
     return layer, len(heads)
 
 
-def build_spec(loaded: LoadedModel) -> Any:
-    """Return CTranslate2's specification, with the weights in it; `UserError` for a model that it has no place for."""
-    shape, codecs = loaded.config.model, loaded.codecs
-    weights = _Weights(loaded)
-    spec = transformer_spec.TransformerSpec(_encoder(shape), _decoder(loaded.config))
-    positions = position_count(loaded.config)
-    for side, part in (("source", spec.encoder), ("target", spec.decoder)):
-        embeddings = part.embeddings[0] if side == "source" else part.embeddings
-        embeddings.weight = weights.take(f"{side}_embedding.tokens.table.weight")
-        part.position_encodings.encodings = weights.positions(f"{side}_embedding", shape, positions)
+def build_spec(folder: Path, config: Config, codecs: Codecs) -> Any:
+    """Return CTranslate2's specification with the weights of a checkpoint folder, whose text side was read already.
+
+    Raises `UserError` where the weights are damaged, or are those of a model that CTranslate2 has no place for.
+    """
+    shape, weights = config.model, _Weights(folder, config.model)
+    spec = transformer_spec.TransformerSpec(_encoder(shape), _decoder(config))
+    source, target = codecs.source.vocabulary.get_itos(), codecs.target.vocabulary.get_itos()
+    spec.encoder.embeddings[0].weight = weights.take(SOURCE, len(source), shape.d_model)
+    spec.decoder.embeddings.weight = weights.take(TARGET, len(target), shape.d_model)
+    positions = position_count(config)
+    spec.encoder.position_encodings.encodings = weights.positions("source_embedding", positions)
+    spec.decoder.position_encodings.encodings = weights.positions("target_embedding", positions)
     for name, part in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         for number, layer in enumerate(part.layer):
             _fill_layer(layer, f"{name}.layers.{number}", weights, is_decoder=name == "decoder")
         if shape.norm == "pre":
             weights.norm(part.layer_norm, f"{name}.norm")
-    weights.linear(spec.decoder.projection, "generator.projection")
+    weights.linear(spec.decoder.projection, shape.d_model, {OUTPUT: len(target)}, bias=shape.generator_bias)
     weights.check_all_taken()
 
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIALS[i] for i in (UNK, BOS, EOS))
     spec.config.decoder_start_token = SPECIALS[BOS]
     spec.config.add_source_bos, spec.config.add_source_eos = False, True
     spec.config.layer_norm_epsilon = shape.norm_epsilon
-    spec.register_source_vocabulary(codecs.source.vocabulary.get_itos())
-    spec.register_target_vocabulary(codecs.target.vocabulary.get_itos())
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
     return spec
 
 
@@ -121,60 +135,106 @@ def _kind(shape: ModelConfig) -> dict[str, Any]:
 
 
 def _fill_layer(layer: Any, name: str, weights: "_Weights", *, is_decoder: bool) -> None:
-    """Fill one encoder or decoder layer. Self-attention projects queries, keys and values in one go, in that order."""
-    weights.linear(layer.self_attention.linear[0], f"{name}.self_attention.query", f"{name}.self_attention.key_value")
-    weights.linear(layer.self_attention.linear[1], f"{name}.self_attention.output")
-    weights.norm(layer.self_attention.layer_norm, f"{name}.self_attention_residual.norm")
+    """Fill one encoder or decoder layer."""
+    weights.attention(layer.self_attention, f"{name}.self_attention")
     if is_decoder:
-        for part, projection in zip(layer.attention.linear, ("query", "key_value", "output"), strict=True):
-            weights.linear(part, f"{name}.cross_attention.{projection}")
-        weights.norm(layer.attention.layer_norm, f"{name}.cross_attention_residual.norm")
-    if hasattr(layer.ffn, "linear_0_noact"):
-        weights.linear(layer.ffn.linear_0, f"{name}.feed_forward.gate")
-        weights.linear(layer.ffn.linear_0_noact, f"{name}.feed_forward.inner")
-    else:
-        weights.linear(layer.ffn.linear_0, f"{name}.feed_forward.inner")
-    weights.linear(layer.ffn.linear_1, f"{name}.feed_forward.outer")
-    weights.norm(layer.ffn.layer_norm, f"{name}.feed_forward_residual.norm")
+        weights.attention(layer.attention, f"{name}.cross_attention")
+    weights.feed_forward(layer.ffn, f"{name}.feed_forward")
 
 
 class _Weights:
-    """A model's tensors, each to be taken: what is left over is what CTranslate2's Transformer has no place for."""
+    """A checkpoint's tensors, each to be taken: what is left over, CTranslate2's Transformer has no place for."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
-        self._tensors: dict[str, Tensor] = dict(loaded.model.state_dict())  # tied ones under all their names
-        self._left = set(self._tensors)
-        self._folder = loaded.folder
+    def __init__(self, folder: Path, shape: ModelConfig) -> None:
+        verify(folder, [WEIGHTS])
+        self._folder, self._shape = folder, shape
+        self._stored = _read(folder / WEIGHTS)
+        self._tied = TIED[shape.tie_embeddings]
+        self._taken: dict[str, Array] = {}
 
-    def take(self, name: str) -> Array:
-        """Return a copy of a tensor (quantization changes it), in float32; `UserError` where there is none."""
-        if name not in self._tensors:
-            raise self._refusal(f"it has no {name}")
-        self._left.discard(name)
-        array: Array = self._tensors[name].detach().to("cpu", torch.float32, copy=True).numpy()
-        return array
+    def take(self, name: str, *size: int) -> Array:
+        """Return a tensor in float32, a tied one the same array; `UserError` where there is none of that size."""
+        name = self._tied.get(name, name)
+        if name not in self._stored:
+            raise self._damaged(name, "is missing; copy the whole folder again")
+        array = self._stored[name]
+        if array.shape != size:
+            fault = f"is {[*array.shape]}, but {CONFIG} and vocab/ make it {[*size]}; copy the whole folder again"
+            raise self._damaged(name, fault)
+        if name not in self._taken:
+            if array.dtype == np.uint16:  # bfloat16: the upper half of a float32
+                array = (array.astype(np.uint32) << 16).view(np.float32)
+            if not np.isfinite(array := array.astype(np.float32, copy=False)).all():
+                raise self._damaged(name, "is not finite; copy it again, or take another model")
+            self._taken[name] = array
+        return self._taken[name]
 
-    def linear(self, spec: Any, *names: str) -> None:
-        """Fill in one or more linear layers, one below the other, with their biases where they have any."""
-        spec.weight = np.concatenate([self.take(f"{name}.weight") for name in names])
-        if f"{names[0]}.bias" in self._tensors:
-            spec.bias = np.concatenate([self.take(f"{name}.bias") for name in names])
+    def linear(self, spec: Any, width: int, sizes: Mapping[str, int], *, bias: bool) -> None:
+        """Fill in linear layers from `width` dimensions to so many each, one below the other."""
+        for kind, columns in (("weight", (width,)), ("bias", ())) if bias else (("weight", (width,)),):
+            parts = [self.take(f"{name}.{kind}", size, *columns) for name, size in sizes.items()]
+            setattr(spec, kind, parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     def norm(self, spec: Any, name: str) -> None:
         """Fill in a layer norm."""
-        spec.gamma, spec.beta = self.take(f"{name}.weight"), self.take(f"{name}.bias")
+        spec.gamma, spec.beta = (self.take(f"{name}.{kind}", self._shape.d_model) for kind in ("weight", "bias"))
 
-    def positions(self, name: str, shape: ModelConfig, count: int) -> Array:
+    def attention(self, spec: Any, name: str) -> None:
+        """Fill in an attention block. Self-attention projects queries, keys and values in one go, in that order."""
+        width, bias = self._shape.d_model, self._shape.attention_bias
+        inner = self._shape.heads * (self._shape.head_dim or width // self._shape.heads)
+        inputs = {f"{name}.query": inner, f"{name}.key_value": 2 * inner}
+        if len(spec.linear) == 2:
+            self.linear(spec.linear[0], width, inputs, bias=bias)
+        else:
+            for part, (projection, size) in zip(spec.linear, inputs.items(), strict=False):
+                self.linear(part, width, {projection: size}, bias=bias)
+        self.linear(spec.linear[-1], inner, {f"{name}.output": width}, bias=bias)
+        self.norm(spec.layer_norm, f"{name}_residual.norm")
+
+    def feed_forward(self, spec: Any, name: str) -> None:
+        """Fill in a feed-forward block, gated or not."""
+        shape, bias = self._shape, self._shape.feed_forward_bias
+        inward = {spec.linear_0: "inner"}
+        if hasattr(spec, "linear_0_noact"):
+            inward = {spec.linear_0: "gate", spec.linear_0_noact: "inner"}
+        for part, projection in inward.items():
+            self.linear(part, shape.d_model, {f"{name}.{projection}": shape.d_ff}, bias=bias)
+        self.linear(spec.linear_1, shape.d_ff, {f"{name}.outer": shape.d_model}, bias=bias)
+        self.norm(spec.layer_norm, f"{name}_residual.norm")
+
+    def positions(self, name: str, count: int) -> Array:
         """Return the table of positions (count, d_model): our own, always; CTranslate2's sinusoids are others."""
-        if shape.positions == "learned":
-            return self.take(f"{name}.positions.table.weight")
-        table: Array = sinusoidal_table(count, shape.d_model).numpy()
-        return table
+        if self._shape.positions == "learned":
+            return self.take(f"{name}.positions.table.weight", count, self._shape.d_model)
+        return sinusoids(count, self._shape.d_model)
 
     def check_all_taken(self) -> None:
-        """Raise `UserError` where the model has a tensor that was never taken."""
-        for name in sorted(self._left):
-            raise self._refusal(f"CTranslate2's Transformer has no place for {name}")
+        """Raise `UserError` where the checkpoint has a tensor that was never taken."""
+        for name in sorted(self._stored.keys() - self._taken.keys()):
+            raise UserError(
+                f"{self._folder}: cannot become a CTranslate2 model, CTranslate2's Transformer has no place for "
+                f"{name[:100]}; use the torch engine"
+            )
 
-    def _refusal(self, reason: str) -> UserError:
-        return UserError(f"{self._folder}: cannot become a CTranslate2 model, {reason}; use the torch engine")
+    def _damaged(self, name: str, fault: str) -> UserError:
+        return UserError(f"{self._folder / WEIGHTS}: tensor {name} {fault}")
+
+
+def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the tensors of a safetensors file, all of one type; bfloat16, which numpy lacks, as their 16 bits.
+
+    Raises `UserError`.
+    """
+    try:
+        stored = dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
+        kinds = sorted({tensor["dtype"] for tensor in stored.values()})
+        if len(kinds) != 1 or kinds[0] not in TYPES:
+            raise ValueError(f"tensors are of type {', '.join(kinds)}")
+        return {
+            name: np.frombuffer(tensor["data"], TYPES[kinds[0]]).reshape(tensor["shape"])
+            for name, tensor in stored.items()
+        }
+    except (OSError, ValueError, TypeError, OverflowError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise UserError(f"{path}: cannot be read as a safetensors file ({reason}); copy it again") from None
