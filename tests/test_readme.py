@@ -42,6 +42,7 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "confidence.md",
     "distillation.md",
     "export.md",
+    "install.md",
     "protected-text.md",
     "run-folder.md",
     "seeing-inside.md",

@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from transformer_cli.config import HubDataset
 from transformer_cli.errors import UserError
 from transformer_cli.text.lines import newlines_to_spaces
+
+NEEDS = "Parquet files and hub datasets need the package datasets; run: pip install 'transformer-cli[datasets]'"
+try:
+    import pyarrow as pa  # which comes with it
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ModuleNotFoundError:
+    raise UserError(NEEDS) from None
 
 NO_ROWS = "has no rows; it needs at least one sentence pair"
 _ROWS = 1000  # read at once
@@ -125,10 +129,7 @@ def _load(where: str, **arguments: Any) -> Any:
     try:
         import datasets
     except ImportError:
-        raise UserError(
-            f"{where}: Parquet files and hub datasets need the package datasets; "
-            "run: pip install 'transformer-cli[datasets]'"
-        ) from None
+        raise UserError(f"{where}: {NEEDS}") from None
     for logger in ("datasets", "huggingface_hub"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)  # what matters comes as an exception
     if not sys.stderr.isatty():
