@@ -38,10 +38,10 @@ def cached_model(folder: Path) -> tuple[Path, bool]:
         from transformer_cli.codecs import load_text_side
         from transformer_cli.decoding.engines.ctranslate2_model import build_spec, write_model
 
-        with contextlib.suppress(FileNotFoundError), temporary(place) as old:
-            os.replace(place, old)  # damaged; that name, in tfm's own cache, has nobody else's
         config, codecs = load_text_side(folder)
         spec = build_spec(folder, config, codecs)
+        with contextlib.suppress(FileNotFoundError), temporary(place) as old:
+            os.replace(place, old)  # damaged; that name, in tfm's own cache, has nobody else's
         publish(place, lambda temporary: write_model(temporary, spec, config))
         _prune(place)
     return place, True
