@@ -6,7 +6,7 @@ Every layer raises it; only the command line catches it, prints ``error: …`` a
 from traceback import walk_tb
 
 TRAIN = "pip install 'transformer-cli[train]'"  # what training needs, and using models does not
-PACKAGES = {"torch": "PyTorch", "pyarrow": "pyarrow"}  # that it installs
+PACKAGES = {"torch": "PyTorch", "pyarrow": "pyarrow", "iso639": "iso639-lang"}  # that it installs
 
 
 class UserError(Exception):
