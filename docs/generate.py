@@ -79,7 +79,8 @@ tokenizers other than sentencepiece, presets do not set the vocabulary.
 CLI_HEADER = """\
 # The command line
 
-`python -m transformer_cli` is the same as `tfm`. Each command has `-h` and `--help`. How to use them in scripts:
+`python -m transformer_cli` is the same as `tfm`. Each command has `-h`, which shows what most people need, and
+`--help`, which shows everything. How to use them in scripts:
 [shell.md](shell.md); the keys of a CONFIG: [config.md](config.md).
 """
 
@@ -282,9 +283,14 @@ def cli_page() -> str:
     for path, command in commands.items():
         parts += [f"## {path}\n", f"```text\n{usage(path, command)}\n```\n", *paragraphs(command.help or "")]
         parameters = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-        if parameters:
-            header = ("argument or option", "value", "bound", "default", "meaning")
-            parts.append(table(header, [parameter_row(parameter) for parameter in parameters]))
+        groups: dict[str | None, list[Any]] = {None: []}  # arguments, and options without a heading
+        for parameter in parameters:
+            if not {"-h", "--help"} & {*parameter.opts}:  # which each command has, as the top of the page says
+                groups.setdefault(parameter.rich_help_panel, []).append(parameter)
+        for heading, members in groups.items():
+            header = ("option" if heading else "argument or option", "value", "bound", "default", "meaning")
+            parts += [f"{heading}:\n"] if heading else []
+            parts += [table(header, [parameter_row(parameter) for parameter in members])] if members else []
     return "\n".join(parts)
 
 

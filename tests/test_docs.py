@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from transformer_cli.cli.app import app, main
+from transformer_cli.cli.app import PANELS, app, main
 from transformer_cli.config import Config, load_config, parse_config
 from transformer_cli.errors import UserError
 
@@ -106,10 +106,21 @@ def test_what_the_help_shows_is_on_the_page(generator: Any, capfd: pytest.Captur
     assert list(page) == list(commands)
     for path in commands:
         assert main([*path.split()[1:], "--help"]) == 0
-        options = capfd.readouterr().out.partition("Options:")[2].partition("Commands:")[0]
-        listed = {word for line in options.splitlines() for word in re.findall(r"^  (?:-\w, )?(--[a-z-]+)", line)}
+        help_text = capfd.readouterr().out
+        listed = {word for line in help_text.splitlines() for word in re.findall(r"^  (?:-\w, )?(--[a-z-]+)  ", line)}
         shown = {word for row in re.findall(r"^\| (`--.*?) \|", page[path], re.MULTILINE) for word in row.split("`")}
         assert listed - {"--help"} <= shown, path
+        headings = re.findall(r"^([A-Z].*):$", help_text, re.MULTILINE)
+        groups = [heading for heading in headings if heading in re.findall(r"^(.*):$", page[path], re.MULTILINE)]
+        own = {*headings} - {"Examples", "Details", "Arguments", "Options", "Help", "Commands", *PANELS}
+        assert groups == [heading for heading in headings if heading in own], path
+
+
+def test_the_long_help_is_on_the_page_in_groups() -> None:
+    page = (DOCS / "cli.md").read_text(encoding="utf-8").partition("## tfm translate\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^([A-Z].*):$", page, re.MULTILINE)[-5:] == [
+        *("Input and output", "Search", "Constraints", "Confidence", "Engine")
+    ]
 
 
 def test_nested_commands_get_a_section_each(generator: Any) -> None:

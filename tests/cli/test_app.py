@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import transformer_cli.config
+import transformer_cli.storage.origin
 from transformer_cli.cli.app import PANELS, app, main
 from transformer_cli.errors import UserError
 
@@ -36,7 +36,7 @@ def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def load_config(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(transformer_cli.config, "load_config", load_config)
+    monkeypatch.setattr(transformer_cli.storage.origin, "load_found_config", load_config)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_without_a_command_it_shows_the_help(capsys: pytest.CaptureFixture[str])
 
 def test_commands_stand_in_panels_in_the_order_of_a_users_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    shown = capsys.readouterr().out.partition("Options:")[2].splitlines()
+    shown = capsys.readouterr().out.partition("Details:")[2].splitlines()
     headings = [line for line in shown if line and not line.startswith(" ")]
-    assert headings == ["Data:", "Train:", "Use:", "Judge:", "Look inside:", "Ship:"]
+    assert headings == ["Data:", "Train:", "Use:", "Judge:", "Look inside:", "Ship:", "Options:", "Help:"]
     for panel, names in PANELS.items():
         below = shown[shown.index(f"{panel}:") + 1 :]
         assert [line.split()[0] for line in below[: len(names)]] == [*names]
@@ -142,7 +142,7 @@ def test_help_fits_80_columns_and_names_every_option(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([command, "-h"]) == 0
+    assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"Usage: tfm {command}" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
@@ -155,6 +155,7 @@ import sys
 from transformer_cli.cli.app import main
 for command in {COMMANDS!r}:
     main([command, "--help"])
+    main([command, "-h"])
 main(["--help"]); main(["--version"]); main(["trian"])
 sys.stdout = sys.__stderr__
 print("HEAVY", sorted(set(sys.modules) & set({HEAVY!r})))
@@ -201,7 +202,7 @@ def test_sigterm_unwinds_and_leaves_with_143(
         finally:
             unwound.append(True)
 
-    monkeypatch.setattr(transformer_cli.config, "load_config", load_config)
+    monkeypatch.setattr(transformer_cli.storage.origin, "load_found_config", load_config)
     before = signal.getsignal(signal.SIGTERM)
     assert main(["train", "a.yaml"]) == 128 + signal.SIGTERM
     assert unwound == [True]

@@ -1,16 +1,26 @@
 """The shell completes commands and options: a real bash with the installed script, and what zsh and fish get."""
 
+import contextlib
 import os
+import pty
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from transformer_cli.cli.app import main
+from transformer_cli.cli.completion import complete_setting
+from transformer_cli.config import Config, GuidedAttention, ScheduledSampling
 
+SMALLEST = """
+data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b}}
+"""
 COMPLETE = """
 source ~/.bashrc
 complete_line() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tfm_completion tfm; echo "${{COMPREPLY[*]}}"; }}
@@ -50,11 +60,41 @@ def test_bash_completes_after_installing(shell: dict[str, str]) -> None:
     lines = (
         "complete_line tfm tra\ncomplete_line tfm translate --bea\ncomplete_line tfm translate m no-option-but-a-file"
     )
-    registered, commands, options, files = run(["bash", "-c", COMPLETE.format(lines=lines)], shell).splitlines()
+    lines += (
+        "\ncomplete_line tfm train c.yaml --set vocabulary.al"
+        "\ncomplete_line tfm train c.yaml --set training.schedule ="  # so bash splits the words
+        "\ncomplete_line tfm train c.yaml --set training.schedule = co --set model.norm = p"
+        "\ncomplete_line tfm translate m --format = js"
+    )
+    registered, commands, options, files, key, schedules, norms, formats = run(
+        ["bash", "-c", COMPLETE.format(lines=lines)], shell
+    ).splitlines()
     assert registered == "complete -o default -F _tfm_completion tfm"  # default: names of files where we have nothing
     assert commands.split() == ["train", "translate"]
     assert options.split() == ["--beam"]
     assert files == ""
+    assert key == "vocabulary.algorithm="
+    assert schedules.split() == ["noam", "inverse_sqrt", "cosine", "constant"]
+    assert norms.split() == ["post", "pre"]
+    assert formats == "json"
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="this machine has no bash")
+def test_bash_puts_no_space_behind_a_key(shell: dict[str, str]) -> None:
+    """As at a real prompt: what Tab writes is read from the line that bash echoes."""
+    run(["bash", "-c", "tfm --install-completion"], shell)
+    ours, terminal = pty.openpty()
+    command = ["bash", "--noprofile", "-i"]
+    with subprocess.Popen(command, env={**shell, "TERM": "dumb"}, stdin=terminal, stdout=terminal, stderr=terminal):
+        os.close(terminal)
+        # Ctrl-A and `echo` at the end: the line is printed, not run
+        os.write(ours, b"tfm train c.yaml --set training.warmup\t4\x01echo \nexit\n")
+        said = b""
+        with contextlib.suppress(OSError):  # when bash has ended
+            while chunk := os.read(ours, 4096):
+                said += chunk
+    os.close(ours)
+    assert b"\ntfm train c.yaml --set training.warmup_steps=4\r\n" in said, said.decode()
 
 
 @pytest.mark.parametrize("name", ["zsh", "fish"])
@@ -69,6 +109,12 @@ def test_zsh_and_fish_are_answered(name: str, shell: dict[str, str]) -> None:
     assert "train" in commands
     assert "translate" in commands
     assert "score" not in commands
+    keys = run(["tfm"], {**asked, "_TYPER_COMPLETE_ARGS": "tfm train c.yaml --set tr"})
+    assert "training.max_steps=" in keys
+    assert "vocabulary" not in keys
+    values = run(["tfm"], {**asked, "_TYPER_COMPLETE_ARGS": "tfm train c.yaml --set model.norm=pr"})
+    assert "model.norm=pre" in values
+    assert "post" not in values
     options = run(["tfm"], {**asked, "_TYPER_COMPLETE_ARGS": "tfm translate --"})
     assert "--length-penalty" in options
     assert "--warmup" not in options
@@ -81,6 +127,50 @@ def test_the_shell_itself_takes_the_script(name: str, shell: dict[str, str], tmp
     script = tmp_path / "script"
     script.write_text(run([name, "-c", "tfm --show-completion"], {**shell, "SHELL": f"/bin/{name}"}))
     run([name, "-n", str(script)], shell)
+
+
+def test_every_key_of_a_config_completes_and_what_completes_is_a_key() -> None:
+    keys = {key.removesuffix("=") for key in complete_setting("") if not key.startswith("data.")}
+    tree = Config.model_validate(yaml.safe_load(SMALLEST)).model_dump()
+    sections = {"training.guided_attention": GuidedAttention(), "training.scheduled_sampling": ScheduledSampling()}
+
+    def dotted(values: Any, prefix: str) -> Iterator[str]:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                yield from dotted(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}"
+
+    own = {key for name in tree if name != "data" for key in dotted(tree[name], f"{name}.")}
+    own |= {*sections}  # which may be null
+    own |= {f"{name}.{key}" for name, section in sections.items() for key in section.model_dump()}
+    assert keys == own
+
+
+def test_values_of_keys_complete_where_they_can_be_named() -> None:
+    assert complete_setting("vocabulary.lowercase=") == ["vocabulary.lowercase=true", "vocabulary.lowercase=false"]
+    assert "model.preset=null" in complete_setting("model.preset=")
+    assert complete_setting("training.max_steps=5") == ["training.max_steps=null"]
+    assert complete_setting("no.such=") == []
+    for key in complete_setting(""):
+        for setting in complete_setting(key):
+            assert setting.startswith(key)
+
+
+def test_completing_a_key_needs_no_torch(shell: dict[str, str]) -> None:
+    asked = {
+        **shell,
+        "_TFM_COMPLETE": "complete_bash",
+        "COMP_WORDS": "tfm\ntrain\nc\n--set\ntraining.s",
+        "COMP_CWORD": "4",
+    }
+    program = (
+        "import sys, transformer_cli.cli.app as app\ntry: app.main()\n"
+        "finally: print(sorted({'torch', 'numpy', 'rich'} & {*sys.modules}))"
+    )
+    said = run([sys.executable, "-c", program], asked)
+    assert "training.seed=" in said
+    assert said.endswith("[]\n")
 
 
 def answer(shell: str, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:

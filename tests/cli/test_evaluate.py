@@ -1,7 +1,11 @@
 """`tfm evaluate`: sacreBLEU's numbers of the model's translations; every file is checked before one is translated."""
 
 import json
+import re
 import shutil
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +26,21 @@ def test_scores_are_those_of_the_translations_it_keeps(trial: Any, tfm: Any, tmp
     assert table.err.startswith("translated: 6 lines in ")
     assert output.read_text() == tfm("translate", trial.run, "-i", trial.source).out
     translations, references = output.read_text().splitlines(), trial.reference.read_text().splitlines()
-    expected = corpus_scores(translations, [references], "en")
+    expected = corpus_scores(translations, [references], "en", intervals=True)
     assert [row.split() for row in table.out.splitlines()] == [
-        [score.name, f"{score.score:.2f}", score.signature] for score in expected
+        row
+        for score in expected
+        for row in (
+            [score.name, f"{score.score:.2f}", "(mean", f"{score.mean:.2f}", "±", f"{score.interval:.2f})"],
+            [score.short_signature],
+        )
     ]
+    assert max(map(len, table.out.splitlines())) <= 80
     result = tfm(*evaluate, "--json", "--quiet")
     assert "translated:" not in result.err
     found = json.loads(result.out)
     assert found["sentences"] == 6
-    assert [(one["metric"], one["score"], one["signature"]) for one in found["scores"]] == [
-        (score.metric, score.score, score.signature) for score in expected
-    ]
+    assert found["scores"] == [asdict(score) for score in expected]
 
 
 def test_without_files_the_configs_test_set_is_used(trial: Any, tfm: Any, tmp_path: Path) -> None:
@@ -112,3 +120,97 @@ def test_the_engine_is_the_one_asked_for(trial: Any, tfm: Any) -> None:
     assert tfm(*run, "--engine", "torch").code == 0
     assert tfm(*run, "--compute-type", "int8").code == 0
     assert "exclude each other" in tfm(*run, "--engine", "torch", "--compute-type", "int8").refused()
+
+
+# --- a file of translations, without a model ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """40 sentences and translations that differ in some places, one of them empty; and Japanese ones."""
+    monkeypatch.chdir(tmp_path)
+    parts = ["a dog", "runs", "through the snow", "while", "two men", "in red", "sit", "on the old bench"]
+    references = [" ".join(parts[number % 4 : 4 + number % 5]) + "." for number in range(40)]
+    hypotheses = [line.replace("dog", "Dog").replace("the snow", "snow") for line in references[:-1]]
+    Path("reference").write_text("\n".join(references) + "\n")
+    Path("hypothesis").write_text("\n".join([*hypotheses, ""]) + "\n")
+    Path("reference.ja").write_text("犬が雪の中を走っている。\n二人の男がベンチに座る。\n" * 5)
+    Path("hypothesis.ja").write_text("犬は雪の中を走る。\n二人の男がベンチに座る。\n" * 5)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("suffix", "more"), [("", []), (".ja", ["--language", "ja"])])
+def test_a_file_gets_the_numbers_of_the_sacrebleu_command(suffix: str, more: list[str], texts: Path, tfm: Any) -> None:
+    if suffix:
+        pytest.importorskip("MeCab", reason="sacreBLEU's Japanese tokenizer is not installed")
+    files = f"hypothesis{suffix}", f"reference{suffix}"
+    metrics = ["bleu", "chrf", *([] if suffix else ["ter"])]  # TER of Japanese is ours: by characters
+    result = tfm(
+        *["evaluate", "--hypothesis", files[0], "--reference", files[1], "--json", *more],
+        *[word for metric in metrics for word in ("--metric", metric)],
+    )
+    assert (result.code, result.err) == (0, "")
+    command = [sys.executable, "-m", "sacrebleu", files[1], "-i", files[0], "-m", *metrics, "--confidence", "-w", "4"]
+    said = subprocess.run(
+        [*command, *(["--tokenize", "ja-mecab"] if suffix else [])], capture_output=True, text=True, check=True
+    ).stdout
+    for found, expected in zip(json.loads(result.out)["scores"], json.loads(said), strict=True):
+        assert (found["name"], found["signature"]) == (expected["name"], expected["signature"])
+        for own, theirs in (("score", "score"), ("mean", "confidence_mean"), ("interval", "confidence_var")):
+            assert found[own] == pytest.approx(expected[theirs], abs=6e-5), own
+
+
+def test_a_file_needs_neither_a_model_nor_torch(texts: Path) -> None:
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['iso639'] = None\nfrom transformer_cli.cli.app import main\n"
+        "files = ['--hypothesis', 'hypothesis', '--reference', 'reference']\n"
+        "sys.exit(main(['evaluate', *files, '--metric', 'bleu', '--language', 'en']))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert re.fullmatch(
+        r"BLEU  \d\d\.\d\d  \(mean \d\d\.\d\d ± \d\.\d\d\)\n      #:1\|bs:1000\|.*tok:13a.*\n", result.stdout
+    )
+
+
+def test_the_tokenizer_is_hinted_at_where_it_matters(texts: Path, tfm: Any) -> None:
+    files = ["evaluate", "--hypothesis", "hypothesis.ja", "--reference", "reference.ja"]
+    assert "give --language" in tfm(*files).err
+    assert tfm(*files, "--metric", "chrf").err == ""
+    assert tfm(*files, "--language", "zh").err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "missing argument 'MODEL': give a model, or translations with --hypothesis"),
+        (["model", "--hypothesis", "hypothesis", "--reference", "reference"], "--hypothesis and MODEL exclude"),
+        (["--hypothesis", "hypothesis"], "--hypothesis: needs --reference FILE"),
+        (["--hypothesis", "hypothesis", "--reference", "reference", "--source", "x"], "--hypothesis and --source"),
+        (["--hypothesis", "hypothesis", "--reference", "reference", "-o", "x"], "--hypothesis and --output"),
+        (["--hypothesis", "hypothesis", "--reference", "reference", "--beam", "2"], "--hypothesis and --beam"),
+        (["--hypothesis", "hypothesis", "--reference", "reference", "--engine", "torch"], "--hypothesis and --engine"),
+        (["--hypothesis", "hypothesis", "--reference", "reference.ja"], "reference.ja: has 10 lines, but hypothesis"),
+        (["--hypothesis", "hypothesis", "--reference", "none"], "none: no such file"),
+        (
+            ["--hypothesis", "hypothesis", "--reference", "reference", "--language", "Japanese"],
+            "language 'Japanese': is not a .*ja",
+        ),
+        (["--hypothesis", "hypothesis", "--reference", "reference", "--metric", "meteor"], "no metric 'meteor'"),
+        (["model", "--language", "ja"], "--language: belongs to --hypothesis"),
+    ],
+)
+def test_wrong_mixtures_are_one_clear_line(arguments: list[str], message: str, texts: Path, tfm: Any) -> None:
+    before = sorted(texts.iterdir())
+    assert re.search(message, tfm("evaluate", *arguments).refused())
+    assert sorted(texts.iterdir()) == before
+
+
+def test_case_is_told_as_it_is(texts: Path, tfm: Any) -> None:
+    """What the help says of case is what the metrics do: TER does not see it, BLEU and chrF do."""
+    assert "BLEU and chrF are cased, TER is not" in " ".join(tfm("evaluate", "--help").out.split())
+    Path("shouted").write_text(Path("reference").read_text().upper())
+    scores = json.loads(tfm("evaluate", "--hypothesis", "shouted", "--reference", "reference", "--json").out)["scores"]
+    bleu, chrf, ter = (score["score"] for score in scores)
+    assert ter == 0
+    assert max(bleu, chrf) < 50
+    assert [re.findall("case:([a-z]+)", score["signature"]) for score in scores] == [["mixed"], ["mixed"], ["lc"]]

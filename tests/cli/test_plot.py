@@ -167,7 +167,7 @@ def test_the_commands_tested_are_all_there_are() -> None:
 @pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS)])
 def test_help_fits_80_columns(command: list[str], monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["plot", *command, "-h"]) == 0
+    assert main(["plot", *command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert "Usage: tfm plot" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80

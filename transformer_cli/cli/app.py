@@ -5,7 +5,6 @@ Called by the script entry `tfm` and by `python -m transformer_cli`. Nothing hea
 """
 
 import contextlib
-import errno
 import io
 import os
 import signal
@@ -15,17 +14,16 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-import typer.core
 import typer.main
 
 from transformer_cli import __version__
 from transformer_cli.cli import (
     average,
     calibrate,
+    completion,
     demo,
     distill,
     evaluate,
@@ -36,9 +34,10 @@ from transformer_cli.cli import (
     train,
     translate,
 )
-from transformer_cli.cli.options import HelpOption, name_arguments, option
+from transformer_cli.cli.help import full_help
+from transformer_cli.cli.options import option, with_options
 from transformer_cli.cli.streams import flush_stdout, silence_stdout
-from transformer_cli.errors import UserError, not_importable, one_of
+from transformer_cli.errors import UserError, not_importable
 
 PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
     "Data": {"build-vocab": train.build_vocab},
@@ -50,88 +49,33 @@ PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's w
 }
 LONGEST_REASON = 150  # characters of an unforeseen error that are shown
 TO_BE_ENDED = 10.0  # seconds in which torchrun surely ends the processes of a job that has failed
-COMPLETE = "_TFM_COMPLETE"  # set by the shell's script: this call is asked for completions
-SHELLS = ["bash", "zsh", "fish", "powershell", "pwsh"]
-
-
-class Panels(typer.core.TyperGroup):
-    """A group whose help lists its commands in panels. Typer's own panels need rich, which is slow to import."""
-
-    def format_commands(self, context: Any, formatter: Any) -> None:
-        """Write the name and the first line of each command, in its panel."""
-        width = max(map(len, self.commands))
-        for panel, names in PANELS.items():
-            with formatter.section(panel):
-                formatter.write_dl(
-                    [
-                        (name.ljust(width), self.commands[name].get_short_help_str(formatter.width - 6 - width))
-                        for name in names
-                    ]
-                )
 
 
 app = typer.Typer(
     name="tfm",
-    cls=Panels,
     add_completion=False,  # its options would be checked by pydantic, which is slow to import
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _install_completion() -> str:
-    """Install the completion of the user's shell, and return where. Raises `UserError` where it cannot be."""
-    from typer.completion import install  # type: ignore[attr-defined]
-
-    shell = _shell()
-    try:
-        _, path = install(shell, prog_name="tfm", complete_var=COMPLETE)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise
-        raise UserError(
-            f"{error.filename}: cannot be written: {error.strerror}; put the script of --show-completion where"
-            f" {shell} reads it"
-        ) from None
-    return f"completion for {shell} is in {path}; it works in shells that start from now on"
-
-
-def _completion_script() -> str:
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
-
-    return get_completion_script(prog_name="tfm", complete_var=COMPLETE, shell=_shell())
-
-
-def _shell() -> str:
-    """Return the name of the shell that this was typed in, else of the user's usual one."""
-    import shellingham  # type: ignore[import-untyped]
-
-    try:
-        name: str = shellingham.detect_shell()[0]
-    except (shellingham.ShellDetectionFailure, OSError):
-        name = ""
-    if name not in SHELLS:
-        name = PurePath(os.environ.get("SHELL", "")).name
-    if name not in SHELLS:
-        raise UserError(f"completion: cannot tell which shell this is; set SHELL to one of {one_of(SHELLS)}")
-    return name
-
-
 @app.callback(invoke_without_command=True, add_help_option=False)
+@with_options
 def tfm(
     context: typer.Context,
-    help_: HelpOption = False,
-    version: Annotated[bool, option("--version", "Print the version and exit.")] = False,
-    install_completion: Annotated[
-        bool, option("--install-completion", "Install shell completion of commands and options (bash, zsh, fish).")
-    ] = False,
-    show_completion: Annotated[
-        bool, option("--show-completion", "Print the completion script, to install it elsewhere.")
-    ] = False,
+    version: bool = option("--version", "Print the version and exit.", False),
+    install_completion: bool = option(
+        "--install-completion", "Install shell completion of commands and options (bash, zsh, fish).", False
+    ),
+    show_completion: bool = option("--show-completion", "Print the completion script, to install it elsewhere.", False),
 ) -> None:
     """Train, evaluate and use your own translator: the Transformer of "Attention Is All You Need", from raw text to raw
     text.
+
+    \b
+    tfm demo
+    tfm train my.yaml
+    tfm translate checkpoints/my "Ein Hund schläft."
 
     \b
     MODEL   a run folder (its best checkpoint is used) or one checkpoint folder
@@ -148,22 +92,22 @@ def tfm(
     if version:
         print(f"tfm {__version__}")
     elif install_completion:
-        print(_install_completion())
+        print(completion.install_completion())
     elif show_completion:
-        print(_completion_script())
+        print(completion.completion_script())
     elif context.invoked_subcommand is None:
-        print(context.get_help())
+        print(full_help(context))
     else:
         return
     raise typer.Exit
 
 
-for panel in PANELS.values():
-    for name, command in panel.items():
+for panel, commands in PANELS.items():
+    for name, command in commands.items():
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            app.command(name)(command)
+            app.command(name, rich_help_panel=panel, add_help_option=False)(with_options(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -171,12 +115,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     arguments: without the program's name; None takes those of the process.
     """
-    command = name_arguments(typer.main.get_command(app))
+    command = typer.main.get_command(app)
     with _sigterm_as_exit(), warnings.catch_warnings():
         if arguments is None:
             _settle_process()
         try:
-            if COMPLETE in os.environ:
+            if completion.COMPLETE in os.environ:
                 from typer.completion import completion_init  # type: ignore[attr-defined]
 
                 completion_init()
@@ -262,9 +206,10 @@ def _explain_usage(error: Any, arguments: Sequence[str]) -> str:
 
 def _command_path(arguments: Sequence[str]) -> str:
     """Return the command that a command line names, such as `tfm plot mask`."""
-    path, command = "tfm", typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
+    path = "tfm"
     for argument in arguments:
-        commands = command.commands if isinstance(command, typer.core.TyperGroup) else {}
+        commands = getattr(command, "commands", {})
         if argument not in commands:
             break
         path, command = f"{path} {argument}", commands[argument]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_cli.cli.options import Quiet, option
+from transformer_cli.cli.options import QUIET, option
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
@@ -16,9 +16,9 @@ def average(
     checkpoints: Annotated[
         list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoint folders; or one run folder with --last.")
     ],
-    out: Annotated[Path, option("--out MODEL", "The new model folder; it must not exist.")],
-    last: Annotated[int | None, option("--last N", "Average the last N checkpoints of a run.", min=1)] = None,
-    quiet: Quiet = False,
+    out: Path = option("--out MODEL", "The new model folder; it must not exist.", ...),
+    last: int | None = option("--last N", "Average the last N checkpoints of a run.", min=1),
+    quiet: bool = QUIET,
 ) -> None:
     """Average the weights of checkpoints into a new model.
 

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -15,31 +14,27 @@ from transformer_cli.errors import UserError
 def calibrate(
     context: typer.Context,
     model: opt.Model,
-    source: Annotated[
-        Path | None,
-        opt.option(
-            "--source FILE",
-            "Source sentences, one per line (plain or .gz).  [default: the model's validation data]",
-        ),
-    ] = None,
-    reference: opt.References = None,
-    json_output: opt.JsonOutput = False,
-    batch_tokens: opt.BatchTokens = None,
-    device: opt.Device = "auto",
-    quiet: opt.Quiet = False,
+    source: Path | None = opt.option(
+        "--source FILE", "Source sentences, one per line (plain or .gz).  [default: the model's validation data]"
+    ),
+    reference: list[Path] | None = opt.REFERENCES,
+    json_output: bool = opt.JSON,
+    batch_tokens: int | None = opt.Engine.batch_tokens,
+    device: str = opt.DEVICE,
+    quiet: bool = opt.QUIET,
 ) -> None:
     """Calibrate a model's confidence in its translations.
+
+    \b
+    tfm calibrate checkpoints/multi30k_de_en
+    tfm calibrate checkpoints/multi30k_de_en --source valid.de \\
+        --reference valid.en
 
     Translates sentences that the model was not trained on, and fits to every other one how its chrF goes with the
     model's score (isotonic regression). From then on each translation has a confidence: the sentence chrF to expect
     of it, 0 to 1. It is kept with the model, in confidence.json.
 
     Prints the calibration error: the mean |predicted - observed| chrF over ten bins of the sentences between.
-
-    \b
-    tfm calibrate checkpoints/multi30k_de_en
-    tfm calibrate checkpoints/multi30k_de_en --source valid.de \\
-        --reference valid.en
     """
     from transformer_cli.evaluation import calibration
     from transformer_cli.evaluation.evaluate import find_test_set

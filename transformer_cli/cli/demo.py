@@ -2,31 +2,29 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from transformer_cli.cli.options import Device, Quiet
+from transformer_cli.cli.options import DEVICE, QUIET, option
 
 if TYPE_CHECKING:
     from transformer_cli.demo.run import DemoResult
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for corpus, model and plots.")] = Path(
-        "demo"
-    ),
-    device: Device = "auto",
-    quiet: Quiet = False,
+    out: Path = option("--out DIR", "The folder for corpus, model and plots.", Path("demo")),
+    device: str = DEVICE,
+    quiet: bool = QUIET,
 ) -> None:
     """Train a small German-English translator, and try it.
-
-    Writes a corpus of 20,000 everyday sentences with their translations into DIR, trains on it, scores the model on
-    sentences it has not seen, shows translations and draws pictures. The same command again continues where it stopped.
 
     \b
     tfm demo
     tfm demo --out /tmp/demo
+
+    Writes a corpus of 20,000 everyday sentences with their translations into DIR, trains on it, scores the model on
+    sentences it has not seen, shows translations and draws pictures. The same command again continues where it stopped.
     """
     from transformer_cli.demo import run
     from transformer_cli.training.run import Interrupted

@@ -11,6 +11,23 @@ from transformer_cli.cli.streams import Progress, note, warn
 from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
 
+BEST_OF = "Of the N best translations, take the one most similar to the reference, by chrF.  [default: the best]"
+
+
+class TrainingSet(opt.Options, panel="Input and output"):
+    """What is written, and by whom."""
+
+    out: Path | None = opt.option("--out FOLDER", "The training set.  [default: data/<config name>-distilled]")
+    overrides: list[str] | None = opt.OVERRIDES
+    best_of: int | None = opt.option("--best-of N", BEST_OF, min=2, max=1000)
+    with_original: bool = opt.option("--with-original", "Append the original pairs: twice as many in all.", False)
+    gzip: bool = opt.option("--gzip", "Compress the two files.", False)
+    jobs: int = opt.option("--jobs N", "Translate by N processes, over all GPUs.", 1, min=1, max=1000)
+    shard: str | None = opt.option(
+        "--shard I/N", "Translate only the I-th of N shares, such as 2/8; without this option the shares are joined."
+    )
+    quiet: bool = opt.QUIET
+
 
 def distill(
     context: typer.Context,
@@ -19,55 +36,19 @@ def distill(
         typer.Argument(metavar="TEACHER", help="The model that translates: a run folder or one checkpoint folder."),
     ],
     config: opt.ConfigFile,
-    out: Annotated[
-        Path | None,
-        opt.option("--out FOLDER", "The training set.  [default: data/<config name>-distilled]"),
-    ] = None,
-    overrides: opt.Overrides = None,
-    best_of: Annotated[
-        int | None,
-        opt.option(
-            "--best-of N",
-            "Of the N best translations, take the one most similar to the reference, by chrF.  [default: the best]",
-            min=2,
-            max=1000,
-        ),
-    ] = None,
-    with_original: Annotated[
-        bool, opt.option("--with-original", "Append the original pairs: twice as many in all.")
-    ] = False,
-    gzip: Annotated[bool, opt.option("--gzip", "Compress the two files.")] = False,
-    beam_size: opt.Beam = None,
-    greedy: opt.Greedy = False,
-    sample: opt.Sample = False,
-    temperature: opt.Temperature = None,
-    top_k: opt.TopK = None,
-    top_p: opt.TopP = None,
-    seed: opt.Seed = None,
-    length_penalty: opt.LengthPenalty = None,
-    no_repeat_ngram: opt.NoRepeatNgram = None,
-    min_length: opt.MinLength = None,
-    max_length: opt.MaxLength = None,
-    mbr: opt.Mbr = None,
-    with_: opt.With = None,
-    guard: opt.Guard = True,
-    protect: opt.Protect = True,
-    glossary: opt.GlossaryFile = None,
-    jobs: Annotated[int, opt.option("--jobs N", "Translate by N processes, over all GPUs.", min=1, max=1000)] = 1,
-    shard: Annotated[
-        str | None,
-        opt.option(
-            "--shard I/N",
-            "Translate only the I-th of N shares, such as 2/8; without this option the shares are joined.",
-        ),
-    ] = None,
-    batch_tokens: opt.BatchTokens = None,
-    engine: opt.Engine = "auto",
-    compute_type: opt.ComputeType = None,
-    device: opt.Device = "auto",
-    quiet: opt.Quiet = False,
+    *,
+    given: TrainingSet,
+    search: opt.Search,
+    more_search: opt.MoreSearch,
+    protection: opt.Protection,
+    engine: opt.Engine,
 ) -> None:
     """Let a teacher translate the training data of a student.
+
+    \b
+    tfm distill checkpoints/my student.yaml --out distilled
+    tfm train student.yaml --set \\
+        'data.train={source: distilled/train.de, target: distilled/train.en}'
 
     Sequence-level knowledge distillation (Kim and Rush 2016): what a good model wrote is easier to learn than what many
     people wrote, for small, fast and non-autoregressive models above all. Writes FOLDER/train.SOURCE and
@@ -76,11 +57,6 @@ def distill(
 
     What is done is kept in FOLDER.parts, so the same command continues where it was interrupted. FOLDER appears when it
     is whole.
-
-    \b
-    tfm distill checkpoints/my student.yaml --out distilled
-    tfm train student.yaml --set \\
-        'data.train={source: distilled/train.de, target: distilled/train.en}'
     """
     from transformer_cli.data.corpora import open_corpus
     from transformer_cli.data.held_out import WithoutHeldOut, find_held_out
@@ -89,26 +65,26 @@ def distill(
     from transformer_cli.storage.origin import load_found_config
 
     rank, size = rank_and_size()
-    share = parse_share(shard)
+    share = parse_share(given.shard)
     if share is not None and size > 1:
         raise UserError("--shard and torchrun exclude each other: torchrun's processes share the data by themselves")
     options = opt.translation_options(context, teacher)
-    student = load_found_config(config, overrides or [])
+    student = load_found_config(config, given.overrides or [])
     distilling.check_languages(options.model, student)
-    folder = out if out is not None else Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"
-    training_set = distilling.TrainingSet.of(folder, student, compressed=gzip)
+    folder = given.out or Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"
+    training_set = distilling.TrainingSet.of(folder, student, compressed=given.gzip)
     training_set.check_place()
     corpus = open_corpus(student.data.train, student.data.source_language, student.data.target_language)
     if held_out := find_held_out(options.model.config.data, options.model.folder):
         corpus = WithoutHeldOut(corpus, held_out)  # so that the student can be validated on them too
-    quiet = quiet or rank > 0
+    quiet = given.quiet or rank > 0
     warnings = distilling.distill(
         options,
         corpus,
         training_set,
-        best_of=best_of is not None,
-        with_original=with_original,
-        jobs=jobs,
+        best_of=given.best_of is not None,
+        with_original=given.with_original,
+        jobs=given.jobs,
         share=share,
         progress=Progress("translated", quiet=quiet),
         note=UNHEARD if quiet else note,

@@ -1,65 +1,83 @@
-"""`tfm evaluate`: BLEU, chrF and TER of a model on a test set."""
+"""`tfm evaluate`: BLEU, chrF and TER, with intervals, of a model on a test set or of a file of translations."""
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.streams import Progress, align, check_output, open_results, warn
+from transformer_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_cli.evaluation.evaluate import EvaluationSet, Score
+
+WITH_HYPOTHESIS = ("--hypothesis", "--reference", "--language", "--metric", "--json", "--quiet")
+LANGUAGE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")  # ISO 639's own table comes with the extra `train` alone
+METRICS = "bleu, chrf, chrf++ or ter."
+
+
+class InputOutput(opt.Options, panel="Input and output"):
+    """What is scored, and how the scores are printed."""
+
+    source: Path | None = opt.option(
+        "--source FILE", "Source sentences, one per line (plain or .gz).  [default: data.test of the model's config]"
+    )
+    reference: list[Path] | None = opt.REFERENCES
+    hypothesis: Path | None = opt.option("--hypothesis FILE", "Score these translations, without a model.")
+    language: str | None = opt.option("--language CODE", "Of --hypothesis: such as ja, for BLEU's tokenizer, else 13a.")
+    metric: list[str] | None = opt.option("--metric METRIC", f"{METRICS} Repeatable.  [default: bleu, chrf, ter]")
+    json_output: bool = opt.JSON
+    output_file: Path | None = opt.option("--output -o FILE", "Write the translations to this file.")
+    quiet: bool = opt.QUIET
 
 
 def evaluate(
     context: typer.Context,
-    model: opt.Model,
-    source: Annotated[
-        Path | None,
-        opt.option(
-            "--source FILE",
-            "Source sentences, one per line (plain or .gz).  [default: data.test of the model's config]",
-        ),
-    ] = None,
-    reference: opt.References = None,
-    metric: Annotated[
-        list[str] | None,
-        opt.option("--metric METRIC", "bleu, chrf, chrf++ or ter. Repeatable.  [default: bleu, chrf, ter]"),
-    ] = None,
-    json_output: opt.JsonOutput = False,
-    output_file: Annotated[Path | None, opt.option("--output -o FILE", "Write the translations to this file.")] = None,
-    beam_size: opt.Beam = None,
-    greedy: opt.Greedy = False,
-    length_penalty: opt.LengthPenalty = None,
-    iterations: opt.Iterations = None,
-    length_candidates: opt.LengthCandidates = None,
-    batch_tokens: opt.BatchTokens = None,
-    engine: opt.Engine = "auto",
-    compute_type: opt.ComputeType = None,
-    device: opt.Device = "auto",
-    quiet: opt.Quiet = False,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=f"{opt.MODEL} Or --hypothesis.")] = None,
+    *,
+    given: InputOutput,
+    search: opt.Search,
+    engine: opt.Engine,
 ) -> None:
-    """Translate a test set and score the result with sacreBLEU.
-
-    Prints a line for each metric: its name, the score, and the signature that makes it comparable. Texts are raw,
-    cased and detokenized; BLEU's tokenizer follows the target language (zh, ja-mecab, ko-mecab, else 13a).
+    """Score a model's or a file's translations with sacreBLEU.
 
     \b
     tfm evaluate checkpoints/multi30k_de_en
     tfm evaluate checkpoints/multi30k_de_en --source test.de \\
         --reference test.en --beam 5 --output test.hypothesis.en
+    tfm evaluate --hypothesis test.hypothesis.en --reference test.en
+
+    Prints each metric's name and score; in brackets the mean and the 95 % interval of 1,000 bootstrap resamples, which
+    are those of `sacrebleu --confidence`; and below the signature, in sacreBLEU's short names, that makes scores
+    comparable. More BLEU and chrF is better, less TER.
+
+    Texts are raw and detokenized. BLEU and chrF are cased, TER is not, as sacreBLEU has it (c:mixed and c:lc in the
+    signatures). BLEU's tokenizer follows the target language: zh, ja-mecab, ko-mecab, else 13a.
     """
     from transformer_cli.evaluation import evaluate as evaluation_of
 
-    metrics = list(dict.fromkeys(metric or ("bleu", "chrf", "ter")))
+    metrics = list(dict.fromkeys(given.metric or ("bleu", "chrf", "ter")))
     evaluation_of.check_metrics(metrics)
-    check_output(output_file, context.params)
+    if given.hypothesis is not None:
+        print_scores({"hypothesis": str(given.hypothesis)}, *score_file(context, model, given, metrics), given)
+        return
+    if model is None:
+        raise UserError("missing argument 'MODEL': give a model, or translations with --hypothesis")
+    if given.language is not None:
+        raise UserError("--language: belongs to --hypothesis; a model knows its target language")
+    check_output(given.output_file, context.params)
     options = opt.translation_options(context, model)
-    if source is None:
-        check_output(output_file, {"data": opt.files_named(options.model.config.data, "test", options.model.folder)})
-    test_set = evaluation_of.find_test_set(options.model, source, reference, "test")
+    if given.source is None:
+        named = opt.files_named(options.model.config.data, "test", options.model.folder)
+        check_output(given.output_file, {"data": named})
+    test_set = evaluation_of.find_test_set(options.model, given.source, given.reference, "test")
     translator = options.load_translator()
-    with Progress("translated", total=len(test_set.sources), quiet=quiet) as report:
+    with Progress("translated", total=len(test_set.sources), quiet=given.quiet) as report:
         evaluation = evaluation_of.evaluate(
             translator,
             test_set.sources,
@@ -68,20 +86,51 @@ def evaluate(
             options=options.search_options,
             report=report,
         )
-    if output_file is not None:
-        with open_results(output_file) as write:
+    if given.output_file is not None:
+        with open_results(given.output_file) as write:
             for translation in evaluation.translations:
                 write(translation)
     warn(*test_set.notes, *translator.notes)
-    if json_output:
-        results = {
-            "model": str(model),
-            "sentences": len(test_set.sources),
-            "references": len(test_set.references),
-            "seconds": round(evaluation.seconds, 3),
-            "scores": [asdict(score) for score in evaluation.scores],
-        }
-        print(json.dumps(results, indent=2))
-    else:
-        rows = [(score.name, f"{score.score:.2f}", score.signature) for score in evaluation.scores]
-        print("\n".join(align(rows)))
+    print_scores({"model": str(model), "seconds": round(evaluation.seconds, 3)}, test_set, evaluation.scores, given)
+
+
+def score_file(
+    context: typer.Context, model: Path | None, given: InputOutput, metrics: Sequence[str]
+) -> "tuple[EvaluationSet, list[Score]]":
+    """Return the translations of --hypothesis with their references, and their scores. Raises `UserError`."""
+    from transformer_cli.evaluation import evaluate as evaluation_of
+
+    assert given.hypothesis is not None
+    others = [name for name in opt.given_options(context) if name not in WITH_HYPOTHESIS]
+    if model is not None or others:
+        raise UserError(
+            f"--hypothesis and {'MODEL' if model is not None else others[0]} exclude each other: score a file, or"
+            " translate with a model"
+        )
+    if not given.reference:
+        raise UserError("--hypothesis: needs --reference FILE, to compare the translations with")
+    if given.language is not None and not LANGUAGE.fullmatch(given.language):
+        raise UserError(f"--language {given.language[:40]!r}: is not a language code; give one such as ja")
+    evaluation_of.load_scorers(metrics, given.language or "")  # before files are read
+    test_set = evaluation_of.read_test_set(given.hypothesis, given.reference)
+    if given.language is None and "bleu" in metrics and evaluation_of.suggests_language(test_set.references[0]):
+        warn("BLEU's tokenizer is 13a, which does not separate Chinese, Japanese or Korean words; give --language")
+    warn(*test_set.notes)
+    scores = evaluation_of.corpus_scores(
+        test_set.sources, test_set.references, given.language or "", metrics, intervals=True
+    )
+    return test_set, scores
+
+
+def print_scores(
+    what: dict[str, object], test_set: "EvaluationSet", scores: "Sequence[Score]", given: InputOutput
+) -> None:
+    """Print scores as one JSON object, or two lines for each: the score, and its signature."""
+    if given.json_output:
+        sizes = {"sentences": len(test_set.sources), "references": len(test_set.references)}
+        print(json.dumps({**what, **sizes, "scores": [asdict(score) for score in scores]}, indent=2))
+        return
+    rows = [(one.name, f"{one.score:.2f}", f"(mean {one.mean:.2f} ± {one.interval:.2f})") for one in scores]
+    width = max(len(score.name) for score in scores)
+    for row, score in zip(align(rows), scores, strict=True):
+        print(f"{row}\n{'':{width}}  {score.short_signature}")

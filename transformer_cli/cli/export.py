@@ -2,11 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
-from transformer_cli.cli.options import Model, Quiet
+from transformer_cli.cli.options import QUIET, Model, option
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
@@ -16,32 +16,25 @@ Quantization = Literal["int8", "int8_float32", "float16", "bfloat16"]  # the typ
 
 def export(
     model: Model,
-    format_: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="ctranslate2, onnx, huggingface or safetensors.")
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The new folder; it must not exist.")],
-    quantization: Annotated[
-        Quantization | None,
-        typer.Option(
-            "--quantization",
-            metavar="TYPE",
-            help="Of ctranslate2's weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
-        ),
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Translate with both models, and fail where they differ.")
-    ] = True,
-    sentences: Annotated[
-        Path | None,
-        typer.Option(
-            "--sentences",
-            metavar="FILE",
-            help="Source sentences for --verify, a line each (plain or .gz).  [default: the model's validation data]",
-        ),
-    ] = None,
-    quiet: Quiet = False,
+    format_: Format = option("--format FORMAT", "ctranslate2, onnx, huggingface or safetensors.", ...),
+    out: Path = option("--out DIR", "The new folder; it must not exist.", ...),
+    quantization: Quantization | None = option(
+        "--quantization TYPE",
+        "Of ctranslate2's weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
+    ),
+    verify: bool = option("--verify/--no-verify", "Translate with both models, and fail where they differ.", True),
+    sentences: Path | None = option(
+        "--sentences FILE",
+        "Source sentences for --verify, a line each (plain or .gz).  [default: the model's validation data]",
+    ),
+    quiet: bool = QUIET,
 ) -> None:
     """Write a model in another program's format.
+
+    \b
+    tfm export checkpoints/multi30k_de_en --format ctranslate2 --out exported
+    tfm export checkpoints/multi30k_de_en --format ctranslate2 \\
+        --quantization int8 --out exported.int8 --sentences valid.de
 
     The folder appears whole and verified, or not at all. What a format cannot express is refused.
 
@@ -51,11 +44,6 @@ def export(
     onnx           graphs of the encoder and of one step of the decoder
     huggingface    Marian (post-norm) or Pegasus (pre-norm), for transformers
     safetensors    the model folder alone, nothing for training in it
-
-    \b
-    tfm export checkpoints/multi30k_de_en --format ctranslate2 --out exported
-    tfm export checkpoints/multi30k_de_en --format ctranslate2 \\
-        --quantization int8 --out exported.int8 --sentences valid.de
     """
     from transformer_cli.export.verify import ExportDiffers, export_safetensors
     from transformer_cli.storage.run_folder import RunFolder, find_model

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from transformer_cli.cli.options import JsonOutput, Model, option
+from transformer_cli.cli.options import JSON, Model, option
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
@@ -31,18 +31,21 @@ Section = tuple[str, Iterable[str]]  # of a trace: a title and lines
 
 def inspect(
     model: Model,
-    source_length: Annotated[
-        int, option("--source-length S", "Source tokens of the sentence, </s> included.", min=1, max=4096)
-    ] = LENGTH,
-    target_length: Annotated[
-        int, option("--target-length T", "Target tokens of the sentence, <s> included.", min=1, max=4096)
-    ] = LENGTH,
-    depth: Annotated[
-        int | None, option("--depth N", "Show so many levels of parts.  [default: all]", min=1, max=100)
-    ] = None,
-    json_output: JsonOutput = False,
+    source_length: int = option(
+        "--source-length S", "Source tokens of the sentence, </s> included.", LENGTH, min=1, max=4096
+    ),
+    target_length: int = option(
+        "--target-length T", "Target tokens of the sentence, <s> included.", LENGTH, min=1, max=4096
+    ),
+    depth: int | None = option("--depth N", "Show so many levels of parts.  [default: all]", min=1, max=100),
+    json_output: bool = JSON,
 ) -> None:
     """Show a model's parts, shapes, parameters and compute.
+
+    \b
+    tfm inspect checkpoints/my
+    tfm inspect checkpoints/my --source-length 100 --target-length 100 --depth 2
+    tfm inspect checkpoints/my --json
 
     A tree of the model's parts by their names in the code, each with its class, the shapes of its weights, its
     parameters and its multiply-adds, and the share that they are of the whole model's. Parts that are alike are shown
@@ -53,11 +56,6 @@ def inspect(
     tokens, as training does: n·m a token for a linear layer from n to m dimensions, and T·S·H·(d_k + d_v) for
     attention of T positions to S in H heads (Q times K, then the weights times V), the whole square whether masked
     or not. Sums, norms, activations and look-ups are not counted.
-
-    \b
-    tfm inspect checkpoints/my
-    tfm inspect checkpoints/my --source-length 100 --target-length 100 --depth 2
-    tfm inspect checkpoints/my --json
     """
     from transformer_cli.storage.run_folder import find_model
 

@@ -1,17 +1,22 @@
-"""Arguments and options that several commands share, which of them go together, and what a translation takes of them.
+"""Options that several commands share, in the groups of the help; which go together; what translating takes of them.
 
-Parameters that set a search option have its name; bounds and defaults are those of `SearchOptions`.
+An option is declared once, as a field of a group or as a constant. A command that has a parameter of a group's type
+takes all options of that group; `with_options` tells Typer so. `translation_options` reads those that say how to
+translate. Fields that set a search option have its name; bounds and defaults are those of `SearchOptions`.
 """
 
+import functools
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
-import typer.core
 
-from transformer_cli.cli.layout import Below
+from transformer_cli.cli.completion import complete_setting
+from transformer_cli.cli.help import full_help, short_help
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
 
@@ -19,21 +24,18 @@ if TYPE_CHECKING:
     from transformer_cli.config import DataConfig
     from transformer_cli.jobs.translating import TranslationOptions
 
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 EXCLUSIVE = (  # at most one option of each line
     ("--beam", "--greedy", "--sample"),
     ("--best-of", "--greedy", "--mbr"),
-    ("--coverage-penalty", "--greedy"),
-    ("--coverage-penalty", "--sample"),
-    ("--diverse-groups", "--greedy"),
-    ("--diverse-groups", "--sample"),
+    ("--coverage-penalty", "--greedy", "--sample"),
+    ("--diverse-groups", "--greedy", "--sample"),
     ("--glossary", "--no-protect"),
     ("--min-confidence", "--with"),  # which is known of one model alone
     ("--resume", "--fresh"),
     ("--dry-run", "--profile"),
-    ("--mean", "--entropy"),
-    ("--grid", "--entropy"),
+    ("--mean", "--grid", "--entropy"),
     ("--target", "--entropy"),
-    ("--mean", "--grid"),
 )
 NEEDED_BY = {  # an option, and those that mean nothing without it
     "--sample": ("--temperature", "--top-k", "--top-p", "--seed"),
@@ -48,218 +50,178 @@ UNCHANGED = (
 )
 
 
-def option(usage: str, meaning: str, **others: Any) -> Any:
-    """Return the option that help shows as `usage`, such as `--beam N` or `--output -o FILE`."""
+def option(usage: str, meaning: str, default: Any = None, **others: Any) -> Any:
+    """Return the option that help shows as `usage`, such as `--beam N` or `--output -o FILE`.
+
+    default: `...` where the option must be given.
+    """
     names = [word for word in usage.split() if word.startswith("-")]
     metavar = usage.removeprefix(" ".join(names)).strip() or None
-    return typer.Option(*names, metavar=metavar, help=meaning, **others)
+    return typer.Option(default, *names, metavar=metavar, help=meaning, **others)
 
 
 def search_option(
-    usage: str, meaning: str, *, name: str | None = None, default: str | None = None, least: int | None = None
+    usage: str, meaning: str, default: Any = None, *, name: str | None = None, shown: str | None = None, least: int = 0
 ) -> Any:
     """Return the option that sets `name` (as in `usage`) of `SearchOptions`, with its bound and default.
 
-    default: in words, where the value says little; "": Typer shows it. least: where 0 only means that it is off.
+    default: None is that of the model or of `SearchOptions`. shown: it in words, where the value says little. least:
+    where 0 only means that it is off.
     """
     name = name or usage.partition(" ")[0].removeprefix("--").replace("-", "_")
     field, bound = SearchOptions.__dataclass_fields__[name], bound_of(name)
     assert bound is not None, f"{name} is not a number"
-    if default is None:
-        default = "the model's" if name in ConfiguredSearch.__dataclass_fields__ else str(field.default)
+    if default is not None:
+        shown = str(default)
+    elif shown is None:
+        shown = "the model's" if name in ConfiguredSearch.__dataclass_fields__ else str(field.default)
     number = float if get_args(field.type)[0] is float else int
     most = None if bound.most is None else number(bound.most)
-    shown = f"{meaning}  [default: {default}]" if default else meaning
-    return option(usage, shown, min=number(least or bound.least), max=most)
+    meaning = f"{meaning}  [default: {shown}]"
+    return option(usage, meaning, default, min=number(least or bound.least), max=most, show_default=False)
 
 
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A run folder (its best checkpoint is used) or one checkpoint folder.")
-]
+class Options:
+    """A group of options: fields `name: type = option(…)`, and their values when a command has been called."""
+
+    panel: ClassVar[str]  # the heading of the group in the help
+
+    def __init_subclass__(cls, panel: str) -> None:
+        cls.panel = panel
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """Return the options as parameters of a function, which is what Typer reads."""
+        hints = get_type_hints(cls)
+        parameters = []
+        for name in inspect.get_annotations(cls):
+            declared = copy(getattr(cls, name))
+            declared.rich_help_panel = cls.panel
+            parameters.append(inspect.Parameter(name, KEYWORD, default=declared, annotation=hints[name]))
+        return parameters
+
+
+def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: bool) -> None:
+    if wanted:
+        print(short_help(context) if "-h" in parameter.opts else full_help(context))
+        raise typer.Exit
+
+
+class Help(Options, panel="Help"):
+    """What every command has. (Typer's own loads pydantic before every command, to check that it has no default.)"""
+
+    brief: bool = option("-h", "Show the most used options.", False, is_eager=True, callback=_show_help)
+    everything: bool = option("--help", "Show all options.", False, is_eager=True, callback=_show_help)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as Typer takes it: with the options of each group in the place of the group."""
+    groups: dict[str, type[Options]] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, Options):
+            groups[name] = parameter.annotation
+            parameters += parameter.annotation.parameters()
+        else:
+            parameters.append(parameter.replace(kind=KEYWORD))
+    parameters += Help.parameters()
+
+    @functools.wraps(command)
+    def run(brief: bool, everything: bool, **given: Any) -> None:  # help has been shown by then
+        taken = {
+            name: group(**{option.name: given.pop(option.name) for option in group.parameters()})
+            for name, group in groups.items()
+        }
+        command(**given, **taken)
+
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run
+
+
+MODEL = "A run folder (its best checkpoint is used) or one checkpoint folder."
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL)]
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The YAML config file.")]
-RunOut = Annotated[Path | None, option("--out RUN", "The run folder.  [default: checkpoints/<config name>]")]
-Overrides = Annotated[
-    list[str] | None,
-    option(
-        "--set KEY=VALUE",
-        "Change a config value, such as training.max_steps=1000; the value is YAML, and a mapping replaces the whole"
-        " mapping. Repeatable.",
-    ),
-]
-Device = Annotated[str, option("--device DEVICE", "auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.")]
-Engine = Annotated[
-    str,
-    option(
-        "--engine ENGINE",
-        "auto (ctranslate2 where it is installed and can do what is asked for, else torch), torch or ctranslate2.",
-    ),
-]
+
+RUN_OUT = option("--out RUN", "The run folder.  [default: checkpoints/<config name>]")
+SET = "Change a config value: training.max_steps=1000. The value is YAML; a mapping replaces all of it. Repeatable."
+OVERRIDES = option("--set KEY=VALUE", SET, autocompletion=complete_setting)
+DEVICE = option("--device DEVICE", "auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.", "auto")
+REFERENCES = option("--reference FILE", "Their translations, aligned. Repeatable: several references.")
+JSON = option("--json", "Print one JSON object instead of a table.", False)
+QUIET = option("--quiet -q", "No progress and no notes on stderr.", False)
+BATCH = "Source tokens translated at a time, padding included.  [default: the model's]"
+COVERAGE = "Weight of the penalty for source tokens that get little attention (Wu et al. 2016)."
+DIVERSE = "Diverse beam search: G groups of beams, each unlike those before it."
+DIVERSITY = "Of --diverse-groups: log-probability that repeating another group's token costs."
 TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
-ComputeType = Annotated[str | None, option("--compute-type TYPE", f"{TYPES}  [default: float32; on a GPU: bfloat16]")]
-References = Annotated[
-    list[Path] | None, option("--reference FILE", "Their translations, aligned. Repeatable: several references.")
-]
-JsonOutput = Annotated[bool, option("--json", "Print one JSON object instead of a table.")]
-Quiet = Annotated[bool, option("--quiet -q", "No progress and no notes on stderr.")]
-BatchTokens = Annotated[
-    int | None,
-    option("--batch-tokens N", "Source tokens translated at a time, padding included.  [default: the model's]", min=1),
-]
 
-# --- how to search ----------------------------------------------------------------------------------------------------
 
-Beam = Annotated[int | None, search_option("--beam N", "Beam search with N hypotheses.", name="beam_size")]
-Greedy = Annotated[bool, option("--greedy", "Greedy search: the most probable token at every step.")]
-LengthPenalty = Annotated[
-    float | None,
-    search_option("--length-penalty A", "Exponent of the length by which beam search divides log-probabilities."),
-]
-Sample = Annotated[bool, option("--sample", "Draw each token from the model's distribution.")]
-Temperature = Annotated[
-    float | None, search_option("--temperature T", "Of --sample: above 1 more varied, below 1 safer.")
-]
-TopK = Annotated[
-    int | None, search_option("--top-k K", "--sample from the K most probable tokens.", default="all", least=1)
-]
-TopP = Annotated[float | None, search_option("--top-p P", "--sample from the most probable tokens that make up P.")]
-Seed = Annotated[int | None, search_option("--seed N", "Of --sample: the same seed draws the same.")]
-NBest = Annotated[int, search_option("--n-best N", "Print the N best translations of each line.", default="")]
-DiverseGroups = Annotated[
-    int | None,
-    search_option(
-        "--diverse-groups G",
-        "Diverse beam search: G groups of beams, each unlike those before it.",
-        name="diversity_groups",
-    ),
-]
-Diversity = Annotated[
-    float | None,
-    search_option(
-        "--diversity D",
-        "Of --diverse-groups: log-probability that repeating another group's token costs.",
-        name="diversity_strength",
-    ),
-]
-MinLength = Annotated[
-    int | None, search_option("--min-length N", "Minimum number of tokens of a translation.", default="1")
-]
-MaxLength = Annotated[
-    int | None,
-    search_option(
-        "--max-length N",
-        "Maximum number of tokens of a translation.",
-        default="by the length of the source, as the model's config says",
-    ),
-]
-NoRepeatNgram = Annotated[
-    int | None,
-    search_option(
-        "--no-repeat-ngram N", "Never repeat a sequence of N tokens in a translation.", default="off", least=1
-    ),
-]
-CoveragePenalty = Annotated[
-    float | None,
-    search_option(
-        "--coverage-penalty B",
-        "Weight of the penalty for source tokens that get little attention (Wu et al. 2016).",
-        default="0",
-    ),
-]
-Iterations = Annotated[
-    int | None,
-    search_option("--iterations N", "Of models with generation: mask_predict: passes over a translation."),
-]
-LengthCandidates = Annotated[
-    int | None, search_option("--length-candidates N", "Of the same: how many likely lengths are tried.")
-]
-Prefix = Annotated[str | None, option("--prefix TEXT", "Every translation begins with this text.")]
-Require = Annotated[list[str] | None, option("--require WORDS", "Every translation contains these words. Repeatable.")]
-Forbid = Annotated[list[str] | None, option("--forbid WORDS", "No translation contains these words. Repeatable.")]
-ConstraintsFile = Annotated[
-    Path | None,
-    option(
-        "--constraints FILE",
-        'Constraints of each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
-    ),
-]
-Mbr = Annotated[
-    int | None,
-    option(
+class Engine(Options, panel="Engine"):
+    """What a model runs on, and how."""
+
+    engine: str = option(
+        "--engine ENGINE",
+        "auto (ctranslate2 where it is installed and can do it, else torch), torch or ctranslate2.",
+        "auto",
+    )
+    compute_type: str | None = option("--compute-type TYPE", f"{TYPES}  [default: float32; on a GPU: bfloat16]")
+    batch_tokens: int | None = option("--batch-tokens N", BATCH, min=1)
+    device: str = DEVICE
+
+
+class Search(Options, panel="Search"):
+    """How translations are found, by any command that translates."""
+
+    beam_size: int | None = search_option("--beam N", "Beam search with N hypotheses.", name="beam_size")
+    greedy: bool = option("--greedy", "Greedy search: the most probable token at every step.", False)
+    length_penalty: float | None = search_option(
+        "--length-penalty A", "Exponent of the length that scores are divided by."
+    )
+    iterations: int | None = search_option("--iterations N", "Of generation: mask_predict: passes over a translation.")
+    length_candidates: int | None = search_option("--length-candidates N", "Of the same: how many lengths are tried.")
+
+
+class MoreSearch(Options, panel="Search"):
+    """Sampling, and what else changes which translation is found."""
+
+    sample: bool = option("--sample", "Draw each token from the model's distribution.", False)
+    temperature: float | None = search_option("--temperature T", "Of --sample: above 1 more varied, below 1 safer.")
+    top_k: int | None = search_option("--top-k K", "--sample from the K most probable tokens.", shown="all", least=1)
+    top_p: float | None = search_option("--top-p P", "--sample from the most probable tokens that make up P.")
+    seed: int | None = search_option("--seed N", "Of --sample: the same seed draws the same.")
+    mbr: int | None = option(
         "--mbr N",
         "Minimum Bayes risk: of N candidates (beams, or draws of --sample) those most like all others, by chrF.",
         min=2,
         max=1000,
-    ),
-]
-Guard = Annotated[
-    bool, option("--guard/--no-guard", "Search again, without repetition, where a translation repeats itself.")
-]
-With = Annotated[
-    list[Path] | None,
-    option(
-        "--with MODEL2",
-        "Decide on each token together with this model, of the same vocabulary (ensemble). Repeatable.",
-    ),
-]
-
-# --- what a translation comes with ------------------------------------------------------------------------------------
-
-MinConfidence = Annotated[
-    float | None,
-    option(
-        "--min-confidence X",
-        "Mark translations whose expected chrF (0 to 1) is below X; needs a model that tfm calibrate has calibrated.",
-        min=0.0,
-        max=1.0,
-    ),
-]
-BelowConfidence = Annotated[
-    Below | None,
-    option("--below WHAT", "Of --min-confidence: mark ([?] before it) or drop (an empty line).  [default: mark]"),
-]
-AlignmentLayer = Annotated[
-    int | None,
-    option(
-        "--alignment-layer N",
-        "Decoder layer whose attention --alignments reads, from 1.  [default: the last, or what learned to align]",
-        min=1,
-    ),
-]
-AlignmentHeads = Annotated[
-    str | None,
-    option(
-        "--alignment-heads NUMBERS",
-        "Its heads, such as 1,3 or 2-4, from 1.  [default: all, or what learned to align]",
-    ),
-]
-Protect = Annotated[
-    bool, option("--protect/--no-protect", "Keep URLs, e-mail addresses, placeholders and tags unchanged.")
-]
-GlossaryFile = Annotated[
-    Path | None, option("--glossary FILE", "Terms and their translations, separated by a tab, one per line.")
-]
+    )
+    diversity_groups: int | None = search_option("--diverse-groups G", DIVERSE, name="diversity_groups")
+    diversity_strength: float | None = search_option("--diversity D", DIVERSITY, name="diversity_strength")
+    with_: list[Path] | None = option(
+        "--with MODEL2", "Decide on each token together with this model, of the same vocabulary (ensemble). Repeatable."
+    )
+    guard: bool = option(
+        "--guard/--no-guard", "Search again, without repetition, where a translation repeats itself.", True
+    )
+    no_repeat_ngram: int | None = search_option(
+        "--no-repeat-ngram N", "Never repeat a sequence of N tokens in a translation.", shown="off", least=1
+    )
+    coverage_penalty: float | None = search_option("--coverage-penalty B", COVERAGE, shown="0")
+    min_length: int | None = search_option("--min-length N", "Minimum number of tokens of a translation.", shown="1")
+    max_length: int | None = search_option(
+        "--max-length N", "Maximum number of tokens.", shown="by the source's length"
+    )
 
 
-def _print_help(context: typer.Context, wanted: bool) -> None:
-    if wanted:
-        print(context.get_help())
-        raise typer.Exit
+class Protection(Options, panel="Constraints"):
+    """What stays as it is in a translation, and how terms are translated."""
 
-
-# For groups of commands: Typer's own has no default, and to check that, it loads pydantic before every command.
-HelpOption = Annotated[bool, option("--help -h", "Show this message and exit.", callback=_print_help, is_eager=True)]
-
-
-def name_arguments(command: Any) -> Any:
-    """Return the command, whose help then calls each argument by its name alone (`CONFIG`, not `CONFIG <path>`)."""
-    for parameter in command.params:
-        if isinstance(parameter, typer.core.TyperArgument):
-            name = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
-            usage = [f"{name}..." if parameter.nargs != 1 else name]
-            vars(parameter).update(get_usage_pieces=lambda _, usage=usage: usage, display_type_rich=lambda **_: "")
-    for inner in getattr(command, "commands", {}).values():
-        name_arguments(inner)
-    return command
+    glossary: Path | None = option("--glossary FILE", "Terms and their translations, separated by a tab, one per line.")
+    protect: bool = option("--protect/--no-protect", "Keep URLs, e-mails, placeholders and tags unchanged.", True)
 
 
 def run_folder_path(config: Path, out: Path | None) -> Path:
@@ -276,13 +238,19 @@ def files_named(data: "DataConfig", split: str, folder: Path) -> list[Path]:
     return [Path(value) for value in values if isinstance(value, str) and os.path.isfile(value)]
 
 
-def check_together(context: typer.Context) -> None:
-    """Raise `UserError` where a command's options exclude each other, or one lacks what it belongs to."""
-    given = set()
+def given_options(context: typer.Context) -> list[str]:
+    """Return the options that were given another value than their default, and arguments by their names."""
+    given = []
     for parameter in context.command.params:
         value = context.params[parameter.name]
         if value not in (None, [], (), parameter.default):
-            given.add((parameter.secondary_opts if value is False else parameter.opts)[0])
+            given.append((parameter.secondary_opts if value is False else parameter.opts)[0])
+    return given
+
+
+def check_together(context: typer.Context) -> None:
+    """Raise `UserError` where a command's options exclude each other, or one lacks what it belongs to."""
+    given = given_options(context)
     for group in EXCLUSIVE:
         beside = [name for name in group if name in given]
         if len(beside) > 1:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
+from transformer_cli.cli.help import full_help
 from transformer_cli.cli.options import (
-    Device,
-    HelpOption,
+    DEVICE,
+    OVERRIDES,
+    QUIET,
     Model,
-    Overrides,
-    Quiet,
     check_together,
     files_named,
     option,
     parse_numbers,
+    with_options,
 )
 from transformer_cli.cli.streams import check_output, note
 from transformer_cli.errors import UserError
@@ -30,64 +31,48 @@ Kind = Literal["encoder", "decoder", "cross"]
 ENTROPY_SENTENCES, MASK_SENTENCES = 20, 3  # of a file
 FROM_ONE = "Such as 1,3 or 2-4, counted from 1.  [default: all]"
 
-Output = Annotated[
-    Path | None,
-    option("--output -o FILE", "The picture, .png or .svg.  [default: here, named after what it shows]"),
-]
+OUTPUT = option("--output -o FILE", "The picture, .png or .svg.  [default: here, named after what it shows]")
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True, add_help_option=False)
-def plot(context: typer.Context, help_: HelpOption = False) -> None:
+@with_options
+def plot(context: typer.Context) -> None:
     """Plot attention, positions, masks, schedules and training.
 
     Every picture is a PNG or SVG file, by its suffix, and its name is printed. Needs matplotlib:
     pip install 'transformer-cli[plots]'
     """
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        print(full_help(context))
 
 
-@app.command("attention")
+@app.command("attention", add_help_option=False)
+@with_options
 def attention(
     context: typer.Context,
     model: Model,
     sentences: Annotated[
         list[str] | None, typer.Argument(metavar="SENTENCE", help="A sentence to translate; with --entropy several.")
     ] = None,
-    target: Annotated[str | None, option("--target TEXT", "Show this translation, not the model's own.")] = None,
-    kind: Annotated[
-        Kind | None,
-        option(
-            "--kind KIND", "encoder, decoder (self-attention) or cross.  [default: cross; with --entropy all three]"
-        ),
-    ] = None,
-    layers: Annotated[str | None, option("--layers NUMBERS", FROM_ONE)] = None,
-    heads: Annotated[str | None, option("--heads NUMBERS", FROM_ONE)] = None,
-    mean: Annotated[bool, option("--mean", "One map a layer: the mean of the heads.")] = False,
-    grid: Annotated[bool, option("--grid", "Small maps without tokens, to see all heads at once.")] = False,
-    entropy: Annotated[
-        bool, option("--entropy", "One number a head: how widely it attends, as a mean over positions.")
-    ] = False,
-    input_file: Annotated[
-        Path | None, option("--input -i FILE", "Of --entropy: the first sentences of this file.")
-    ] = None,
-    count: Annotated[
-        int | None,
-        option("--count -n N", f"Sentences of the file.  [default: {ENTROPY_SENTENCES}]", min=1, max=1000),
-    ] = None,
-    output_file: Output = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
+    target: str | None = option("--target TEXT", "Show this translation, not the model's own."),
+    kind: Kind | None = option(
+        "--kind KIND", "encoder, decoder (self-attention) or cross.  [default: cross; with --entropy all three]"
+    ),
+    layers: str | None = option("--layers NUMBERS", FROM_ONE),
+    heads: str | None = option("--heads NUMBERS", FROM_ONE),
+    mean: bool = option("--mean", "One map a layer: the mean of the heads.", False),
+    grid: bool = option("--grid", "Small maps without tokens, to see all heads at once.", False),
+    entropy: bool = option("--entropy", "One number a head: how widely it attends, as a mean over positions.", False),
+    input_file: Path | None = option("--input -i FILE", "Of --entropy: the first sentences of this file."),
+    count: int | None = option(
+        "--count -n N", f"Sentences of the file.  [default: {ENTROPY_SENTENCES}]", min=1, max=1000
+    ),
+    output_file: Path | None = OUTPUT,
+    device: str = DEVICE,
+    quiet: bool = QUIET,
 ) -> None:
     """Plot which tokens a model attends to while it translates.
-
-    A heat map for each layer and head. A row is the token that is predicted (encoder: that is encoded), a column one
-    that it attends to; the weights of a row sum to one. --grid draws the same as small maps, layers downwards and
-    heads across.
-
-    --entropy draws layers by heads: −Σ p ln p of the weights p of a position, in nats, the mean over all positions of
-    the sentences. It is 0 where all weight is on one position, and ln S where each of S positions has the same.
 
     \b
     tfm plot attention checkpoints/my "Ein Hund schläft."
@@ -96,6 +81,13 @@ def attention(
     tfm plot attention checkpoints/my "Ein Hund schläft." --mean
     tfm plot attention checkpoints/my "Ein Hund schläft." --grid --kind decoder
     tfm plot attention checkpoints/my --entropy -i test.de -n 5
+
+    A heat map for each layer and head. A row is the token that is predicted (encoder: that is encoded), a column one
+    that it attends to; the weights of a row sum to one. --grid draws the same as small maps, layers downwards and
+    heads across.
+
+    --entropy draws layers by heads: −Σ p ln p of the weights p of a position, in nats, the mean over all positions of
+    the sentences. It is 0 where all weight is on one position, and ln S where each of S positions has the same.
     """
     chosen = parse_numbers(layers, "--layers"), parse_numbers(heads, "--heads")
     check_together(context)
@@ -128,21 +120,22 @@ def attention(
     _save(figure, path, quiet)
 
 
-@app.command("positions")
+@app.command("positions", add_help_option=False)
+@with_options
 def positions(
     context: typer.Context,
-    d_model: Annotated[int, option("--d-model N", "Dimensions of the model, an even number.", min=2, max=4096)] = 128,
-    length: Annotated[int, option("--length N", "Positions.", min=1, max=2000)] = 100,
-    output_file: Output = None,
-    quiet: Quiet = False,
+    d_model: int = option("--d-model N", "Dimensions of the model, an even number.", 128, min=2, max=4096),
+    length: int = option("--length N", "Positions.", 100, min=1, max=2000),
+    output_file: Path | None = OUTPUT,
+    quiet: bool = QUIET,
 ) -> None:
     """Plot the sinusoids that encode a token's position.
-
-    Above all dimensions as a heat map, below a few of them as lines.
 
     \b
     tfm plot positions
     tfm plot positions --d-model 512 --length 200 -o positions.svg
+
+    Above all dimensions as a heat map, below a few of them as lines.
     """
     if d_model % 2:
         raise UserError(f"--d-model {d_model}: sines and cosines come in pairs; give an even number")
@@ -152,7 +145,8 @@ def positions(
     _save(positions_figure(d_model, length), path, quiet)
 
 
-@app.command("mask")
+@app.command("mask", add_help_option=False)
+@with_options
 def mask(
     context: typer.Context,
     model: Model,
@@ -160,26 +154,25 @@ def mask(
         list[str] | None,
         typer.Argument(metavar="SENTENCE", help="Sentences of the batch.  [default: of the model's validation data]"),
     ] = None,
-    input_file: Annotated[Path | None, option("--input -i FILE", "The first sentences of this file.")] = None,
-    side: Annotated[
-        Literal["source", "target"], option("--side SIDE", "Tokens as the encoder (source) or the decoder sees them.")
-    ] = "target",
-    count: Annotated[
-        int | None,
-        option("--count -n N", f"Sentences to take from a file.  [default: {MASK_SENTENCES}]", min=1, max=32),
-    ] = None,
-    output_file: Output = None,
-    quiet: Quiet = False,
+    input_file: Path | None = option("--input -i FILE", "The first sentences of this file."),
+    side: Literal["source", "target"] = option(
+        "--side SIDE", "Tokens as the encoder (source) or the decoder sees them.", "target"
+    ),
+    count: int | None = option(
+        "--count -n N", f"Sentences to take from a file.  [default: {MASK_SENTENCES}]", min=1, max=32
+    ),
+    output_file: Path | None = OUTPUT,
+    quiet: bool = QUIET,
 ) -> None:
     """Plot which positions of a batch may attend to which.
-
-    For each sentence of the batch the padding mask (no position attends to <pad>), the causal mask (none attends to a
-    later one) and both together, over its tokens.
 
     \b
     tfm plot mask checkpoints/my
     tfm plot mask checkpoints/my --side source -i test.de -n 4
     tfm plot mask checkpoints/my "A dog." "A dog runs through the snow."
+
+    For each sentence of the batch the padding mask (no position attends to <pad>), the causal mask (none attends to a
+    later one) and both together, over its tokens.
     """
     _check_sentences(sentences, input_file, count, from_data=True)
     path = _output_path(context, "mask.png")
@@ -211,25 +204,23 @@ def mask(
     _save(mask_figure([codec.encode(sentence) for sentence in sentences], codec, side), path, quiet)
 
 
-@app.command("schedule")
+@app.command("schedule", add_help_option=False)
+@with_options
 def schedule(
     context: typer.Context,
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML config files, a line each.")],
-    overrides: Overrides = None,
-    steps: Annotated[
-        int | None,
-        option("--steps N", "Draw so many steps.  [default: training.max_steps]", min=1, max=10**9),
-    ] = None,
-    output_file: Output = None,
-    quiet: Quiet = False,
+    overrides: list[str] | None = OVERRIDES,
+    steps: int | None = option("--steps N", "Draw so many steps.  [default: training.max_steps]", min=1, max=10**9),
+    output_file: Path | None = OUTPUT,
+    quiet: bool = QUIET,
 ) -> None:
     """Plot the learning rate over the steps of training.
-
-    --set changes a value in all of the configs.
 
     \b
     tfm plot schedule my.yaml
     tfm plot schedule one.yaml two.yaml --set training.warmup_steps=8000
+
+    --set changes a value in all of the configs.
     """
     path = _output_path(context, "schedule.png")
     from transformer_cli.config.presets import resolve_preset
@@ -242,12 +233,13 @@ def schedule(
     _save(schedule_figure(list(zip(distinct_names(configs), settings, strict=True)), steps), path, quiet)
 
 
-@app.command("training")
+@app.command("training", add_help_option=False)
+@with_options
 def training(
     context: typer.Context,
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, a colour each.")],
-    output_file: Output = None,
-    quiet: Quiet = False,
+    output_file: Path | None = OUTPUT,
+    quiet: bool = QUIET,
 ) -> None:
     """Plot loss, BLEU and learning rate over the steps of training.
 

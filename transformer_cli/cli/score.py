@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from transformer_cli.jobs.translating import TranslationOptions
 
 
-Source = Annotated[Path, opt.option("--source FILE", "Source sentences, one per line (plain or .gz).")]
-Target = Annotated[Path, opt.option("--target FILE", "Their translations, aligned line by line.")]
-Results = Annotated[Path | None, opt.option("--output -o FILE", "Write to this file, completely or not at all.")]
+SOURCE = opt.option("--source FILE", "Source sentences, one per line (plain or .gz).", ...)
+TARGET = opt.option("--target FILE", "Their translations, aligned line by line.", ...)
+OUTPUT = opt.option("--output -o FILE", "Write to this file, completely or not at all.")
 
 
 class Format(StrEnum):
@@ -32,19 +32,22 @@ class Format(StrEnum):
 def score(
     context: typer.Context,
     model: opt.Model,
-    source: Source,
-    target: Target,
-    tokens: Annotated[bool, opt.option("--tokens", "Print each target token's log-probability too.")] = False,
-    format_: Annotated[Format, opt.option("--format FORMAT", "text, or json: an object for each pair.")] = Format.TEXT,
-    output_file: Results = None,
-    length_penalty: opt.LengthPenalty = None,
-    batch_tokens: opt.BatchTokens = None,
-    engine: opt.Engine = "auto",
-    compute_type: Annotated[str, opt.option("--compute-type TYPE", opt.TYPES)] = "float32",
-    device: opt.Device = "auto",
-    quiet: opt.Quiet = False,
+    source: Path = SOURCE,
+    target: Path = TARGET,
+    tokens: bool = opt.option("--tokens", "Print each target token's log-probability too.", False),
+    format_: Format = opt.option("--format FORMAT", "text, or json: an object for each pair.", Format.TEXT),
+    output_file: Path | None = OUTPUT,
+    length_penalty: float | None = opt.Search.length_penalty,
+    batch_tokens: int | None = opt.Engine.batch_tokens,
+    engine: str = opt.Engine.engine,
+    compute_type: str = opt.option("--compute-type TYPE", opt.TYPES, "float32"),
+    device: str = opt.DEVICE,
+    quiet: bool = opt.QUIET,
 ) -> None:
     """Score given translations by their log-probability.
+
+    \b
+    tfm score checkpoints/multi30k_de_en --source test.de --target test.en
 
     N lines in give N lines out, in order; columns, separated by tabs:
 
@@ -57,9 +60,6 @@ def score(
     4  with --tokens: their log-probabilities, separated by spaces
 
     Objects of --format json: line, source, target, log_probability, score, tokens, log_probabilities.
-
-    \b
-    tfm score checkpoints/multi30k_de_en --source test.de --target test.en
     """
     if tokens and format_ == Format.JSON:
         raise UserError("--tokens and --format json exclude each other: JSON always has the tokens; leave one out")
@@ -77,23 +77,23 @@ def score(
 def align(
     context: typer.Context,
     model: opt.Model,
-    source: Source,
-    target: Target,
-    tokens: Annotated[bool, opt.option("--tokens", "Link the model's tokens instead of words.")] = False,
-    output_file: Results = None,
-    batch_tokens: opt.BatchTokens = None,
-    engine: opt.Engine = "auto",
-    device: opt.Device = "auto",
-    quiet: opt.Quiet = False,
+    source: Path = SOURCE,
+    target: Path = TARGET,
+    tokens: bool = opt.option("--tokens", "Link the model's tokens instead of words.", False),
+    output_file: Path | None = OUTPUT,
+    batch_tokens: int | None = opt.Engine.batch_tokens,
+    engine: str = opt.Engine.engine,
+    device: str = opt.DEVICE,
+    quiet: bool = opt.QUIET,
 ) -> None:
     """Align the words of given translations.
+
+    \b
+    tfm align checkpoints/my --source train.de --target train.en -o train.align
 
     N lines in give N lines out, in order: the links of each pair, source-target by the words' places from 0 (Pharaoh's
     format), by the attention of a model that reads both sides. A word is what stands between spaces.
     training.guided_attention reads such a file, of this or any aligner.
-
-    \b
-    tfm align checkpoints/my --source train.de --target train.en -o train.align
     """
 
     def rows(translator: "Translator", first: int, sources: Sequence[str], targets: Sequence[str]) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """`tfm build-vocab` and `tfm train`: from a config to a run folder with a vocabulary, and to one with a model."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -11,22 +10,21 @@ from transformer_cli.cli.streams import align, check_output, note
 
 def build_vocab(
     config: opt.ConfigFile,
-    out: opt.RunOut = None,
-    overrides: opt.Overrides = None,
-    fresh: Annotated[
-        bool,
-        opt.option("--fresh", "Build again where RUN has a vocabulary; the old RUN is renamed, never deleted."),
-    ] = False,
-    quiet: opt.Quiet = False,
+    out: Path | None = opt.RUN_OUT,
+    overrides: list[str] | None = opt.OVERRIDES,
+    fresh: bool = opt.option(
+        "--fresh", "Build again where RUN has a vocabulary; the old RUN is renamed, never deleted.", False
+    ),
+    quiet: bool = opt.QUIET,
 ) -> None:
     """Train the tokenizers and build the vocabularies.
-
-    Writes RUN/config.yaml and RUN/vocab/, and prints sizes, coverage and the share of unknown tokens on the
-    validation set. `tfm train` does the same by itself where RUN has no vocabulary.
 
     \b
     tfm build-vocab configs/multi30k_de_en.yaml
     tfm build-vocab my.yaml --set vocabulary.size=4000
+
+    Writes RUN/config.yaml and RUN/vocab/, and prints sizes, coverage and the share of unknown tokens on the
+    validation set. `tfm train` does the same by itself where RUN has no vocabulary.
     """
     from transformer_cli.storage.origin import load_found_config
     from transformer_cli.training.start import build_vocabulary
@@ -42,36 +40,32 @@ def build_vocab(
 def train(
     context: typer.Context,
     config: opt.ConfigFile,
-    out: opt.RunOut = None,
-    overrides: opt.Overrides = None,
-    resume: Annotated[
-        bool, opt.option("--resume", "Continue the run in RUN; an error where there is nothing to continue.")
-    ] = False,
-    fresh: Annotated[bool, opt.option("--fresh", "Start again; an existing RUN is renamed, never deleted.")] = False,
-    dry_run: Annotated[
-        bool,
-        opt.option("--dry-run", "Print sizes, memory, time and the first batch, then exit. RUN is not changed."),
-    ] = False,
-    profile: Annotated[
-        Path | None,
-        opt.option(
-            "--profile FILE",
-            "Write a trace of updates 6 to 13 (.json or .json.gz), report what took longest, then continue training.",
-        ),
-    ] = None,
-    device: opt.Device = "auto",
-    quiet: opt.Quiet = False,
+    out: Path | None = opt.RUN_OUT,
+    overrides: list[str] | None = opt.OVERRIDES,
+    resume: bool = opt.option(
+        "--resume", "Continue the run in RUN; an error where there is nothing to continue.", False
+    ),
+    fresh: bool = opt.option("--fresh", "Start again; an existing RUN is renamed, never deleted.", False),
+    dry_run: bool = opt.option(
+        "--dry-run", "Print sizes, memory, time and the first batch, then exit. RUN is not changed.", False
+    ),
+    profile: Path | None = opt.option(
+        "--profile FILE",
+        "Write a trace of updates 6 to 13 (.json or .json.gz), report what took longest, then continue training.",
+    ),
+    device: str = opt.DEVICE,
+    quiet: bool = opt.QUIET,
 ) -> None:
     """Train a translator; continue RUN where it was interrupted.
-
-    Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps (unless the schedule
-    is cosine), max_epochs, patience, keep_last, keep_best, average_last, average_best, save_every, max_skipped, workers
-    and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM save the state and leave with 130 and 143.
 
     \b
     tfm train configs/multi30k_de_en.yaml
     tfm train my.yaml --out checkpoints/trial --set training.max_steps=1000
     tfm train my.yaml --set model.preset=auto --dry-run
+
+    Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps (unless the schedule
+    is cosine), max_epochs, patience, keep_last, keep_best, average_last, average_best, save_every, max_skipped, workers
+    and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM save the state and leave with 130 and 143.
     """
     from transformer_cli.storage.origin import load_found_config
 

@@ -11,6 +11,7 @@ import typer
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.inspect import check_trace, print_traces
 from transformer_cli.cli.layout import Below, Format, Layout
+from transformer_cli.cli.options import option
 from transformer_cli.cli.streams import Progress, TextInput, check_output, is_file, note, open_input, open_results, warn
 from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
@@ -20,79 +21,76 @@ if TYPE_CHECKING:
     from transformer_cli.jobs.translating import TranslationOptions
 
 
+JOBS = "Translate a big file by N processes, over all GPUs; given again, it continues where it was interrupted."
+MIN_CONFIDENCE = "Mark translations whose expected chrF (0 to 1) is below X; tfm calibrate calibrates a model for it."
+
+
+class InputOutput(opt.Options, panel="Input and output"):
+    """Where lines come from, and what is printed of their translations."""
+
+    input_file: Path | None = option("--input -i FILE", "Translate this file (plain or .gz).")
+    output_file: Path | None = option("--output -o FILE", "Write to this file (.gz: compressed), whole or not at all.")
+    format_: Format = option("--format FORMAT", "text, tsv (seven columns) or json (objects).", Format.TEXT)
+    n_best: int = opt.search_option("--n-best N", "Print the N best translations of each line.", 1)
+    scores: bool = option("--scores", "Print each translation's score too.", False)
+    alignments: bool = option("--alignments", "Print which source token each target token is aligned to.", False)
+    alignment_layer: int | None = option(
+        "--alignment-layer N",
+        "Decoder layer that --alignments reads, from 1.  [default: the last, or what learned to align]",
+        min=1,
+    )
+    alignment_heads: str | None = option(
+        "--alignment-heads NUMBERS", "Its heads, such as 1,3 or 2-4, from 1.  [default: all, or what learned to align]"
+    )
+    keep_unknown: bool = option("--keep-unknown", "Print <unk>, not the source word that it attends to most.", False)
+    trace: bool = option("--trace", "Follow TEXT through the model: tokens, ids, shapes, each step.", False)
+    stream: bool = option("--stream", "Answer each line at once.  [default on a terminal]", False)
+    jobs: int | None = option("--jobs N", JOBS, min=1, max=1000)
+    quiet: bool = opt.QUIET
+
+
+class Constraints(opt.Options, panel="Constraints"):
+    """What must be in a translation, or must not."""
+
+    prefix: str | None = option("--prefix TEXT", "Every translation begins with this text.")
+    require: list[str] | None = option("--require WORDS", "Every translation contains these words. Repeatable.")
+    forbid: list[str] | None = option("--forbid WORDS", "No translation contains these words. Repeatable.")
+    constraints: Path | None = option(
+        "--constraints FILE",
+        'Constraints of each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
+    )
+
+
+class Confidence(opt.Options, panel="Confidence"):
+    """What becomes of translations that the model is not sure of."""
+
+    min_confidence: float | None = option("--min-confidence X", MIN_CONFIDENCE, min=0.0, max=1.0)
+    below: Below | None = option(
+        "--below WHAT", "Of --min-confidence: mark ([?] before it) or drop (an empty line).  [default: mark]"
+    )
+
+
 def translate(
     context: typer.Context,
     model: opt.Model,
     text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate, one line each.")] = None,
-    input_file: Annotated[Path | None, opt.option("--input -i FILE", "Translate this file (plain or .gz).")] = None,
-    output_file: Annotated[
-        Path | None, opt.option("--output -o FILE", "Write to this file (.gz: compressed), completely or not at all.")
-    ] = None,
-    format_: Annotated[Format, opt.option("--format FORMAT", "text, tsv or json; see above.")] = Format.TEXT,
-    beam_size: opt.Beam = None,
-    greedy: opt.Greedy = False,
-    sample: opt.Sample = False,
-    temperature: opt.Temperature = None,
-    top_k: opt.TopK = None,
-    top_p: opt.TopP = None,
-    seed: opt.Seed = None,
-    length_penalty: opt.LengthPenalty = None,
-    coverage_penalty: opt.CoveragePenalty = None,
-    diversity_groups: opt.DiverseGroups = None,
-    diversity_strength: opt.Diversity = None,
-    no_repeat_ngram: opt.NoRepeatNgram = None,
-    min_length: opt.MinLength = None,
-    max_length: opt.MaxLength = None,
-    iterations: opt.Iterations = None,
-    length_candidates: opt.LengthCandidates = None,
-    prefix: opt.Prefix = None,
-    require: opt.Require = None,
-    forbid: opt.Forbid = None,
-    constraints: opt.ConstraintsFile = None,
-    mbr: opt.Mbr = None,
-    with_: opt.With = None,
-    guard: opt.Guard = True,
-    protect: opt.Protect = True,
-    glossary: opt.GlossaryFile = None,
-    n_best: opt.NBest = 1,
-    scores: Annotated[bool, opt.option("--scores", "Print each translation's score too.")] = False,
-    alignments: Annotated[
-        bool, opt.option("--alignments", "Print which source token each target token is aligned to.")
-    ] = False,
-    alignment_layer: opt.AlignmentLayer = None,
-    alignment_heads: opt.AlignmentHeads = None,
-    min_confidence: opt.MinConfidence = None,
-    below: opt.BelowConfidence = None,
-    stream: Annotated[bool, opt.option("--stream", "Answer each line at once.  [default on a terminal]")] = False,
-    jobs: Annotated[
-        int | None,
-        opt.option(
-            "--jobs N",
-            "Translate a big file by N processes, over all GPUs; given again, it continues where it was interrupted.",
-            min=1,
-            max=1000,
-        ),
-    ] = None,
-    batch_tokens: opt.BatchTokens = None,
-    keep_unknown: Annotated[
-        bool, opt.option("--keep-unknown", "Print <unk>, not the source word that it attends to most.")
-    ] = False,
-    trace: Annotated[
-        bool, opt.option("--trace", "Follow TEXT through the model: tokens, ids, shapes, each step.")
-    ] = False,
-    engine: opt.Engine = "auto",
-    compute_type: opt.ComputeType = None,
-    device: opt.Device = "auto",
-    quiet: opt.Quiet = False,
+    *,
+    given: InputOutput,
+    search: opt.Search,
+    more_search: opt.MoreSearch,
+    asked: Constraints,
+    protection: opt.Protection,
+    confidence: Confidence,
+    engine: opt.Engine,
 ) -> None:
     """Translate raw text to raw text, line by line.
-
-    Reads TEXT, a file (-i), or stdin. N lines in give N lines out, in order; an empty line gives an empty line.
 
     \b
     tfm translate checkpoints/multi30k_de_en "Ein Hund schläft."
     tfm translate checkpoints/multi30k_de_en -i test.de -o test.en --beam 5
     tfm translate checkpoints/multi30k_de_en --trace "Ein Hund schläft."
+
+    Reads TEXT, a file (-i), or stdin. N lines in give N lines out, in order; an empty line gives an empty line.
 
     Columns of --format text, separated by tabs (tabs in translations become spaces then):
 
@@ -112,85 +110,83 @@ def translate(
     """
     from transformer_cli.decoding.constraints import check_constraints, constrained
 
-    if text and input_file is not None:
+    if text and given.input_file is not None:
         raise UserError("TEXT and --input exclude each other: translate arguments, or a file")
-    if alignments and n_best > 1 and format_ == Format.TEXT:
-        raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
-    if scores and format_ != Format.TEXT:
-        raise UserError("--scores and --format json or tsv exclude each other: leave one out")
+    check_columns(given)
     rank, size = rank_and_size()
-    in_shards = jobs is not None or size > 1
+    in_shards = given.jobs is not None or size > 1
     # In shards, the same command given again would translate what it had written.
-    check_output(output_file, context.params, in_place=not in_shards)
-    if trace:
+    check_output(given.output_file, context.params, in_place=not in_shards)
+    if given.trace:
         check_trace(context)
-    every = check_constraints(prefix, require, forbid, constraints)
+    every = check_constraints(asked.prefix, asked.require, asked.forbid, asked.constraints)
     if in_shards:
-        check_places("torchrun" if jobs is None else "--jobs", text, input_file, output_file, stream)
+        check_places("torchrun" if given.jobs is None else "--jobs", text, given)
     options = opt.translation_options(context, model, constrained=every is not None)
-    if min_confidence is not None:
+    if confidence.min_confidence is not None:
         from transformer_cli.decoding.translation import load_confidence
 
         if load_confidence(options.model.folder) is None:
             raise UserError(f"--min-confidence: {model} is not calibrated; run tfm calibrate {model} first")
-    if trace:
-        print_traces(replace(options, engine="torch"), text or [], quiet=quiet)
+    if given.trace:
+        print_traces(replace(options, engine="torch"), text or [], quiet=given.quiet)
         return
-    layout = Layout(n_best, scores, alignments, format_, min_confidence, below or Below.MARK)
-    with open_input(text, input_file) as read:
-        lines = constrained(read, every, constraints)
+    marks = confidence.min_confidence, confidence.below or Below.MARK
+    layout = Layout(given.n_best, given.scores, given.alignments, given.format_, *marks)
+    with open_input(text, given.input_file) as read:
+        lines = constrained(read, every, asked.constraints)
         if not in_shards:
-            notes = translate_here(options, read, lines, output_file, layout, stream=stream, quiet=quiet)
+            notes = translate_here(options, read, lines, layout, given)
         else:
             from transformer_cli.jobs.shards import UNHEARD, translate_file
 
-            assert output_file is not None
-            quiet = quiet or rank > 0
+            assert given.output_file is not None
+            quiet = given.quiet or rank > 0
             notes = translate_file(
                 options,
                 lines,
-                output_file,
+                given.output_file,
                 layout,
-                jobs=jobs or 1,
+                jobs=given.jobs or 1,
                 progress=Progress("translated", quiet=quiet, estimate=lambda: (read.estimate() or 0) // size or None),
                 note=UNHEARD if quiet else note,
             )
     warn(*read.warnings, *notes)
 
 
-def check_places(
-    reason: str, text: list[str] | None, input_file: Path | None, output_file: Path | None, stream: bool
-) -> None:
+def check_columns(given: InputOutput) -> None:
+    """Raise `UserError` where what is to be printed does not go together."""
+    if given.alignments and given.n_best > 1 and given.format_ == Format.TEXT:
+        raise UserError("--alignments: goes with the best translation only; leave out --n-best, or add --format json")
+    if given.scores and given.format_ != Format.TEXT:
+        raise UserError("--scores and --format json or tsv exclude each other: leave one out")
+
+
+def check_places(reason: str, text: list[str] | None, given: InputOutput) -> None:
     """Raise `UserError` where what several processes translate cannot come from there, or go there."""
-    if stream:
+    if given.stream:
         raise UserError(f"--stream and {reason} exclude each other: answer lines at once, or share out a file")
-    if output_file is None or not is_file(output_file):
+    if given.output_file is None or not is_file(given.output_file):
         raise UserError(f"{reason}: needs --output FILE, beside which it keeps the parts that are done")
-    if reason == "torchrun" and (input_file is None or not is_file(input_file)):
+    if reason == "torchrun" and (given.input_file is None or not is_file(given.input_file)):
         raise UserError("torchrun: needs --input FILE, of which every process translates a part")
 
 
 def translate_here(
-    options: "TranslationOptions",
-    read: TextInput,
-    lines: "Iterable[Line]",
-    output: Path | None,
-    layout: Layout,
-    *,
-    stream: bool,
-    quiet: bool,
+    options: "TranslationOptions", read: TextInput, lines: "Iterable[Line]", layout: Layout, given: InputOutput
 ) -> list[str]:
     """Translate in this process, each line as it comes if asked to; return what the user should know of it."""
     typed = read.is_typed
-    live = stream or typed
+    live = given.stream or typed
     loaded = options.load()
-    if typed and not quiet:
+    if typed and not given.quiet:
         note("reading lines from the terminal; Ctrl-D ends")
-    silent = quiet or live or read.name == "TEXT" or (output is None and sys.stdout.isatty())
+    to_terminal = given.output_file is None and sys.stdout.isatty()
+    silent = given.quiet or live or read.name == "TEXT" or to_terminal
     progress = Progress("translated", quiet=silent, estimate=read.estimate)
-    with open_results(output, live) as write, progress as report:
+    with open_results(given.output_file, live) as write, progress as report:
         for number, translation in enumerate(loaded.translate(lines, live=live), start=1):
-            if number == 1 and not quiet:  # not before: a fault of the first lines stands alone
+            if number == 1 and not given.quiet:  # not before: a fault of the first lines stands alone
                 note(loaded.translator.engine_choice)
             for row in layout.rows(number, translation):
                 write(row)

@@ -49,6 +49,7 @@ __all__ = [
     "VocabularyConfig",
     "config_of_tree",
     "dump_config",
+    "keys_within",
     "load_config",
     "parse_config",
 ]
@@ -211,7 +212,7 @@ def _hint(location: tuple[str | int, ...]) -> str:
     if len(place) > 1 and place[0] == "data":
         del place[2:3]  # the kind of a source, which no file names
     elsewhere: dict[str, list[str]] = {}  # by their last name
-    for key in sorted(_keys_within(Config), key=lambda key: key.count(".")):
+    for key in sorted(dict(keys_within(Config)), key=lambda key: key.count(".")):
         same = elsewhere.setdefault(key.rpartition(".")[2], [key])
         if key not in same and key.count(".") == same[0].count("."):
             same.append(key)
@@ -224,13 +225,13 @@ def _hint(location: tuple[str | int, ...]) -> str:
     return f"did you mean {one_of(meant)}?" if meant else f"known here: {one_of(known, limit=100)}"
 
 
-def _keys_within(section: type[Section], prefix: str = "") -> Iterator[str]:
-    """Yield the keys of a section and of those in it, with dots; not those of sources."""
+def keys_within(section: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a section and of those in it, with dots, and their types; not those of sources."""
     for name, field in section.model_fields.items():
-        yield f"{prefix}{name}"
+        yield f"{prefix}{name}", field.annotation
         for inner in (field.annotation, *get_args(field.annotation)):
             if isinstance(inner, type) and issubclass(inner, Section) and inner not in SOURCE_KINDS.values():
-                yield from _keys_within(inner, f"{prefix}{name}.")
+                yield from keys_within(inner, f"{prefix}{name}.")
 
 
 def _known_keys(place: Sequence[str | int]) -> list[str]:
