@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from transformer_cli.cli.inspect import WIDTH, _columns, _end
 
@@ -32,7 +33,21 @@ def test_stages_are_numbered_and_shapes_named(trial: Any, tfm: Any) -> None:
     steps = re.findall(r"^ +(\d+)  <s>", shown, re.MULTILINE)
     assert steps == [str(number) for number in range(1, len(steps) + 1)]
     assert len(steps) == shown.count(">") - shown.count("<s>") - shown.count("</s>") - shown.count("<unk>") - 1
-    assert max(map(len, shown.splitlines())) <= 120
+    assert max(map(len, shown.splitlines())) <= WIDTH
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_a_trace_fits_the_terminal(columns: int, trial: Any, tfm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer values and fewer of the next tokens where it is narrow; the chosen one is always there."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = tfm("translate", trial.run, "--trace", f"{SENTENCE} katze sieht maus").out.splitlines()
+    assert min(columns, 150) - 45 < max(map(cell_len, shown)) <= columns
+    first = next(number for number, line in enumerate(shown) if "decoding:" in line)
+    steps = [line for line in shown[first:] if re.match(r" +(>|[^ ]+ \d\.\d{3}  ).*\d\.\d{3}", line)]
+    assert steps
+    assert all(">" in re.sub("<[^>]*>", "", line) for line in steps)
+    memory = next(line for line in shown if line.startswith("   memory"))
+    assert 1 <= len(re.findall(r"-?\d\.\d{3}", memory)) <= 5
 
 
 def test_several_sentences_follow_each_other(trial: Any, tfm: Any) -> None:
@@ -43,8 +58,8 @@ def test_several_sentences_follow_each_other(trial: Any, tfm: Any) -> None:
 
 def test_ids_stand_below_their_tokens_however_wide_these_are() -> None:
     tokens = ["漢字", "a", "\x1b[2J", *(["word"] * 30)]
-    rows = list(_columns(tokens, map(str, range(33))))
-    assert max(map(len, rows)) <= WIDTH
+    rows = list(_columns(60, tokens, map(str, range(33))))
+    assert max(len(row.rstrip()) for row in rows) <= 60
     assert rows[0].split()[:3] == ["漢字", "a", "<U+001B>[2J"]
     assert (rows[0].index("a") + 2, rows[0].index("<") + 2) == (rows[1].index("1"), rows[1].index("2"))
     assert " ".join(rows[1::2]).split() == [str(number) for number in range(33)]

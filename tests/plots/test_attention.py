@@ -12,7 +12,7 @@ from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import MultiHeadAttention, attention_weights
-from transformer_cli.plots.attention import KINDS, Attention, attend, attention_figure
+from transformer_cli.plots.attention import KINDS, Attention, attend, attention_figure, heads_figure
 
 MakeAttention = Callable[[int, int, list[str]], Attention]
 SENTENCE = "ein Hund läuft $a$"
@@ -94,8 +94,9 @@ def test_all_layers_and_heads_with_tokens_on_both_axes(kind: str, attention: Att
     columns = attention.target_input if kind == "decoder" else attention.source
     for place, axes in enumerate(panels.values()):
         np.testing.assert_array_equal(shown(axes), weights[place // 2, place % 2])
-        assert [label.get_text() for label in axes.get_yticklabels()] == rows
-        assert [label.get_text() for label in axes.get_xticklabels()] == columns
+        # Maps beside each other share the names of their rows, those below each other the names of their columns.
+        assert [label.get_text() for label in axes.get_yticklabels()] == rows * (place % 2 == 0)
+        assert [label.get_text() for label in axes.get_xticklabels()] == columns * (place // 2 == count - 1)
         assert axes.images[0].get_clim() == (0.0, pytest.approx(weights.max()))
 
 
@@ -136,6 +137,37 @@ def test_labels_stay_apart_and_inside_whatever_the_number_of_tokens(tokens: int,
         assert all(one.x1 <= two.x0 + 1 for one, two in pairwise(below))
         beside = [label.get_window_extent() for label in axes.get_yticklabels()]
         assert all(one.y0 >= two.y1 - 1 for one, two in pairwise(beside))
+
+
+@pytest.mark.parametrize(("layers", "across"), [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3), (6, 3), (8, 4), (12, 4)])
+def test_means_stand_in_full_rows(layers: int, across: int, make_attention: MakeAttention) -> None:
+    """Where the layers allow it; a map with none below it has the names of its columns."""
+    panels = maps(attention_figure(make_attention(layers, 2, ["word"] * 5), mean=True))
+    lefts = [round(axes.get_position().x0, 3) for axes in panels.values()]
+    assert len(panels) == layers
+    assert len(set(lefts)) == across
+    labelled = [bool(axes.get_xticklabels()) for axes in panels.values()]
+    assert labelled == [False] * (layers - across) + [True] * across
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_a_long_sentence_makes_a_picture_that_fits_a_screen_or_two(mean: bool, make_attention: MakeAttention) -> None:
+    """25 words as subwords, in all heads of a small model; labels stay readable."""
+    figure = attention_figure(make_attention(4, 4, ["▁word"] * 30), mean=mean)
+    width, height = figure.get_size_inches() * figure.dpi
+    assert height < 2500
+    assert width < 2800
+    label = next(iter(maps(figure).values())).get_yticklabels()[0]
+    assert label.get_fontsize() * figure.dpi / 72 >= 11, "pixels"
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("draw", [attention_figure, lambda one: attention_figure(one, mean=True), heads_figure])
+def test_no_empty_band_is_below(layers: int, draw: Any, make_attention: MakeAttention) -> None:
+    figure = draw(make_attention(layers, 2, ["▁a", "▁longer"] * 5))
+    figure.draw_without_rendering()
+    lowest = min(axes.get_tightbbox().y0 for axes in figure.axes)
+    assert 0 < lowest / figure.dpi < 0.35
 
 
 def test_pictures_too_large_to_read_are_refused(make_attention: MakeAttention) -> None:

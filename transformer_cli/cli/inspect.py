@@ -1,6 +1,8 @@
 """What is inside a model, as text: its parts as a tree (`tfm inspect`), a sentence's way (`tfm translate --trace`)."""
 
 import json
+import shutil
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from transformer_cli.search_options import SearchOptions
 
 LENGTH = 25  # tokens: about a sentence of news
-WIDTH = 96  # columns of a table of tokens
+WIDTH = 116  # columns of a trace that is not printed to a terminal
 NOT_TRACED = (  # options of `tfm translate` that --trace does not go with
     *("input_file", "output_file", "format_", "sample", "prefix", "require", "forbid", "constraints", "mbr", "with_"),
     *("glossary", "n_best", "scores", "alignments", "min_confidence", "stream", "jobs"),
@@ -190,13 +192,15 @@ def print_traces(options: "TranslationOptions", text: Sequence[str], *, quiet: b
     from transformer_cli.inside.trace import trace
 
     traces = [trace(loaded.translator, one, options.search_options, protect=options.protect) for one in text]
-    print("\n\n".join("\n".join(trace_lines(traced)) for traced in traces))
+    width = shutil.get_terminal_size((WIDTH, 0)).columns
+    print("\n\n".join("\n".join(trace_lines(traced, width)) for traced in traces))
     for warning in [] if quiet else loaded.notes:
         note(f"warning: {warning}")
 
 
-def trace_lines(traced: "Trace") -> Iterator[str]:
-    """Yield a trace as it is printed: numbered stages, with the shapes of tensors and some of their values."""
+def trace_lines(traced: "Trace", width: int) -> Iterator[str]:
+    """Yield a trace as it is printed: numbered stages, with the shapes of tensors and as many values as fit."""
+    room = width - 3
     source, size = len(traced.ids), traced.encoder[-1].shape[-1]
     embedding = [stage for stage in traced.encoder if "layer" not in stage.name and stage.name != "memory"]
     layers = [stage for stage in traced.encoder if stage not in embedding]
@@ -205,55 +209,56 @@ def trace_lines(traced: "Trace") -> Iterator[str]:
     sections: list[Section] = [
         ("text", [_visible(traced.text)]),
         ("words", [" | ".join(map(_visible, traced.words))]),
-        (f"tokens and their ids  (B, S) = (1, {source})", _columns(traced.tokens, map(str, traced.ids))),
-        (f"embedding and positions, √d_model = {size**0.5:.2f}", _stages(embedding)),
-        ("encoder", _stages(layers)),
-        *(_steps(traced, traced.search) if isinstance(traced.search, list) else _passes(traced, traced.search)),
+        (f"tokens and their ids  (B, S) = (1, {source})", _columns(room, traced.tokens, map(str, traced.ids))),
+        (f"embedding and positions, √d_model = {size**0.5:.2f}", _stages(embedding, room)),
+        ("encoder", _stages(layers, room)),
+        *(_steps if isinstance(traced.search, list) else _passes)(traced, room),
         (
             f"ids of the translation{_kept(traced.search)}  {score}",
-            _columns(traced.target_tokens, map(str, traced.target_ids)),
+            _columns(room, traced.target_tokens, map(str, traced.target_ids)),
         ),
         ("text", [best.text]),
     ]
     positions = len(traced.search) if isinstance(traced.search, list) else traced.search.positions
     written = "tokens" if positions == len(traced.target_ids) else "positions"
-    yield (
-        f"B = 1 sentence, S = {source} source tokens, T = {positions} target {written}, D = {size} dimensions (d_model)"
-    )
+    yield f"B = 1 sentence, S = {source} source tokens, T = {positions} target {written}, D = {size} (d_model)"
     for number, (title, lines) in enumerate(sections, start=1):
         yield ""
-        yield f"{number}. {title}"
+        yield from textwrap.wrap(f"{number}. {title}", max(width, 40), subsequent_indent="   ")
         for line in lines:
             yield f"   {line}".rstrip()
 
 
-def _steps(traced: "Trace", steps: Sequence["Step"]) -> Iterator[Section]:
+def _steps(traced: "Trace", room: int) -> Iterator[Section]:
     """Yield the decoder token by token."""
-    yield "decoder, first step: what it sees of the target is <s>, so T = 1", _stages(traced.decoder)
-    lines = (line for number, step in enumerate(steps, start=1) for line in _step(number, step))
+    assert isinstance(traced.search, list)
+    yield "decoder, first step: what it sees of the target is <s>, so T = 1", _stages(traced.decoder, room)
+    lines = (line for number, step in enumerate(traced.search, start=1) for line in _step(number, step, room))
     yield f"decoding: the most probable next tokens; > is the one that {_search(traced.options)} took", lines
 
 
-def _passes(traced: "Trace", search: "Refinement") -> Iterator[Section]:
+def _passes(traced: "Trace", room: int) -> Iterator[Section]:
     """Yield the decoder pass by pass."""
     from transformer_cli.inside.trace import MASKED
 
+    search = traced.search
+    assert not isinstance(search, list)
     if search.lengths:
         counts = [f"{'>' * (length == search.positions)}{length}" for length, _ in search.lengths]
-        tried = _columns(counts, (f"{chance:.3f}" for _, chance in search.lengths))
+        tried = _columns(room, counts, (f"{chance:.3f}" for _, chance in search.lengths))
         yield "length: how many tokens the target may have, how probable; > is the one whose translation won", tried
     masked = f"all T = {search.positions} positions are masked ({MASKED})"
-    yield f"decoder, first pass: {masked}", _stages(traced.decoder)
+    yield f"decoder, first pass: {masked}", _stages(traced.decoder, room)
     count = f"{len(search.passes)} passes" if len(search.passes) > 1 else "one pass"
-    lines = (line for number, one in enumerate(search.passes, start=1) for line in _pass(number, one, MASKED))
+    lines = (line for number, one in enumerate(search.passes, start=1) for line in _pass(number, one, MASKED, room))
     yield f"decoding in {count}: what the decoder sees, what it writes in the place of {MASKED}, how probable", lines
 
 
-def _pass(number: int, positions: Sequence["Position"], masked: str) -> Iterator[str]:
+def _pass(number: int, positions: Sequence["Position"], masked: str, room: int) -> Iterator[str]:
     seen = [masked if one.masked else one.token.token for one in positions]
     written = [one.token.token if one.masked else "" for one in positions]
     chances = [f"{one.token.probability:.2f}" if one.masked else "" for one in positions]
-    for place, line in enumerate(_columns(seen, written, chances, width=WIDTH - 4)):
+    for place, line in enumerate(_columns(room - 4, seen, written, chances)):
         yield f"{number if place == 0 else '':>2}  {line}"
 
 
@@ -266,43 +271,56 @@ def _kept(search: "list[Step] | Refinement") -> str:
     return upto + (f", {search.left_out} repeated {tokens} left out" if search.left_out else "")
 
 
-def _stages(stages: Sequence["Stage"]) -> Iterator[str]:
-    """Return a line for each tensor: name, axes, shape, and how its first row begins."""
+def _stages(stages: Sequence["Stage"], room: int) -> Iterator[str]:
+    """Yield a line for each tensor: name, axes, shape, and how its first row begins, in as many values as fit."""
+    heads = [(stage.name, f"({stage.axes})" if stage.axes else "", f"({_commas(stage.shape)})") for stage in stages]
+    taken = sum(max(map(len, column)) + 2 for column in zip(*heads, strict=True)) + len(" …")
+    count = max(1, (room - taken + 1) // 8)
     rows = []
-    for stage in stages:
-        axes, shape = f"({stage.axes})" if stage.axes else "", f"({', '.join(map(str, stage.shape))})"
-        more = " …" if len(stage.first) < stage.shape[-1] else ""
-        rows.append((stage.name, axes, shape, " ".join(f"{value:7.3f}" for value in stage.first) + more))
+    for stage, head in zip(stages, heads, strict=True):
+        first = stage.first[:count]
+        more = " …" if len(first) < stage.shape[-1] else ""
+        rows.append((*head, " ".join(f"{value:7.3f}" for value in first) + more))
     return _aligned(rows)
 
 
-def _step(number: int, step: "Step") -> Iterator[str]:
-    """Yield what was written so far, and what may come next; > marks what search took."""
-    yield f"{number:>2}  {_end([_visible(token) for token in step.so_far], WIDTH - 4)}"
-    shown = "  ".join(_choice(choice, taken=choice.id == step.taken.id) for choice in step.best)
-    if step.rank > len(step.best):
-        shown += f"  … {_choice(step.taken, taken=True)} (place {step.rank})"
-    yield f"    {shown}"
+def _commas(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _step(number: int, step: "Step", room: int) -> Iterator[str]:
+    """Yield what was written so far, and what may come next, as far as it fits; > marks what search took."""
+    yield f"{number:>2}  {_end([_visible(token) for token in step.so_far], room - 4)}"
+    best = [_choice(choice, taken=choice.id == step.taken.id) for choice in step.best]
+    last = f"  … {_choice(step.taken, taken=True)} (place {step.rank})" if step.rank > len(step.best) else ""
+    while len(best) > max(step.rank if not last else 1, 1) and _cells("  ".join(best) + last) > room - 4:
+        best.pop()
+    yield f"    {'  '.join(best)}{last}"
 
 
 def _choice(choice: "Choice", *, taken: bool) -> str:
     return f"{'>' if taken else ' '}{_visible(choice.token)} {choice.probability:.3f}"
 
 
-def _columns(*rows: Iterable[str], width: int = WIDTH) -> Iterator[str]:
+def _columns(width: int, *rows: Iterable[str]) -> Iterator[str]:
     """Yield tokens with what belongs to them below, in as many groups of lines as it takes."""
-    from rich.cells import cell_len  # a Chinese character takes two columns
-
     lines, filled = [""] * len(rows), 0
     for cells in zip(*rows, strict=True):
         shown = [_visible(cell) for cell in cells]
-        widest = max(map(cell_len, shown)) + 2
+        widest = max(map(_cells, shown))
         if filled and filled + widest > width:
             yield from lines
             lines, filled = [""] * len(rows), 0
-        lines = [line + cell + " " * (widest - cell_len(cell)) for line, cell in zip(lines, shown, strict=True)]
-        filled += widest
+        lines = [line + cell + " " * (widest + 2 - _cells(cell)) for line, cell in zip(lines, shown, strict=True)]
+        filled += widest + 2
     yield from lines
+
+
+def _cells(text: str) -> int:
+    """Return the columns that a text takes on a terminal: a Chinese character takes two."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _search(options: "SearchOptions") -> str:
@@ -314,7 +332,7 @@ def _search(options: "SearchOptions") -> str:
 def _end(tokens: list[str], width: int) -> str:
     """Return as many of the last tokens as one line takes; one at least."""
     text = " ".join(tokens)
-    while len(text) > width and len(tokens) > 1:
+    while _cells(text) > width and len(tokens) > 1:
         tokens = tokens[1:]
         text = " ".join(["…", *tokens])
     return text

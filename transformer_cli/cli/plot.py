@@ -172,7 +172,8 @@ def mask(
     tfm plot mask checkpoints/my "A dog." "A dog runs through the snow."
 
     For each sentence of the batch the padding mask (no position attends to <pad>), the causal mask (none attends to a
-    later one) and both together, over its tokens.
+    later one) and both together, over its tokens. The encoder (--side source) reads in both directions and has no
+    causal mask.
     """
     _check_sentences(sentences, input_file, count, from_data=True)
     path = _output_path(context, "mask.png")

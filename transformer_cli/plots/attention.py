@@ -18,7 +18,7 @@ from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.inside.trace import MASKED, check_length, trace_refinement
-from transformer_cli.plots.grid import Colours, Panel, draw_grid
+from transformer_cli.plots.grid import Colours, Panel, draw_grid, in_rows
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import MASK, all_masked
@@ -195,8 +195,7 @@ def attention_figure(
         which = f"{len(heads)} heads" if len(heads) < weights.shape[1] else "all heads"
         of_heads = weights[:, [head - 1 for head in heads]].mean(axis=1)  # (L, T, S)
         maps = [Panel(f"layer {layer}, mean of {which}", of_heads[layer - 1], labels) for layer in layers]
-        across = 3 if len(maps) > 1 else 1
-        panels = [maps[start : start + across] for start in range(0, len(maps), across)]
+        panels = in_rows(maps)
     else:
         panels = [
             [Panel(f"layer {layer}, head {head}", weights[layer - 1, head - 1], labels) for head in heads]

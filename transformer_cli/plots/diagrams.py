@@ -12,7 +12,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from transformer_cli.config import Config, ScheduledSampling
-from transformer_cli.plots.grid import Colours, Panel, draw_grid
+from transformer_cli.plots.grid import Colours, Panel, draw_grid, in_rows
 from transformer_cli.plots.style import add_title, count_axis, isolated, line_look, style, whole_numbers
 from transformer_cli.text.codec import Codec
 from transformer_cli.training.schedules import learning_rate
@@ -24,8 +24,9 @@ POINTS = 1000  # of a line over the steps; the peak is always one of them
 def mask_figure(sentences: Sequence[Sequence[int]], codec: Codec, side: str) -> Figure:
     """Draw for each sentence (ids without specials) of one batch which of its tokens may attend to which.
 
-    That is the padding mask, the causal mask, and both. side: `source`, as the encoder sees it (tokens, `</s>`), or
-    `target`, as the decoder does (`<s>`, tokens). Raises `UserError` where the picture would be too large to read.
+    side: `source`, the encoder (tokens, `</s>`), whose only mask is the padding's; or `target`, the decoder (`<s>`,
+    tokens), with the padding mask, the causal mask, and both. Raises `UserError` where the picture would be too large
+    to read.
     """
     from transformer_cli.data.batch import Batch
     from transformer_cli.model.masks import causal_mask, padding_mask
@@ -34,8 +35,10 @@ def mask_figure(sentences: Sequence[Sequence[int]], codec: Codec, side: str) -> 
     ids = batch.source if side == "source" else batch.target_input  # (B, T)
     count, length = ids.shape
     padding = padding_mask(ids)[:, 0].expand(count, length, length)  # (B, T, T)
-    causal = causal_mask(length, length).expand(count, length, length)  # (B, T, T)
-    masks = {"padding": padding, "causal": causal, "padding and causal": padding & causal}
+    masks = {"padding": padding}
+    if side == "target":
+        causal = causal_mask(length, length).expand(count, length, length)  # (B, T, T)
+        masks |= {"causal": causal, "padding and causal": padding & causal}
     panels = []
     for number, row in enumerate(ids.tolist()):
         tokens = codec.tokens(row)
@@ -45,12 +48,14 @@ def mask_figure(sentences: Sequence[Sequence[int]], codec: Codec, side: str) -> 
                 for name, mask in masks.items()
             ]
         )
+    if side == "source":
+        panels = in_rows([panel for (panel,) in panels])
     figure = draw_grid(
         panels,
-        title=f"Attention masks of a batch of {count} sentence{'s' * (count > 1)}",
-        lines=[f"{side} side: {count} × {length} positions, padding included"],
+        title=f"{'Encoder' if side == 'source' else 'Decoder'} masks of {count} sentence{'s' * (count > 1)}",
+        lines=[f"{side} side of a batch: {count} × {length} positions, padding included"],
         x_label="position attended to",
-        y_labels=["position that attends"] * count,
+        y_labels=["position that attends"] * len(panels),
         colours=Colours("", ListedColormap([MAY_NOT, MAY]), 0, 1),
         fewer="take fewer or shorter sentences",
     )
