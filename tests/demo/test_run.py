@@ -10,7 +10,7 @@ import pytest
 
 import transformer_cli
 from transformer_cli.cli.app import main
-from transformer_cli.cli.demo import report
+from transformer_cli.cli.demo import own_command, report
 from transformer_cli.config import load_config
 from transformer_cli.demo import run
 from transformer_cli.errors import UserError
@@ -78,6 +78,8 @@ def test_the_command_shows_scores_translations_places_and_what_to_type_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    install(tmp_path / "here", monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path / "here"))
     assert main(["demo", "--quiet"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -86,6 +88,42 @@ def test_the_command_shows_scores_translations_places_and_what_to_type_next(
         assert part in shown.out
     for line in shown.out.split("Now try:")[1].splitlines():
         assert line.strip() == "" or line.startswith("  tfm ")
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand for a `tfm` that was called by its path in a folder of programs."""
+    folder.mkdir(parents=True)
+    program = folder / "tfm"
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "demo"])
+    return program
+
+
+def test_what_to_type_next_is_the_tfm_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make demo` and `.venv/bin/tfm demo` do not put it on the PATH, where there may be none, or another."""
+    monkeypatch.chdir(tmp_path)
+    other = install(tmp_path / "other", monkeypatch)
+    install(tmp_path / ".venv" / "bin", monkeypatch)
+    for path in ("/no/such", str(other.parent)):
+        monkeypatch.setenv("PATH", path)
+        assert own_command() == ".venv/bin/tfm"
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "tfm").symlink_to(tmp_path / ".venv" / "bin" / "tfm")  # as pipx makes one
+    for path in (tmp_path / ".venv" / "bin", tmp_path / "links"):
+        monkeypatch.setenv("PATH", f"{path}:{other.parent}")
+        assert own_command() == "tfm"
+    monkeypatch.chdir(tmp_path / "other")
+    monkeypatch.setenv("PATH", str(other.parent))
+    assert own_command() == str(tmp_path / ".venv" / "bin" / "tfm")
+    install(tmp_path / "a b", monkeypatch)
+    assert own_command() == f"'{tmp_path}/a b/tfm'"
+    # python -m transformer_cli: the tfm beside that Python, if there is one
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "transformer_cli" / "__main__.py")])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "python"))
+    assert own_command() == f"{tmp_path}/bare/python -m transformer_cli"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "other" / "python"))
+    assert own_command() == "tfm"
 
 
 def test_without_matplotlib_there_are_no_pictures_but_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,9 @@
 """`tfm demo`: one call of `demo.run.demo`, and what it found, shown."""
 
+import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +41,7 @@ def demo(
 
 def report(folder: Path, result: "DemoResult") -> list[str]:
     """Return what the demo shows at its end, line by line."""
-    model, corpus = shlex.quote(str(folder / "model")), shlex.quote(str(folder / "corpus"))
+    model, corpus, tfm = shlex.quote(str(folder / "model")), shlex.quote(str(folder / "corpus")), own_command()
     lines = []
     for example in result.examples:
         lines += [f"source       {example.source}", f"translation  {example.translation}"]
@@ -54,9 +57,22 @@ def report(folder: Path, result: "DemoResult") -> list[str]:
         else "pictures     need matplotlib: pip install 'transformer-cli[plots]', then tfm demo again",
         "",
         "Now try:",
-        f'  tfm translate {model} "Meine Schwester hat heute zwei rote Äpfel gekauft."',
-        f"  tfm evaluate {model} --source {corpus}/test.de --reference {corpus}/test.en",
-        f'  tfm plot attention {model} "Wo ist das blaue Buch?"',
-        f"  tfm train YOUR.yaml         # a copy of {folder / 'config.yaml'} with the names of your own files",
+        f'  {tfm} translate {model} "Meine Schwester hat heute zwei rote Äpfel gekauft."',
+        f"  {tfm} evaluate {model} --source {corpus}/test.de --reference {corpus}/test.en",
+        f'  {tfm} plot attention {model} "Wo ist das blaue Buch?"',
+        f"  {tfm} train YOUR.yaml         # a copy of {folder / 'config.yaml'} with the names of your own files",
     ]
     return lines
+
+
+def own_command() -> str:
+    """Return what to type in this shell to run this very `tfm`: its name if the PATH leads there, else where it is."""
+    called = Path(sys.argv[0])
+    program = called if called.stem == "tfm" and called.is_file() else Path(sys.executable).with_name("tfm")
+    if not program.is_file():
+        return f"{shlex.quote(sys.executable)} -m transformer_cli"
+    found = shutil.which("tfm")
+    if found is not None and os.path.samefile(found, program):
+        return "tfm"
+    path = program.absolute()
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
