@@ -80,6 +80,10 @@ def main(folder: Path, mask_predict: Path) -> None:
         ),
         f'tfm plot attention {shlex.quote(str(mask_predict))} "{sentence}" --grid --kind decoder'
         f" --output {IMAGES}/heads-mask-predict.png",
+        f"tfm plot schedule configs/wmt14_en_de_base.yaml configs/wmt14_en_de_big.yaml --output {IMAGES}/schedule.png",
+        f"tfm plot positions --output {IMAGES}/positions.png",
+        f'tfm plot mask {model} "Where is the blue book?" "My sister did not eat the red apple yesterday."'
+        f" --output {IMAGES}/mask.png",
         f"tfm plot attention {model} --entropy --input {shlex.quote(str(folder))}/corpus/test.de --count 100"
         f" --output {IMAGES}/entropy.png",
     ):

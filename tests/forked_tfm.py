@@ -30,6 +30,7 @@ SMALLER = {
     "decoding.max_length_extra": "2",
     "data.workers": "0",
 }
+KEPT = ("model.heads=",)  # what a page changes to see what it does, whatever else is made small
 INTERRUPTED = re.compile(r"checkpoints/(stopped|limited)")  # runs that a block interrupts: their first part is long
 ABSENT = "data.train={source: no/such.de, target: no/such.en}"
 
@@ -138,7 +139,10 @@ def _changes(arguments: list[str]) -> list[str]:
     out = next((argument for argument in arguments if INTERRUPTED.fullmatch(argument)), None)
     if out is not None and not os.path.exists(f"{out}/checkpoints.json"):
         changes["training.max_steps"] = "1000000"
-    return [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    values = [f"{key}={value}" for key, value in changes.items()]
+    return [
+        word for value in [*values, *(one for one in arguments if one.startswith(KEPT))] for word in ("--set", value)
+    ]
 
 
 def _until_the_data(arguments: list[str]) -> int:

@@ -22,7 +22,7 @@ import pytest
 from typer.main import get_command
 
 from tests.environment import unmeasured
-from transformer_cli.cli.app import app
+from transformer_cli.cli.app import PANELS, app
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -53,6 +53,7 @@ SLOW = {"cli.md", "export.md"}
 STAND_INS = {  # what `tfm`, and what changes more than its own folder, is in these tests
     "tfm": 'exec "{python}" -IS "{server}" {how} "$@"',
     "make": '[ -e Makefile ] && exec {make} "$@"; exec {make} --dry-run -C "{root}" "$@" >&2',
+    "python3": 'case "$*" in "-m venv "*) mkdir -p "$3/bin"; : > "$3/bin/activate";; *) exec "{python}" "$@";; esac',
     "pip": 'echo "pip $*" >> calls.txt',
     "git": 'echo "git $*" >> calls.txt',
     "scontrol": 'echo "scontrol $* beside $(ps -o args= --ppid $PPID | grep -c [f]orked_tfm) tfm" >> calls.txt',
@@ -242,7 +243,18 @@ def lines(path: Path) -> list[str]:
 
 def check_readme(place: Path, said: list[str]) -> None:
     assert len(lines(place / "translated.en")) == 8
-    assert (place / "checkpoints" / "my-average" / "model.safetensors").is_file()
+    assert (place / "demo" / "model" / "checkpoints.json").is_file()
+
+
+def check_first_afternoon(place: Path, said: list[str]) -> None:
+    """One key is changed, and nothing else; both models are compared on the same sentences."""
+    one, other = (lines(place / "demo" / run / "config.yaml") for run in ("model", "one-head"))
+    changed = [(before.split(), after.split()) for before, after in zip(one, other, strict=True) if before != after]
+    assert changed == [(["heads:", "4"], ["heads:", "1"])]
+    assert all(
+        (place / name).is_file() for name in ("training.png", "attention.png", "heads.png", "mask.png", "both.png")
+    )
+    assert sum("BLEU" in text for text in said) == 2
 
 
 def check_run_folder(place: Path, said: list[str]) -> None:
@@ -269,7 +281,12 @@ def check_shell(place: Path, said: list[str]) -> None:
     assert any(text.endswith("exited with code 143\n") for text in said)
 
 
-CHECKS = {"README.md": check_readme, "run-folder.md": check_run_folder, "shell.md": check_shell}
+CHECKS = {
+    "README.md": check_readme,
+    "first-afternoon.md": check_first_afternoon,
+    "run-folder.md": check_run_folder,
+    "shell.md": check_shell,
+}
 
 
 def test_a_queued_job_is_put_back_where_its_time_ends(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
@@ -298,26 +315,39 @@ def commands() -> list[str]:
     return [" ".join(line.partition(" #")[0].split()) for line in found if line and not line.startswith("#")]
 
 
-def test_every_command_of_tfm_is_in_the_table() -> None:
-    table = set(re.findall(r"^\| `tfm ([a-z-]+)[ `]", README.read_text(encoding="utf-8"), re.MULTILINE))
-    shown = {shlex.split(command)[1] for command in commands() if command.startswith(("tfm ", "make demo"))}
-    assert table == set(get_command(app).commands)  # type: ignore[attr-defined]
-    assert table <= shown
+def test_every_command_of_tfm_is_in_the_table_and_shown_on_some_page() -> None:
+    table = re.findall(r"^\|[^|]*\| `tfm ([a-z-]+)[ `]", README.read_text(encoding="utf-8"), re.MULTILINE)
+    shown = "\n".join(block for page in PAGES if page.name != "cli.md" for block in blocks(page, "sh"))
+    assert sorted(table) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+    assert set(table) <= set(re.findall(r"\btfm ([a-z-]+)", shown))
+
+
+def test_the_table_has_the_groups_of_the_help() -> None:
+    groups = re.findall(r"^\| ([a-z ]+) \| `tfm ", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert groups == [panel.lower() for panel in PANELS]
 
 
 def test_the_config_shown_is_the_data_and_a_preset() -> None:
-    assert "Six lines, `my.yaml`" in README.read_text(encoding="utf-8")
-    assert blocks(README, "yaml")[0] == DATA + "model: {preset: auto}\n"
+    """No validation data: it is taken from the training data."""
+    assert "five lines, `my.yaml`" in README.read_text(encoding="utf-8")
+    data = "".join(line for line in DATA.splitlines(keepends=True) if "valid" not in line)
+    assert blocks(README, "yaml")[0] == data + "model: {preset: auto}\n"
 
 
 def test_the_folders_shown_are_there() -> None:
-    tree = re.findall(r"^([a-z_]+)/ {2,}", "\n".join(blocks(README, "text")), re.MULTILINE)
+    tree = re.findall(r"^([a-z_]+)/ {2,}", "\n".join(blocks(ROOT / "CONTRIBUTING.md", "text")), re.MULTILINE)
     assert len(tree) >= 7
     assert all((ROOT / folder).is_dir() for folder in tree)
 
 
-def test_the_readme_opens_with_its_two_commands() -> None:
-    assert commands()[:2] == ["make demo", "make test"]
+def test_the_first_translation_is_on_the_first_screen() -> None:
+    """Install, demo, translation: nothing else comes before."""
+    names = [shlex.split(command)[:2] for command in commands()]
+    assert [name[0] for name in names[:4]] == ["python3", "source", "pip", "pip"]
+    assert names[4:6] == [["tfm", "demo"], ["tfm", "translate"]]
+    text = README.read_text(encoding="utf-8")
+    assert text[: text.index("tfm translate demo/model")].count("\n") < 50
+    assert text.count("\n") < 140
 
 
 def test_the_demo_runs(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
