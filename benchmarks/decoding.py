@@ -42,7 +42,7 @@ TASKS = {
     "greedy, one at a time": (1, 1),
     "5 beams, one at a time": (5, 1),
 }
-SINGLE_PROCESS = 40  # sentences a round, where they come one at a time
+SINGLE_PROCESS = 40  # sentences per round, where they come one at a time
 LENGTHS, BATCHES = (20, 100, 500), (1, 8, 64, 512)
 STARTS = {
     "huggingface": """
@@ -99,7 +99,7 @@ def prepare(model: Path, source: Path, folder: Path) -> dict[str, Any]:
 
 
 def run_rounds(entries: list[Contender], rounds: int, sentences: int) -> dict[str, int]:
-    """Each task by each in turn, after one round of few sentences to warm up; returns each task's sentences a round."""
+    """Each task by each in turn, after one short round to warm up; returns each task's sentences per round."""
     for entry in entries:
         for task, (beam, batch) in TASKS.items():
             few = min(sentences, BATCH if batch > 1 else 5)
@@ -117,7 +117,7 @@ def run_rounds(entries: list[Contender], rounds: int, sentences: int) -> dict[st
 
 
 def speed_table(entries: list[Contender], counts: dict[str, int]) -> list[str]:
-    """Sentences and tokens a second, a table a task; `counts`: sentences a round."""
+    """Sentences and tokens per second, one table per task; `counts`: sentences per round."""
     by_key = {entry.key: entry for entry in entries}
     lines = []
     for task in TASKS:
@@ -197,7 +197,7 @@ def cold_starts(work: dict[str, Any], threads: int, rounds: int) -> list[str]:
 
 
 def length_table(threads: int) -> list[str]:
-    """Output tokens a second of the torch engine, greedy, when every output has the same length."""
+    """Output tokens per second of the torch engine, greedy, when every output has the same length."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     vocabulary = 8000
@@ -224,7 +224,7 @@ def length_table(threads: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a run or checkpoint folder: subwords, post-norm, tied embeddings")
-    parser.add_argument("--source", type=Path, required=True, help="sentences to translate, one a line")
+    parser.add_argument("--source", type=Path, required=True, help="sentences to translate, one per line")
     parser.add_argument("--reference", type=Path, help="their translations, for BLEU")
     parser.add_argument("--threads", type=int, default=2, help="of each contender (default 2)")
     parser.add_argument("--rounds", type=int, default=5, help="measured (default 5)")
@@ -250,13 +250,13 @@ def main() -> None:
     lines = [
         describe_run(options.threads, *versions),
         f"{len(lengths):,} sentences of {statistics.mean(lengths):.1f} source tokens; {options.rounds} rounds; "
-        f"one at a time {SINGLE_PROCESS} sentences a round.",
+        f"one at a time {SINGLE_PROCESS} sentences per round.",
         "",
         *speed_table(entries, counts),
     ]
     if options.reference:
         lines += [quality(options.model, options.source, options.reference), ""]
-    lines += [*starts, "Output tokens a second of the torch engine, greedy:", "", *length_table(options.threads)]
+    lines += [*starts, "Output tokens per second of the torch engine, greedy:", "", *length_table(options.threads)]
     report(lines, options.write)
 
 

@@ -1,10 +1,10 @@
-"""One GPU, everything in one go: the paper's base model, training at about 25,000 + 25,000 tokens an update, decoding.
+"""One GPU, everything in one go: the paper's base model, training at about 25,000 + 25,000 tokens per update, decoding.
 
     python benchmarks/gpu.py --out DIR              # under 8 minutes on an H200
     python benchmarks/gpu.py --device cpu --small --out DIR   # the same code in under a minute
 
 Measures the bf16 matmul peak; which attention kernels run and how fast each would be; tfm's own training step, eager
-and compiled, with lengths padded to multiples of 1 and 8, and torch.nn.Transformer for comparison: tokens a second
+and compiled, with lengths padded to multiples of 1 and 8, and torch.nn.Transformer for comparison: tokens per second
 (padding not counted), share of the peak, time of 100,000 updates, graphs compiled, places that wait for the GPU,
 memory, kernels; how long real loading is waited for; and decoding in bf16, fp16 and fp32, against Hugging Face's
 `generate`. A part that fails is named and the next begins; DIR/gpu.json grows with each.

@@ -90,7 +90,9 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sample = [str(SAMPLE / "train.de"), str(SAMPLE / "train.en")]
-    parser.add_argument("--corpus", nargs=2, metavar=("SOURCE", "TARGET"), default=sample, help="sentences, one a line")
+    parser.add_argument(
+        "--corpus", nargs=2, metavar=("SOURCE", "TARGET"), default=sample, help="sentences, one per line"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--updates", type=int, default=40, help="measured, of each row (default 40)")
     parser.add_argument("--batch-tokens", type=int, default=4096)
@@ -122,7 +124,7 @@ def main() -> None:
         lines = [
             describe_run(options.threads),
             f"{len(corpus):,} pairs, {options.vocabulary:,} subwords, `batch_tokens` {options.batch_tokens:,}, "
-            f"{Precision(options.precision, torch.device('cpu')).name}; {options.updates} updates a row.",
+            f"{Precision(options.precision, torch.device('cpu')).name}; {options.updates} updates per row.",
             "",
             "| workers | subword sampling | an update | wait, median | longest | first of all | share of the time |",
             "| --: | --: | --: | --: | --: | --: | --: |",

@@ -118,7 +118,7 @@ def main() -> None:
         f"{options.tokens:,} target tokens, vocabulary {options.vocabulary:,}, d_model {options.d_model}, "
         f"{options.precision}; all logits once are {size / 1e9:.1f} GB in float32.",
         "",
-        "| projection and loss, forward and backward | memory on top | seconds | loss a token |",
+        "| projection and loss, forward and backward | memory on top | seconds | loss per token |",
         "| --- | --: | --: | --: |",
     ]
     for case, name in (("plain", "plain: all logits, then `cross_entropy`"), ("fused", "tfm: chunk by chunk")):

@@ -26,7 +26,7 @@ def training_flops(shape: Shape, lengths: Iterable[tuple[int, int]]) -> int:
         decoder   N · (T · (12 D² + 4 D F) + S · 4 D² + 4 D · (T (T + 1) / 2 + T S))
         output    T · 2 D V
 
-    with N layers a side, D d_model, F d_ff, V vocabulary, S source and T target tokens of one sentence. A layer's
+    with N layers per side, D d_model, F d_ff, V vocabulary, S source and T target tokens of one sentence. A layer's
     self-attention has four D×D projections; so has its cross-attention, two of them over the source. Attention itself
     is two products (Q Kᵀ and weights × values), of which a causal one needs half. Backward is twice the forward.
     """

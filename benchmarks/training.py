@@ -7,7 +7,7 @@ All train the same model (3+3 layers, d_model 256, d_ff 1024, 4 heads, 8,000 sub
 0.1, post-norm) on the same length-bucketed batches of about 4,096 target tokens. Each is a process of its own, so that
 none gains from another's settings and the memory of each is known. They take turns, an update each, in an order that
 moves on by one each round; one computes at a time. Sentences are generated with Multi30k's lengths in subwords, or are
-those of a corpus, encoded by tfm. Prints and, with --write, puts into docs/benchmarks.md: target tokens a second
+those of a corpus, encoded by tfm. Prints and, with --write, puts into docs/benchmarks.md: target tokens per second
 (padding not counted), the ratio to others in the same round, the share of the matmul peak measured in the same rounds,
 and memory: what the process had at most, and how much of that came on top of what it had before its model was built.
 """
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of each contender (default 2)")
     parser.add_argument("--rounds", type=int, default=24, help="measured (default 24)")
     parser.add_argument("--target-tokens", type=int, default=4096, help="of a batch, about (default 4096)")
-    parser.add_argument("--corpus", nargs=2, metavar=("SOURCE", "TARGET"), help="real sentences, one a line")
+    parser.add_argument("--corpus", nargs=2, metavar=("SOURCE", "TARGET"), help="real sentences, one per line")
     parser.add_argument("--contenders", default="", help="which take part, with commas between (default: all)")
     parser.add_argument(
         "--python", action="append", default=[], metavar="NAME=PATH", help="the interpreter of one of them"

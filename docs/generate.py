@@ -125,7 +125,7 @@ def config_page() -> str:
 
 
 def preset_table() -> str:
-    """One column a preset, one row a key that some preset has."""
+    """One column per preset, one row a key that some preset has."""
     sections: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
     known = [f"{name}.{key}" for name, section in sections.items() for key in section.model_fields]
     keys = [key for key in known if any(key in values for values in PRESETS.values())]
@@ -143,7 +143,7 @@ def ladder() -> str:
 
 
 def key_table(model: type[Section], meanings: Mapping[str, Mapping[str, str]], prefix: str) -> str:
-    """One row a key."""
+    """One row per key."""
     hints = typing.get_type_hints(model, include_extras=True)
     own = {field: text for base in reversed(model.__mro__) for field, text in meanings.get(base.__name__, {}).items()}
     rows = []

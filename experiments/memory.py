@@ -103,8 +103,8 @@ def load(corpus: EncodedCorpus, batches: int, batch_tokens: int, workers: int, s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", required=True, help="source sentences, one a line, plain or .gz")
-    parser.add_argument("--target", required=True, help="target sentences, one a line, plain or .gz")
+    parser.add_argument("--source", required=True, help="source sentences, one per line, plain or .gz")
+    parser.add_argument("--target", required=True, help="target sentences, one per line, plain or .gz")
     parser.add_argument("--pairs", type=int, default=5_000_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch-tokens", type=int, default=4096)

@@ -1,4 +1,4 @@
-"""BLEU against sentences a second, of models and ways to decode them: what a fast model costs in quality.
+"""BLEU against sentences per second, of models and ways to decode them: what a fast model costs in quality.
 
     python experiments/speed_quality.py --source FILE --reference FILE --model LABEL=FOLDER[,KEY=VALUE…] …
         [--baseline LABEL] [--engine ctranslate2] [--compute-type int8] [--beam 5] [--batch 64 1] [--threads 1]
@@ -10,7 +10,7 @@ another seed: BLEU is then the mean, and the seeds take turns in the rounds. Mod
 several ways) are joined by a line in the picture.
 
 Each model is a process of its own; they take turns, in an order that moves on by one each round, with batches of like
-length and one sentence at a time. Sentences a second hold raw text to raw text. Prints a table with ratios to the
+length and one sentence at a time. Sentences per second hold raw text to raw text. Prints a table with ratios to the
 baseline; with --write it goes into docs/benchmarks.md, and the picture to docs/images/speed-quality.png.
 """
 
@@ -37,7 +37,7 @@ from contenders.decode_tfm import in_batches, open_model, source_lengths
 from page import describe_run, report
 
 IMAGE = ROOT / "docs" / "images" / "speed-quality.png"
-SINGLE_PROCESS = 200  # sentences a round, where they come one at a time
+SINGLE_PROCESS = 200  # sentences per round, where they come one at a time
 STRINGS = ("method", "length_penalty_kind", "stopping", "beam_size")  # text, or given by `beam`
 
 
@@ -70,7 +70,7 @@ class Entry:
             self.seconds.setdefault(batch, []).append(seed.seconds()[-1] / count)
 
     def speed(self, batch: int) -> tuple[float, float, float]:
-        """Sentences a second: the lower quartile, the median, the upper quartile of the rounds."""
+        """Sentences per second: the lower quartile, the median, the upper quartile of the rounds."""
         low, median, high = statistics.quantiles([1 / one for one in self.seconds[batch]], n=4, method="inclusive")
         return low, median, high
 
@@ -159,7 +159,7 @@ def ratio(entry: Entry, baseline: Entry, batch: int) -> float:
 
 
 def table(entries: Sequence[Entry], baseline: Entry, batches: Sequence[int]) -> list[str]:
-    """BLEU and speeds, a row a model."""
+    """BLEU and speeds, one row per model."""
     names = [f"in batches of {batch}" if batch > 1 else "one at a time" for batch in batches]
     head = ["model", "layers", "decoding", "BLEU", "− baseline"]
     for name in names:
@@ -195,7 +195,7 @@ def points(entries: Sequence[Entry], batch: int) -> list[Point]:
 def read_arguments() -> tuple[argparse.Namespace, list[Entry]]:
     """The options, and the models they name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, required=True, help="sentences to translate, one a line")
+    parser.add_argument("--source", type=Path, required=True, help="sentences to translate, one per line")
     parser.add_argument("--reference", type=Path, required=True, help="their translations, for BLEU")
     parser.add_argument("--model", action="append", required=True, metavar="LABEL=FOLDER[,KEY=VALUE…]")
     parser.add_argument("--baseline", metavar="LABEL", help="what the others are compared with (default the first)")
@@ -248,7 +248,7 @@ def main() -> None:
                 for seed in entry.seeds:
                     seed.end()
     versions = baseline.seeds[0].versions
-    alone = f"; one at a time {min(SINGLE_PROCESS, len(texts))} sentences a round" if 1 in options.batch else ""
+    alone = f"; one at a time {min(SINGLE_PROCESS, len(texts))} sentences per round" if 1 in options.batch else ""
     lines = [
         describe_run(options.threads, *versions),
         f"{len(texts):,} sentences; {options.rounds} rounds{alone}.",
@@ -259,7 +259,7 @@ def main() -> None:
     for path in pictures:
         save(draw({batch: points(entries, batch) for batch in options.batch}, options.baseline), path)
     if options.write:
-        lines += ["", "![BLEU against sentences a second of each model](images/speed-quality.png)"]
+        lines += ["", "![BLEU against sentences per second of each model](images/speed-quality.png)"]
     report(lines, options.write)
 
 

@@ -1,4 +1,4 @@
-"""The picture of `speed_quality.py`: BLEU against sentences a second, a panel a batch size."""
+"""The picture of `speed_quality.py`: BLEU against sentences per second, one panel per batch size."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Point:
 
     label: str
     group: str  # points of one group are joined by a line
-    slow: float  # sentences a second: quartiles and median
+    slow: float  # sentences per second: quartiles and median
     speed: float
     fast: float
     bleu: float  # the mean over the seeds, the least and the most
@@ -74,4 +74,4 @@ def _panel(axes: Axes, points: Sequence[Point], baseline: str) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("sentences a second (logarithmic)")
+    axes.set_xlabel("sentences per second (logarithmic)")

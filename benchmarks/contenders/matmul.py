@@ -1,4 +1,4 @@
-"""The machine's matmul peak, measured in turn with the others: the `value` of a turn is operations a second."""
+"""The machine's matmul peak, measured in turn with the others: the `value` of a turn is operations per second."""
 
 import time
 from collections.abc import Callable

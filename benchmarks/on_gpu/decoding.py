@@ -21,7 +21,7 @@ from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.search_options import SearchOptions
 
 BEAMS = 5
-GOAL = 3.0  # times Hugging Face's tokens a second, the faster of its ways
+GOAL = 3.0  # times Hugging Face's tokens per second, the faster of its ways
 NEVER = -1e4  # what the specials' logits get added
 
 Sources = list[list[int]]
@@ -118,7 +118,7 @@ def sentences(work: Work, count: int) -> Sources:
 
 
 def speeds(work: Work, build: Callable[[], Decode], cases: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Tokens and sentences a second of one contender in some cases, or why there are none."""
+    """Tokens and sentences per second of one contender in some cases, or why there are none."""
     length, rounds = (5, 1) if work.small else (40, 3)
     results: dict[str, Any] = {}
     if work.device.type == "cuda":
@@ -137,7 +137,7 @@ def speeds(work: Work, build: Callable[[], Decode], cases: Sequence[tuple[int, i
             results[case(beams, batch)] = {
                 "tokens/s": round(batch * length / median),
                 "sentences/s": round(batch / median, 1),
-                "ms a step": round(1000 * median / length, 3),
+                "ms per step": round(1000 * median / length, 3),
                 "range, ms": [round(1000 * each / length, 3) for each in (min(seconds[1:]), max(seconds[1:]))],
                 "first time, s": round(seconds[0], 2),
             }
@@ -148,7 +148,7 @@ def speeds(work: Work, build: Callable[[], Decode], cases: Sequence[tuple[int, i
 
 
 def compare(results: dict[str, Any]) -> str:
-    """How many times as many tokens a second, of the fastest way of each."""
+    """How many times as many tokens per second, of the fastest way of each."""
     speed = {name: result["tokens/s"] for name, result in results.items() if isinstance(result, dict)}
     ours, theirs = ([speed[name] for name in speed if name.startswith(who)] for who in ("tfm, bf16", "Hugging"))
     if not ours or not theirs:

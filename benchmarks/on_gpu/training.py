@@ -87,7 +87,7 @@ def measure(work: Work, build: Callable[[], tuple[Step, nn.Module]]) -> dict[str
         "target tokens/s": round(speed),
         "range": [round(work.target_tokens / len(work.batches) / each) for each in (max(seconds), min(seconds))],
         "share of the bf16 peak": round(speed * work.flops / work.target_tokens / peak, 4),
-        "seconds an update": round(median, 5),
+        "seconds per update": round(median, 5),
         f"hours for {PAPER_STEPS:,} updates": round(median * PAPER_STEPS / 3600, 3),
         "parameters": count_parameters(model),
         "first update, s": round(first, 2),

@@ -14,7 +14,7 @@ SMALL = Shape(layers=1, d_model=32, d_ff=64, heads=2, vocabulary=500)
 
 
 class Work:
-    """The paper's base model at about 25,000 + 25,000 tokens an update; `small`, next to nothing."""
+    """The paper's base model at about 25,000 + 25,000 tokens per update; `small`, next to nothing."""
 
     def __init__(self, device: str, small: bool) -> None:
         self.device, self.small = torch.device(device), small
@@ -25,7 +25,7 @@ class Work:
         self.batches, self.batch_tokens = make_batches(self.pairs, tokens, self.updates)
         self.target_tokens = sum(len(target) + 1 for batch in self.batches for _, target in batch)
         self.flops = training_flops(self.shape, [(len(s) + 1, len(t) + 1) for batch in self.batches for s, t in batch])
-        self.peaks: list[float] = []  # operations a second in bf16 products, as often as measured
+        self.peaks: list[float] = []  # operations per second in bf16 products, as often as measured
 
     def model(self) -> Transformer:
         """tfm's own, freshly drawn."""

@@ -1,4 +1,4 @@
-"""`tfm align`: one line of links a pair, of words that are there, as guided attention reads them."""
+"""`tfm align`: one line of links per pair, of words that are there, as guided attention reads them."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`tfm score`: one line a pair; tokens' log-probabilities add up; the end of the sentence counts."""
+"""`tfm score`: one line per pair; tokens' log-probabilities add up; the end of the sentence counts."""
 
 import json
 import math

@@ -292,7 +292,7 @@ def test_one_parallel_pass_is_decoding_letter_by_letter(build: Build) -> None:
     at_once = model.generator(model.decode(letters, memory, mask), source)  # (1, 4, V)
 
     cache = model.start_cache(memory)
-    for place in range(4):  # with a cache, one letter a step
+    for place in range(4):  # with a cache, one letter per step
         output = model.decode(letters[:, place : place + 1], None, mask, cache)
         cache = output.cache
         torch.testing.assert_close(model.generator(output, source)[:, 0], at_once[:, place], rtol=0, atol=1e-10)

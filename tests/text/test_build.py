@@ -117,7 +117,7 @@ def test_a_sample_is_told_and_depends_on_the_seed(configure: Configure, pairs: l
     assert again.fingerprint == first.fingerprint
     assert len({first.fingerprint, other.fingerprint, everything.fingerprint}) == 3
     separate, notes = make(sample_lines=100, shared=False)
-    assert "sample of 100 lines a side of 300 pairs" in notes[0]
+    assert "sample of 100 lines per side of 300 pairs" in notes[0]
     assert sum(separate.source.vocabulary.counts) > sum(first.source.vocabulary.counts) / 3
 
 
@@ -182,7 +182,7 @@ def test_text_without_words_is_refused(configure: Configure, tokenizer: str, sha
 def test_the_table_says_what_the_vocabulary_covers(configure: Configure, codecs: Callable[..., Codecs]) -> None:
     words, _ = build_codecs(configure("whitespace", shared=False), lambda: [("a b c", "x"), ("d e", "y y")])
     heading, source, target = describe(words, [("a b z", "x"), ("z", "y x x")])
-    assert heading == ["", "vocabulary", "tokens a line", "words covered", "unknown tokens"]
+    assert heading == ["", "vocabulary", "tokens per line", "words covered", "unknown tokens"]
     assert source == ["source", "9", "2.0", "66.7%", "50.00%"]
     assert target == ["target", "6", "2.0", "100.0%", "0.00%"]
     characters, _ = build_codecs(configure("character"), lambda: [("ab", "ab")])

@@ -253,7 +253,7 @@ def test_a_stopped_run_continues_bit_for_bit(
 def test_another_number_of_processes_continues_at_the_same_place(
     tmp_path: Path, tiny_tree: MakeTree, start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree = tiny_tree(tmp_path, batch_tokens=82, max_steps=6)  # 13 batches an epoch
+    tree = tiny_tree(tmp_path, batch_tokens=82, max_steps=6)  # 13 batches per epoch
     longer = Config.model_validate(tree | {"training": tree["training"] | {"max_steps": 10}})
     assert start(tree).end()[0] == 0
     assert position(tmp_path / "run", 6) == [0, 12]

@@ -104,8 +104,8 @@ def test_a_piece_within_a_word_is_no_word(read: Callable[..., WordVectors]) -> N
     [
         ("", ": holds no word vectors"),
         ("2 3\n", ": holds no word vectors"),
-        ("2 4\ndog 1 2 3\n", ":1: has 4 numbers a word, but model.d_model is 3; .* d_model: 4"),
-        ("dog 1 2\n", ":1: has 2 numbers a word, but model.d_model is 3"),
+        ("2 4\ndog 1 2 3\n", ":1: has 4 numbers per word, but model.d_model is 3; .* d_model: 4"),
+        ("dog 1 2\n", ":1: has 2 numbers per word, but model.d_model is 3"),
         ("dog\n", ":1: is not a word vector; a line is a word and its 3 numbers"),
         ("dog 1 2 3\nhouse 1 2\n", ":2: 'house' has 2 numbers, not 3; fix the line"),
         ("dog 1 2 3\nhouse 1 x 3\n", ":2: 'house' has a field that is not a finite number; fix the line"),

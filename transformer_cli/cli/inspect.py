@@ -55,7 +55,7 @@ def inspect(
     are marked as tied.
 
     Multiply-adds are counted in a real pass of the model over one sentence, encoder and decoder once over all its
-    tokens, as training does: n·m a token for a linear layer from n to m dimensions, and T·S·H·(d_k + d_v) for
+    tokens, as training does: n·m per token for a linear layer from n to m dimensions, and T·S·H·(d_k + d_v) for
     attention of T positions to S in H heads (Q times K, then the weights times V), the whole square whether masked
     or not. Sums, norms, activations and look-ups are not counted.
     """

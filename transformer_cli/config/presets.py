@@ -69,7 +69,7 @@ PRESETS: Mapping[str, Values] = {
         "model.heads": 8,
         "model.d_ff": 2048,
         "model.dropout": 0.1,
-        "training.batch_tokens": 12_500,  # of two batches an update: 25,000 tokens a side
+        "training.batch_tokens": 12_500,  # of two batches per update: 25,000 tokens per side
         "training.accumulation": 2,
         "training.max_steps": 100_000,
     },

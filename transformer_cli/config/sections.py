@@ -29,7 +29,7 @@ def awaits_preset(info: ValidationInfo) -> bool:
 class TextFiles(Section):
     """Two text files, plain or `.gz`, such as `{source: a.de, target: a.en}`."""
 
-    source: str  # the file with one source sentence a line
+    source: str  # the file with one source sentence per line
     target: str  # the file with their translations, line by line
 
 
@@ -256,7 +256,7 @@ class TrainingConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     # Size of a batch: sentences × the longer of its longest source and its longest target, padding and `</s>` included.
     batch_tokens: Positive = 4096
-    accumulation: Positive = 1  # batches an update; the update is that of one batch as large as all of them
+    accumulation: Positive = 1  # batches per update; the update is that of one batch as large as all of them
     max_steps: Positive | None = 100_000  # updates after which training ends; null: `max_epochs` decides
     max_epochs: Positive | None = None  # passes over the training data after which training ends
     optimizer: Literal["adam", "adamw"] = "adam"  # Adam, or Adam with decoupled weight decay

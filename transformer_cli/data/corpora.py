@@ -156,7 +156,7 @@ class TextCorpus:
                 raise self._unequal(self.target, self.source, number, sources)
             yield source, target
         if not number:
-            raise UserError(f"{self.source.path}: is empty, as is {self.target.path}; they need one sentence a line")
+            raise UserError(f"{self.source.path}: is empty, as is {self.target.path}; they need one sentence per line")
         self.notes = [*dropped(sources), *dropped(targets)]
 
     def check_kind(self) -> None:

@@ -67,7 +67,7 @@ class Pipeline:
     def translations(
         self, windows: Iterable[Sequence[Line]], *, together: bool, first: int = 0
     ) -> Iterator[Translation]:
-        """Yield one translation a line, in order.
+        """Yield one translation per line, in order.
 
         together: windows may be read (and made ids) while the engine still searches those before. first: how many
         lines came before; it grows, so that sampling draws anew for each line of a stream.

@@ -132,7 +132,7 @@ class Translator:
         mbr: bool = False,
         first: int = 0,
     ) -> Iterator[Translation]:
-        """Yield one translation a line, in order, reading `window` lines ahead or more (1: answers each line at once).
+        """Yield one translation per line, in order, reading `window` lines ahead or more (1: answers each at once).
 
         A line is a text, or a `Line` with what its translation must obey. mbr: as in `translate_batch`. first: how many
         lines came before, in another call, so that sampling draws as it would in one.

@@ -16,7 +16,7 @@ TABLE_LENGTH = 1024  # positions computed ahead; longer inputs get theirs comput
 
 
 class TokenEmbedding(nn.Module):
-    """One vector a token, scaled by √d_model, so that positions do not drown it."""
+    """One vector per token, scaled by √d_model, so that positions do not drown it."""
 
     def __init__(self, vocabulary_size: int, d_model: int) -> None:
         super().__init__()

@@ -181,7 +181,7 @@ def attention_figure(
 ) -> Figure:
     """Draw a heat map for each layer (downwards) and head (across); both are counted from 1, None is all.
 
-    `mean`: one map a layer, the mean of these heads. Raises `UserError` for a layer or head that there is not, and
+    `mean`: one map per layer, the mean of these heads. Raises `UserError` for a layer or head that there is not, and
     where the picture would be too large to read.
     """
     weights = attention.of(kind)

@@ -48,7 +48,7 @@ def translate_protected(
     window: int = WINDOW,
     alignments: bool = False,
 ) -> Iterator[Translation]:
-    """Return one translation a line, in order, with protected text in it as it is and terms as `glossary` says.
+    """Return one translation per line, in order, with protected text in it as it is and terms as `glossary` says.
 
     `Protector` does the same, and reports what it met.
     """
@@ -78,7 +78,7 @@ class Protector:
         mbr: bool = False,
         first: int = 0,
     ) -> Iterator[Translation]:
-        """Yield one translation a line, in order; see `Translator.translate_lines`. A protected text is one token."""
+        """Yield one translation per line, in order; see `Translator.translate_lines`. A protected text is one token."""
         options = options or SearchOptions.from_config(self.translator.config.decoding)
         restoration = _Restoration(self.translator, self.glossary, self.tally, options, alignments, mbr)
         given = (Line(line) if isinstance(line, str) else line for line in lines)

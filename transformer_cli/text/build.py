@@ -88,7 +88,7 @@ def _subword_codecs(
     sample, notes = pairs(), []
     if total > wanted:
         sample = _sample(sample, total, wanted, seed)
-        what = f"{2 * wanted:,} lines ({wanted:,} pairs)" if options.shared else f"{wanted:,} lines a side"
+        what = f"{2 * wanted:,} lines ({wanted:,} pairs)" if options.shared else f"{wanted:,} lines per side"
         notes.append(f"sentencepiece trains on a sample of {what} of {total:,} pairs, drawn with seed {seed}")
     sides = list(counters.values())
     prepare = Preparation(options)
@@ -143,7 +143,7 @@ def describe(codecs: Codecs, pairs: Pairs) -> list[list[str]]:
         lines += 1
         for codec, text, counter in zip((codecs.source, codecs.target), pair, words, strict=True):
             counter.update(codec.tokenizer.words(codec.preparation(text)))
-    rows = [["", "vocabulary", "tokens a line", "words covered", "unknown tokens"]]
+    rows = [["", "vocabulary", "tokens per line", "words covered", "unknown tokens"]]
     for name, codec, counter in zip(("source", "target"), (codecs.source, codecs.target), words, strict=True):
         tokens = unknown = covered = 0
         for word, count in counter.items():

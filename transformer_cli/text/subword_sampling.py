@@ -1,6 +1,6 @@
 """Random segmentations of a word, drawn with a generator that the caller seeds: unigram sampling and BPE-dropout.
 
-Sentencepiece samples too, but from a generator that is one a thread and cannot be seeded for each sentence. `subword`
+Sentencepiece samples too, but from a generator that is one per thread and cannot be seeded for each sentence. `subword`
 uses these; their distributions are sentencepiece's.
 """
 

@@ -228,7 +228,7 @@ def describe_operations(events: EventList, device: torch.device) -> Iterator[str
     on_gpu = device.type == "cuda"
     counted = [event for event in events if event.key != WAITING and (not on_gpu or event.device_type.name == "CUDA")]
     total = sum(map(microseconds, counted)) or 1.0
-    yield f"{'share':>6}  {'ms an update':>12}  {'calls':>7}  {'kernel' if on_gpu else 'operation'}"
+    yield f"{'share':>6}  {'ms per update':>13}  {'calls':>7}  {'kernel' if on_gpu else 'operation'}"
     for event in sorted(counted, key=microseconds, reverse=True)[:SHOWN]:
         own = microseconds(event)
-        yield f"{own / total:6.1%}  {own / 1000 / PROFILED:12.2f}  {event.count:7,}  {event.key[:70]}"
+        yield f"{own / total:6.1%}  {own / 1000 / PROFILED:13.2f}  {event.count:7,}  {event.key[:70]}"

@@ -125,7 +125,7 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     counts = {"steps": training.max_steps, "epochs": training.max_epochs}
     limit = " or ".join(f"{count:,} {unit}" for unit, count in counts.items() if count)
     tokens = f"{plan.target_tokens / data.updates_an_epoch:,.0f} target tokens"
-    yield f"training     {limit}, about {data.updates_an_epoch:,} updates an epoch of {tokens} each"
+    yield f"training     {limit}, about {data.updates_an_epoch:,} updates per epoch of {tokens} each"
     top = max(1, training.warmup_steps)
     peak = learning_rate(training, shape.d_model, top)
     yield f"optimizer    {training.optimizer}, {training.schedule} schedule with its peak of {peak:.2e} at step {top:,}"

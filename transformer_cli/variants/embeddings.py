@@ -152,7 +152,7 @@ def _wrong_size(lines: TextLines, found: int, size: int) -> UserError:
     if found < 2:
         return UserError(f"{where}: is not a word vector; a line is a word and its {size} numbers, with spaces between")
     return UserError(
-        f"{where}: has {found} numbers a word, but model.d_model is {size}; take vectors of that size, or set "
+        f"{where}: has {found} numbers per word, but model.d_model is {size}; take vectors of that size, or set "
         f"d_model: {found}"
     )
 

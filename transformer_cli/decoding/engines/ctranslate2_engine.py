@@ -312,7 +312,7 @@ def _chunks(places: list[int], workers: int) -> Iterator[list[int]]:
 
 
 def _translate(translator: Any, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
-    """Return CTranslate2's results to come, one a source, of at most `limit` tokens."""
+    """Return CTranslate2's results to come, one per source, of at most `limit` tokens."""
     beam = options.beam_size if options.method == "beam" else 1
     results: list[Any] = translator.translate_batch(
         sources,

@@ -44,7 +44,7 @@ class SearchCache:
 
     @classmethod
     def start(cls, decoder: DecoderCache, source: Tensor, source_mask: Tensor) -> Self:
-        """Begin with one row a sentence."""
+        """Begin with one row per sentence."""
         return cls(decoder, source, source_mask, torch.arange(len(source), device=source.device))
 
     def select(self, rows: Tensor) -> Self:
@@ -117,7 +117,7 @@ def search_in_threads(
     options: SearchOptions,
     device: torch.device,
 ) -> Iterator[list[list[Hypothesis]]]:
-    """Return `search` of each batch, in order; on a CPU one batch a core at a time, read as far ahead as that takes."""
+    """Return `search` of each batch, in order; on a CPU one batch per core at a time, read ahead as that takes."""
     workers = torch.get_num_threads() if device.type == "cpu" else 1
     with evaluating(*models):
         yield from map_in_order(

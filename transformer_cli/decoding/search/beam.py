@@ -86,7 +86,7 @@ def beam_search(
     """Return the `n_best` best hypotheses of each sentence, best first; fewer only where the vocabulary holds no more,
     or where diversity groups found the same.
 
-    `limits`: a sentence's most tokens, `</s>` not counted. The first step gets one row a sentence; after it, rows
+    `limits`: a sentence's most tokens, `</s>` not counted. The first step gets one row per sentence; after it, rows
     are sentences × groups × beams. Sentences that are done leave the batch. `propose` chooses other candidates than the
     likeliest; `bonus` adds to the scores, and never more than 0.
     """
@@ -180,7 +180,7 @@ def advance(
 
 
 def surviving(candidates: Candidates, beam_size: int) -> Candidates:
-    """Return the first K of 2K candidates that do not end. At most K end, one a beam (but in a tiny vocabulary)."""
+    """Return the first K of 2K candidates that do not end. At most K end, one per beam (but in a tiny vocabulary)."""
     alive = (candidates.tokens == EOS).to(torch.uint8).argsort(dim=1, stable=True)[:, :beam_size]  # (B, K)
     tokens, origins, values = (field.gather(1, alive) for field in candidates)
     return Candidates(tokens, origins, values.masked_fill(tokens == EOS, -torch.inf))

@@ -62,7 +62,7 @@ class StepConstraints:
         self.prefixes = pad_sequence(prefixes, batch_first=True, padding_value=-1).to(device)  # (B, longest)
 
     def start(self, cache: CacheT) -> ConstrainedCache[CacheT]:
-        """Return the cache to begin with, around the model's own; one row a sentence."""
+        """Return the cache to begin with, around the model's own; one row per sentence."""
         return ConstrainedCache(cache, None, self.tables.start())
 
     def around(self, step: Step[CacheT]) -> Step[ConstrainedCache[CacheT]]:

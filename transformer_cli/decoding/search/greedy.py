@@ -1,4 +1,4 @@
-"""Greedy search, and the walk that it shares with sampling: one path a sentence, one token a step.
+"""Greedy search, and the walk that it shares with sampling: one path per sentence, one token per step.
 
 `TorchEngine` calls it. The model enters as `step(tokens, cache) -> (log_probs, cache)` and nothing else is known of it.
 """
@@ -92,7 +92,7 @@ def walk(
     choose: Choose,
     device: torch.device | str = "cpu",
 ) -> list[Hypothesis]:
-    """Follow one path a row until `</s>` or the row's limit; rows that are done leave the batch.
+    """Follow one path per row until `</s>` or the row's limit; rows that are done leave the batch.
 
     `choose` picks the next tokens from the log-probabilities of the rows still walking.
     """
@@ -180,7 +180,7 @@ def sample(
 
 
 def chooser(options: SearchOptions, keys: Sequence[Key], length: int, device: torch.device | str) -> Choose:
-    """Return how a row draws its next token: by inverse distribution function, from one uniform number a position."""
+    """Return how a row draws its next token: by inverse distribution function, from one uniform number per position."""
     uniforms = torch.stack([uniform_numbers((options.seed, *key), length) for key in keys])  # (N, length)
     uniforms = uniforms.to(device, sum_type(torch.device(device)))
 
@@ -206,7 +206,7 @@ def sum_type(device: torch.device) -> torch.dtype:
 
 
 def draw(logits: Tensor, uniform: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Return one token a row from softmax(logits), (N, V), cut to the `top_k` likeliest (0: all) and to the fewest
+    """Return one token per row from softmax(logits), (N, V), cut to the `top_k` likeliest (0: all) and to the fewest
     tokens that hold a probability of `top_p`; `uniform` (N,) in [0, 1). → (N,)
     """
     tokens: Tensor | None = None

@@ -112,7 +112,7 @@ class NonAutoregressiveEngine:
     def search_batches(
         self, batches: Iterable[SearchBatch], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Yield what `search` finds for each batch, in order; on a CPU one batch a core at a time."""
+        """Yield what `search` finds for each batch, in order; on a CPU one batch per core at a time."""
         return search_in_threads(self.search, [self.model], batches, options, self.device)
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
