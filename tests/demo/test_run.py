@@ -110,8 +110,8 @@ def test_what_to_type_next_is_the_tfm_that_runs(tmp_path: Path, monkeypatch: pyt
         assert own_command() == ".venv/bin/tfm"
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "tfm").symlink_to(tmp_path / ".venv" / "bin" / "tfm")  # as pipx makes one
-    for path in (tmp_path / ".venv" / "bin", tmp_path / "links"):
-        monkeypatch.setenv("PATH", f"{path}:{other.parent}")
+    for first in (tmp_path / ".venv" / "bin", tmp_path / "links"):
+        monkeypatch.setenv("PATH", f"{first}:{other.parent}")
         assert own_command() == "tfm"
     monkeypatch.chdir(tmp_path / "other")
     monkeypatch.setenv("PATH", str(other.parent))
