@@ -134,11 +134,11 @@ def test_sampling_may_draw_more_than_the_beam_size() -> None:
 def test_the_config_gives_every_default_and_may_be_overruled() -> None:
     decoding = DecodingConfig(
         beam_size=3, length_penalty=0.6, length_penalty_kind="gnmt", stopping="exact", max_length_ratio=1.5,
-        max_length_extra=7, iterations=4, length_candidates=2,
+        max_length_extra=7, iterations=4, length_candidates=2, split="always",
     )  # fmt: skip
     options = SearchOptions.from_config(decoding, n_best=2, beam_size=4)
     shared = set(DecodingConfig.model_fields) & set(SearchOptions.__dataclass_fields__)
-    assert len(shared) == 8
+    assert len(shared) == 9
     for name in shared - {"beam_size"}:
         assert getattr(options, name) == getattr(decoding, name)
     assert (options.beam_size, options.n_best) == (4, 2)

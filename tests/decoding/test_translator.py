@@ -299,9 +299,9 @@ def texts_of(translations: Sequence[Translation]) -> list[str]:
 
 def test_long_lines_are_cut_at_sentence_ends_and_joined(make_codecs: MakeCodecs) -> None:
     translator, engine = echo(make_codecs, make_config(max_length=5, decoding={"batch_tokens": 6}))
-    line = 'Yes. one two. No! three four five… one "two." three four a.b c. Why?'
+    line = 'Yes. One two. No! Three four five… One "two." Three four a.b c. Why?'
     assert translator.translate(["a b", line, "c"]) == ["a b", line, "c"]
-    chunks = ["Yes. one two. No!", 'three four five… one "two."', "three four a.b c. Why?"]
+    chunks = ["Yes. One two. No!", 'Three four five… One "two."', "Three four a.b c. Why?"]
     expected = [translator.codecs.source.encode(text) for text in ["a b", *chunks, "c"]]
     found = [source for batch in engine.batches for source in batch]
     assert sorted(found) == sorted(expected)

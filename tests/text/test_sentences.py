@@ -88,7 +88,9 @@ def test_what_holds_no_word_is_no_sentence(alone: str) -> None:
 
 
 CHARACTERS = st.text(st.characters()) | st.lists(
-    st.sampled_from([*".!?…。？\"'“”„«»「」』() aAbB1é漢は😀ا؟ह।న\u2028\xa0\x85\n\ud800", "Dr. ", "z. B. ", "3. ", "\n\n"]),
+    st.sampled_from(
+        [*".!?…。？\"'“”„«»「」』() aAbB1é漢は😀ا؟ह।న\u2028\xa0\x85\n\ud800", "Dr. ", "z. B. ", "3. ", "\n\n"]
+    ),
     max_size=40,
 ).map("".join)
 
@@ -107,7 +109,9 @@ def test_nothing_is_lost_or_cut_in_words(text: str, language: str) -> None:
     assert not text[end:].strip()
 
 
-@pytest.mark.parametrize("unit", [".", ". ", "漢。", "「あ。", '"', "“", "„", '"A. ', "(A. ", "1. ", "x", "One two. ", " \u2028"])
+@pytest.mark.parametrize(
+    "unit", [".", ". ", "漢。", "「あ。", '"', "“", "„", '"A. ', "(A. ", "1. ", "x", "One two. ", " \u2028"]
+)
 def test_a_line_of_100_000_characters_takes_no_time(unit: str) -> None:
     text = unit * (100_000 // len(unit))
     began = time.process_time()

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import typer
 
@@ -183,6 +183,11 @@ class Search(Options, panel="Search"):
     )
     iterations: int | None = search_option("--iterations N", "Of generation: mask_predict: passes over a translation.")
     length_candidates: int | None = search_option("--length-candidates N", "Of the same: how many lengths are tried.")
+    split: Literal["auto", "always", "never"] | None = option(
+        "--split WHEN",
+        "Translate a line of several sentences one by one: always, never, or auto: if training lines held one each."
+        "  [default: the model's]",
+    )
 
 
 class MoreSearch(Options, panel="Search"):

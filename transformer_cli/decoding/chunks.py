@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from transformer_cli.text.codec import Codec
+from transformer_cli.text.sentences import split_sentences
 
-# A sentence ends after . ! ? … with closing quotes or brackets, if a space follows, or after a full-width mark. (The
-# look-behind and the possessive repeats keep a line of 100,000 dots linear.)
-SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s++|[。！？]++[」』”’）]*+\s*+")
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "yue"})  # languages written without them
 WINDOW_CHARACTERS = 4_000_000  # of a window, so that very long lines stay within memory
 
@@ -29,14 +27,21 @@ class Chunk:
     start: int = 0  # … and the place of the first of them among its tokens
 
 
-def cut(text: str, ids: list[int], codec: Codec, max_length: int) -> list[Chunk]:
-    """Cut a line into chunks of at most `max_length` tokens: at sentence ends, and a longer sentence at tokens.
+def parts_of(text: str, language: str, *, split: bool) -> list[str]:
+    """Return what of a line is translated by itself: its sentences if it is `split`, else all of it."""
+    if split and len(sentences := split_sentences(text, language)) > 1:
+        return [text[start:end] for start, end in sentences]
+    return [text] if text.strip() else []
+
+
+def cut(text: str, ids: list[int], codec: Codec, max_length: int, language: str) -> list[Chunk]:
+    """Cut a text into chunks of at most `max_length` tokens: at sentence ends, and a longer sentence at tokens.
 
     `ids` are those of the whole text; a text without ids gives no chunk.
     """
     if len(ids) <= max_length:
         return [Chunk(ids, text)] if ids else []
-    sentences = list(_sentences(text))
+    sentences = split_sentences(text, language)
     lengths = [len(sentence_ids) for sentence_ids in codec.encode_batch([text[start:end] for start, end in sentences])]
     chunks: list[Chunk] = []
     for start, end in _pack(sentences, lengths, max_length):
@@ -59,17 +64,6 @@ def join(texts: Sequence[str], language: str) -> str:
 def writes_spaces(language: str) -> bool:
     """Return whether a language, given by its code, is written with spaces between words."""
     return re.split("[-_]", language)[0].lower() not in WITHOUT_SPACES
-
-
-def _sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each sentence starts and ends, the white space after it left out."""
-    start = 0
-    for end in [*(match.end() for match in SENTENCE_END.finditer(text)), len(text)]:
-        sentence = text[start:end]
-        if sentence.strip():
-            leading = len(sentence) - len(sentence.lstrip())
-            yield start + leading, start + len(sentence.rstrip())
-        start = end
 
 
 def _pack(sentences: Sequence[tuple[int, int]], lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:

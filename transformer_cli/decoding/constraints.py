@@ -42,6 +42,7 @@ class Line:
 
     text: str
     constraints: Constraints = NO_CONSTRAINTS
+    again: bool = False  # whether it, or what it is a part of, was translated and counted before
 
 
 # --- as a user writes them -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from transformer_cli.config import Config
-from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, source_words
+from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, parts_of, source_words
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line, token_constraints, violations
 from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, TokenConstraints, occurs
 from transformer_cli.decoding.translation import Candidate, Confidence, Tally, Translation
@@ -64,6 +64,12 @@ class Pipeline:
     mbr: bool = False
     confidence: Confidence | None = None
 
+    @property
+    def splits(self) -> bool:
+        """Whether sentences of a line are translated one by one; never where the model's own way was not decided."""
+        asked = self.options.split
+        return (self.config.decoding.split if asked == "auto" else asked) == "always"
+
     def translations(
         self, windows: Iterable[Sequence[Line]], *, together: bool, first: int = 0
     ) -> Iterator[Translation]:
@@ -85,13 +91,16 @@ class Pipeline:
 
     def _open(self, windows: Iterable[Sequence[Line]], first: int) -> Iterator[Window]:
         """Cut the lines of each window into chunks, and these into batches."""
-        source = self.codecs.source
+        source, language = self.codecs.source, self.config.data.source_language
         for lines in windows:
-            ids = iter(source.encode_batch([line.text for line in lines if line.text.strip()]))
+            parts = [parts_of(line.text, language, split=self.splits) for line in lines]
+            ids = iter(source.encode_batch([part for own in parts for part in own]))
             constrained = any(line.constraints != NO_CONSTRAINTS for line in lines)
             opened: list[tuple[Line, list[Task]]] = []
-            for number, line in enumerate(lines, start=first):
-                chunks = cut(line.text, next(ids), source, self.max_length) if line.text.strip() else []
+            for number, (line, own_parts) in enumerate(zip(lines, parts, strict=True), start=first):
+                chunks = [
+                    chunk for part in own_parts for chunk in cut(part, next(ids), source, self.max_length, language)
+                ]
                 constraints: Sequence[TokenConstraints | None] = [None] * len(chunks)
                 if constrained:
                     constraints = token_constraints(line.constraints, chunks, self.codecs.target, self._beside)
@@ -101,7 +110,13 @@ class Pipeline:
                 ]
                 opened.append((line, tasks))
             first += len(lines)
-            self.tally.add(cut_lines=sum(len(tasks) > 1 for _, tasks in opened))
+            counted = [
+                (len(own), len(tasks)) for own, (line, tasks) in zip(parts, opened, strict=True) if not line.again
+            ]
+            self.tally.add(
+                several_sentences=sum(sentences > 1 for sentences, _ in counted),
+                cut_lines=sum(chunks > sentences for sentences, chunks in counted),
+            )
             yield Window(opened, deque(self._in_batches([task for _, tasks in opened for task in tasks])))
 
     def _batches(self, windows: Iterable[Window], waiting: deque[Window], together: bool) -> Iterator[SearchBatch]:
@@ -234,11 +249,13 @@ class Pipeline:
             alignment=alignment if self.alignments else None,
             ended=hypothesis.ended,
             confidence=self._confidence(text, hypothesis.log_probability),
+            lengths=(len(hypothesis.ids),),
         )
 
     def _translation(self, line: Line, tasks: Sequence[Task]) -> Translation:
         """Join the translations of a line's chunks: their best ones, then their second ones, …"""
-        source_tokens = [token for task in tasks for token in self.codecs.source.tokens(task.chunk.ids)]
+        chunks = [task.chunk for task in tasks]
+        source_tokens = [token for chunk in chunks for token in self.codecs.source.tokens(chunk.ids)]
         if not tasks:
             sure = None if self.confidence is None else 1.0
             candidates = [Candidate("", 0.0, 0.0, [], [] if self.alignments else None, True, confidence=sure)]
@@ -246,12 +263,11 @@ class Pipeline:
             candidates = tasks[0].candidates
         else:
             ranks = range(max(len(task.candidates) for task in tasks))
-            chunks = [task.chunk for task in tasks]
             candidates = [
                 self._joined(chunks, [task.candidates[min(rank, len(task.candidates) - 1)] for task in tasks])
                 for rank in ranks
             ]
-        return Translation(line, source_tokens, candidates)
+        return Translation(line, source_tokens, candidates, chunks)
 
     def _joined(self, chunks: Sequence[Chunk], parts: Sequence[Candidate]) -> Candidate:
         """Join one translation of each chunk of a line."""
@@ -273,6 +289,7 @@ class Pipeline:
             ended=all(part.ended for part in parts),
             utility=sum(utilities) / len(utilities) if utilities else None,
             confidence=self._confidence(text, log_probability),
+            lengths=tuple(length for part in parts for length in part.lengths),
         )
 
     def _confidence(self, text: str, log_probability: float) -> float | None:

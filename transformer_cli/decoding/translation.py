@@ -4,10 +4,11 @@ import json
 import math
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transformer_cli.decoding.chunks import Chunk
 from transformer_cli.decoding.constraints import Line
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import manifest_names, read_json, verify
@@ -25,6 +26,7 @@ class Candidate:
     ended: bool  # False: cut off at the length limit
     utility: float | None = None  # the mean chrF, 0 to 1, with all hypotheses as references; None: no MBR
     confidence: float | None = None  # the chrF to expect of it, 0 to 1; None: the model is not calibrated
+    lengths: tuple[int, ...] = ()  # how many of the tokens translate each chunk
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Translation:
     line: Line  # the very one that was given, or made of a text
     source_tokens: list[str]
     hypotheses: list[Candidate]
+    chunks: Sequence[Chunk] = ()  # what was translated by itself, in order
 
     @property
     def text(self) -> str:
@@ -73,6 +76,7 @@ class Tally:
     """How many lines, or translations, met with what."""
 
     NAMES = (
+        "several_sentences",  # were lines of so many, translated one by one
         "cut_lines",  # were too long for one chunk
         "flagged",  # translations that the guard had searched for again …
         "repaired",  # … and those that were better then
@@ -104,6 +108,9 @@ class Tally:
     def notes(self) -> list[str]:
         """What the user should know of it, a sentence each."""
         counts, notes = self.counts, []
+        if several := counts["several_sentences"]:
+            lines = "1 line" if several == 1 else f"{several:,} lines"
+            notes.append(f"{lines} held several sentences: translated one by one and joined")
         if cut := counts["cut_lines"]:
             were = "1 line was" if cut == 1 else f"{cut:,} lines were"
             notes.append(f"{were} longer than the model takes: cut into chunks, translated and joined")

@@ -36,6 +36,7 @@ from transformer_cli.protected.spans import (
     occurrences,
 )
 from transformer_cli.search_options import SearchOptions
+from transformer_cli.text.codec import Codec
 from transformer_cli.text.lines import one_line
 
 
@@ -168,7 +169,7 @@ class _Restoration:
         for line in lines:
             if any(map(self._is_known, line.spans)):
                 text, placeholders = leave_out(line.source, line.spans)
-                again.append(replace(line, text=text, placeholders=placeholders, holds_known=False))
+                again.append(replace(line, text=text, placeholders=placeholders, holds_known=False, again=True))
         found = self._translate(again, [[line] for line in again], self.options, self.mbr)
         restored = self._put_back(again, [one for (one,) in found])
         by_number = {line.number: one for line, one in zip(again, restored, strict=True)}
@@ -178,7 +179,10 @@ class _Restoration:
         """Translate the text between protected texts, which stay where they are."""
         self.tally.add(split_lines=len(lines))
         segments = [segment_line(line.source, line.spans) for line in lines]
-        parts = [segment_lines(own, line.constraints) for line, own in zip(lines, segments, strict=True)]
+        parts = [
+            [replace(part, again=True) for part in segment_lines(own, line.constraints)]
+            for line, own in zip(lines, segments, strict=True)
+        ]
         translated = self._translate(lines, parts, replace(self.options, n_best=1), mbr=False)
         found = map(self._joined, lines, segments, translated)
         return [one if is_kept(one.text, line.spans) else None for line, one in zip(lines, found, strict=True)]
@@ -271,29 +275,55 @@ class _Restoration:
     def _tokens_before(self, line: MaskedLine, places: Sequence[int], translation: Translation) -> list[int]:
         """Return how many source tokens stand before each of some places of what the model read."""
         encode = self.translator.codecs.source.encode
-        most = len(translation.source_tokens)
-        return [min(most, len(encode(line.text[:place].rstrip()))) for place in places]
+        counts = [0] * len(places)
+        end = 0
+        for chunk in translation.chunks:
+            start = line.text.index(chunk.text, end)
+            end = start + len(chunk.text)
+            for number, place in enumerate(places):
+                counts[number] += min(len(chunk.ids), len(encode(line.text[start : min(place, end)].rstrip())))
+        return counts
 
     def _align(self, translations: Sequence[Translation]) -> list[list[list[int] | None]]:
-        """Return the alignment of each hypothesis of each translation; None where the source is more than one chunk."""
-        translator, codecs = self.translator, self.translator.codecs
-        most = translator.engine.max_target_length
+        """Return the alignment of each hypothesis of each translation; None where a sentence was cut."""
+        codecs, most = self.translator.codecs, self.translator.engine.max_target_length
         rows: list[list[list[int] | None]] = []
         wanted: list[tuple[int, int]] = []  # translation and hypothesis
         for number, one in enumerate(translations):
-            is_whole = len(one.source_tokens) <= translator.max_length
+            is_whole = not any(chunk.start for chunk in one.chunks)
             rows.append([candidate.alignment if is_whole else None for candidate in one.hypotheses])
             for rank, candidate in enumerate(one.hypotheses):
-                fits = is_whole and one.source_tokens and (most is None or len(candidate.tokens) <= most)
+                fits = is_whole and one.chunks and (most is None or max(candidate.lengths) <= most)
                 if fits and candidate.alignment is None:
                     wanted.append((number, rank))
-        sources = [codecs.source.lookup(translations[number].source_tokens) for number, _ in wanted]
-        targets = [codecs.target.lookup(translations[number].hypotheses[rank].tokens) for number, rank in wanted]
-        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-        for batch in batches_by_length(lengths, translator.config.decoding.batch_tokens):
-            own = [sources[place] for place in batch], [targets[place] for place in batch]
-            found = translator.engine.align(*own, translator.alignment_layer, translator.alignment_heads)
-            for place, alignment in zip(batch, found, strict=True):
-                number, rank = wanted[place]
-                rows[number][rank] = alignment
+        pairs = [_by_chunk(translations[number], rank, codecs.target) for number, rank in wanted]
+        aligned = iter(self._align_ids([pair for own in pairs for pair in own]))
+        for (number, rank), own in zip(wanted, pairs, strict=True):
+            start, links = 0, []
+            for source, _ in own:
+                links += [start + place for place in next(aligned)]
+                start += len(source)
+            rows[number][rank] = links
         return rows
+
+    def _align_ids(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
+        """Return the alignment of each pair of source and target ids."""
+        translator = self.translator
+        lengths = [max(len(source), len(target)) for source, target in pairs]
+        rows: list[list[int]] = [[] for _ in pairs]
+        for batch in batches_by_length(lengths, translator.config.decoding.batch_tokens):
+            sources, targets = [pairs[place][0] for place in batch], [pairs[place][1] for place in batch]
+            found = translator.engine.align(sources, targets, translator.alignment_layer, translator.alignment_heads)
+            for place, alignment in zip(batch, found, strict=True):
+                rows[place] = alignment
+        return rows
+
+
+def _by_chunk(translation: Translation, rank: int, target: Codec) -> list[tuple[list[int], list[int]]]:
+    """Return the source and the target ids of each chunk of a hypothesis."""
+    tokens = iter(translation.hypotheses[rank].tokens)
+    lengths = translation.hypotheses[rank].lengths
+    return [
+        (chunk.ids, target.lookup(islice(tokens, length)))
+        for chunk, length in zip(translation.chunks, lengths, strict=True)
+    ]

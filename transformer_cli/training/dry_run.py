@@ -35,6 +35,7 @@ from transformer_cli.training.loop import probe_memory, train_steps
 from transformer_cli.training.run import check_beforehand, find_run_state, make_data, make_learner
 from transformer_cli.training.saving import Learner
 from transformer_cli.training.schedules import learning_rate
+from transformer_cli.training.start import resolve_split
 from transformer_cli.training.training_data import TrainingData, describe_training
 
 TIMED = 10  # updates at most, after one that is not timed
@@ -65,8 +66,10 @@ def dry_run(
         check_beforehand(run, config, fresh)
         asked = config
         config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
-        yield from preset
-        state = find_run_state(run, asked, config, run.exists() and not fresh, resume)
+        resuming = run.exists() and not fresh
+        config, sentences = resolve_split(config, run if resuming else None)
+        yield from [*preset, *sentences]
+        state = find_run_state(run, asked, config, resuming, resume)
         if state.finished:
             yield f"{run.path}: this run is finished ({state.finished}); nothing is left to do"
             return

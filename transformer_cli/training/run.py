@@ -38,6 +38,7 @@ from transformer_cli.training.start import (
     check_start,
     find_start,
     load_or_build_codecs,
+    resolve_split,
 )
 from transformer_cli.training.training_data import TrainingData, prepare_training_data
 from transformer_cli.training.validation import Validator
@@ -74,11 +75,12 @@ def train(
                 check_beforehand(run, config, fresh, profile)
             asked = config
             config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
-            for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
-                print(line, file=sys.stderr)
             resuming = run.exists() and (not fresh or not ranks.is_main)
             if resuming and ranks.is_main:
                 stack.enter_context(run.lock())  # from here on nobody else changes what is read
+            config, sentences = resolve_split(config, run if resuming else None)
+            for line in [] if quiet else [*preset, *sentences]:  # at once: what goes wrong later may come of these
+                print(line, file=sys.stderr)
             state = find_run_state(run, asked, config, resuming, resume)
             if state.finished:
                 if not quiet:
@@ -114,7 +116,7 @@ class RunState:
     """Where a run stands."""
 
     run: RunFolder
-    config: Config  # its preset resolved
+    config: Config  # its preset and split resolved
     saved: Config  # the same, with its paths as the run's folder has them
     resuming: bool  # what is in the folder is continued; else nothing of it is read
     index: CheckpointIndex

@@ -25,6 +25,7 @@ from transformer_cli.storage.publishing import atomic_write, verify
 from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, RunFolder, find_model
 from transformer_cli.text.build import build_codecs, crowding, describe
 from transformer_cli.text.codec import Codecs, vocabulary_files
+from transformer_cli.text.sentences import share_of_several
 
 # What decides when to stop, what to keep and how fast to read, never what the next update is.
 MAY_CHANGE = (
@@ -40,6 +41,8 @@ MAY_CHANGE = (
     "data.workers",
     "decoding",
 )
+
+MANY = 0.3  # of the training lines hold several sentences: a model has learned to translate them as they are
 
 # All that a vocabulary depends on: a run that has only that may change everything else.
 VOCABULARY_KEYS = ("vocabulary", "data.source_language", "data.target_language", "data.train")
@@ -147,6 +150,34 @@ def _origin(key: str, asked: Config, new: Config) -> str:
         return ""
     why = " for the number of pairs in data.train: did the text there change?" * (asked.model.preset == "auto")
     return f" (chosen by model.preset = {asked.model.preset}{why})"
+
+
+# --- lines of several sentences -----------------------------------------------------------------------------------
+
+
+def resolve_split(config: Config, run: RunFolder | None) -> tuple[Config, list[str]]:
+    """Return the config with `decoding.split` decided by the training text where it is `auto`, and lines to show.
+
+    run: one to continue, whose decision stays; one that trained before this was asked has none, and keeps that. Reads
+    the first lines of `data.train`, and raises `UserError` for a fault in them.
+    """
+    if config.decoding.split != "auto":
+        return config, []
+    if run is not None and run.config_path.exists():
+        decided = load_config(run.config_path).decoding.split
+        if decided != "auto" or run.index().last is not None:
+            return _with_split(config, decided), []
+    data = config.data
+    train = open_corpus(data.train, data.source_language, data.target_language)
+    share = share_of_several((source for source, _ in train.pairs()), data.source_language)
+    split = "never" if share > MANY else "always"
+    how = "one by one" if split == "always" else "together, as in training"
+    line = f"sentences    {share:.1%} of the training lines hold several: decoding.split = {split}, translated {how}"
+    return _with_split(config, split), [line]
+
+
+def _with_split(config: Config, split: str) -> Config:
+    return config.model_copy(update={"decoding": config.decoding.model_copy(update={"split": split})})
 
 
 # --- another model ------------------------------------------------------------------------------------------------
@@ -257,7 +288,8 @@ def build_vocabulary(
         )
     check_inputs(config, run, begins=fresh or not run.exists())
     config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
-    for line in preset:
+    config, sentences = resolve_split(config, None)
+    for line in [*preset, *sentences]:
         note(line)
     corpora = open_corpora(config, run, resuming=False, progress=progress)
     train, valid, held_out = corpora.train, corpora.valid, corpora.held_out
