@@ -40,6 +40,7 @@ TEXTS = [
     ("en", "See Fig. 3, e.g. the line on p. 12.|It is red."),
     ("en", "Visit www.example.com.|It is free."),
     ("en", "Is it 5 p.m.?|Yes, it is 5 p.m. now."),
+    ("en", "Yahoo!Answers and note.¹ are one.|Two."),
     ("fr", "M. Dupont est là.|Il mange."),
     ("fr", "Mme. Dupont et le Dr. Petit sont là.|Ils mangent."),
     ("fr", "« Bonjour ! » dit-il.|Elle rit."),

@@ -81,6 +81,8 @@ def _has_word(text: str) -> bool:
 
 def _continues(before: str, after: str, language: str, cased: bool) -> bool:
     """Return whether a sentence goes on over a place where sentencex ends it."""
+    if before[-1].isascii() and not (before[-1].isspace() or after[0].isspace()):
+        return True  # "Yahoo!Answers": only marks such as 。 end a sentence without a space
     if cased and next(filter(str.isalnum, after)).islower():
         return True
     name = _NAME_FOLLOWS.search(before)
