@@ -183,7 +183,7 @@ def test_a_closed_pipe_and_a_full_disk_end_without_a_traceback() -> None:
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
         result = subprocess.run(run, stdout=closed, stderr=subprocess.PIPE, text=True)
-    assert (result.returncode, result.stderr) == (1, "")
+    assert (result.returncode, result.stderr) == (141, "")
     if os.path.exists("/dev/full"):
         with open("/dev/full", "wb") as full:
             result = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True)

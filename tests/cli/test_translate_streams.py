@@ -1,5 +1,6 @@
 """Streams: a line is answered while the next is not yet there; readers may leave; memory stays flat."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -48,7 +49,66 @@ def test_a_reader_that_leaves_ends_it_without_a_word(trial: Any, tmp_path: Path)
         assert process.stdout.readline().endswith(b"\n")
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait() == 1
+        assert process.wait() == 141, "as sort and grep end"
+
+
+def leave(command: list[object]) -> tuple[int, str]:
+    """What a command ends with, and says, whose output nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([*TFM, *map(str, command)], stdout=writing, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writing)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", [["--help"], ["translate", "-h"], ["plot"], ["--version"], ["--show-completion"]])
+def test_whatever_prints_may_lose_its_reader(command: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    assert leave(command) == (141, "")
+
+
+def test_a_file_is_whole_though_nobody_reads_the_rest(trial: Any, tmp_path: Path) -> None:
+    files = ["--source", trial.source, "--reference", trial.reference, "-o", tmp_path / "out"]
+    code, said = leave(["evaluate", trial.run, *files, "--metric", "bleu", "--greedy", "-q"])
+    assert (code, said.count("error"), said.count("Traceback")) == (141, 0, 0), said
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_text().count("\n") == trial.source.read_text().count("\n")
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_one_whose_reader_left(trial: Any, tmp_path: Path) -> None:
+    """`tfm translate --jobs 2 -o out 2>&1 | head -n 1`: at its next word the first process ends, and so do all."""
+    source = tmp_path / "source"
+    source.write_text("ein hund\n" * 4000)
+    run = [*TFM, "translate", str(trial.run), "-i", str(source), "-o", str(tmp_path / "out"), "--jobs", "2"]
+    with subprocess.Popen(run, stderr=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline()
+        process.stderr.close()
+        assert process.wait() == 141
+    until = time.monotonic() + 10
+    while alive(process.pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not alive(process.pid)
+    assert not list(tmp_path.rglob("*.tmp"))
+    if (tmp_path / "out").exists():
+        assert (tmp_path / "out").read_text().count("\n") == 4000
+
+
+def alive(session: int) -> list[str]:
+    """Processes of a session that still run."""
+    found = subprocess.run(["ps", "-o", "pid=,stat=,args=", "-s", str(session)], capture_output=True, text=True)
+    return [line for line in found.stdout.splitlines() if line.split()[1][0] != "Z"]
+
+
+def test_a_pipe_between_our_own_processes_is_no_reader() -> None:
+    from transformer_cli.cli.streams import has_no_reader
+
+    assert not has_no_reader(BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert not has_no_reader(OSError(errno.ENOSPC, "No space left on device", "stdout"))
+    assert has_no_reader(BrokenPipeError(errno.EPIPE, "Broken pipe", "stdout"))
 
 
 def test_streams_that_are_closed(trial: Any, tmp_path: Path) -> None:

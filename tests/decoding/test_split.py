@@ -119,7 +119,7 @@ arbitrary_lines = st.lists(
 @settings(max_examples=30, deadline=None)
 @given(lines=arbitrary_lines)
 def test_any_line_stays_one_line(make_codecs: MakeCodecs, tokenizer: str, lines: list[str]) -> None:
-    config = make_config(tokenizer, max_length=400, decoding={"copy_unknown": False}, vocabulary={"size": 400})
+    config = make_config(tokenizer, max_length=400, decoding={"copy_unknown": False}, vocabulary={"size": 310})
     translator = Translator(Echo(), CODECS.get(tokenizer) or CODECS.setdefault(tokenizer, make_codecs(config)), config)
     whole = translator.translate_batch(lines, replace(ALWAYS, split="never"))
     for one, split in zip(whole, translator.translate_batch(lines, ALWAYS), strict=True):

@@ -36,7 +36,7 @@ from transformer_cli.cli import (
 )
 from transformer_cli.cli.help import full_help
 from transformer_cli.cli.options import option, with_options
-from transformer_cli.cli.streams import flush_stdout, silence_stdout
+from transformer_cli.cli.streams import flush_stdout, guard_terminals, has_no_reader, silence
 from transformer_cli.errors import UserError, not_importable
 
 PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
@@ -47,6 +47,7 @@ PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's w
     "Look inside": {"inspect": inspect.inspect, "plot": plot.app},
     "Ship": {"export": export.export},
 }
+BROKEN_PIPE = 128 + 13  # as of a process that SIGPIPE ended, which not every system has
 LONGEST_REASON = 150  # characters of an unforeseen error that are shown
 TO_BE_ENDED = 10.0  # seconds in which torchrun surely ends the processes of a job that has failed
 
@@ -87,6 +88,7 @@ def tfm(
     0         done
     2         the input is at fault, and one line says what to do
     130, 143  interrupted by Ctrl-C or SIGTERM, with the state saved
+    141       who reads the output has closed it, as head does
     1         anything else; TFM_DEBUG=1 shows where
     """
     if version:
@@ -111,7 +113,7 @@ for panel, commands in PANELS.items():
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 0 done, 2 the user's input, 1 anything else, 130/143 signals.
+    """Run one command; return its exit code: 0 done, 2 the user's input, 1 anything else, 128 + a signal's number.
 
     arguments: without the program's name; None takes those of the process.
     """
@@ -128,20 +130,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush_stdout()
             return result if isinstance(result, int) else 0
         except SystemExit as leaving:
+            if isinstance(leaving.__context__, OSError):  # Typer's answer to any broken pipe
+                return _failed(leaving.__context__, arguments)
             return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         except BaseException as error:
-            given = sys.argv[1:] if arguments is None else arguments
-            code, message = _explain(error, given)
-            _leave_it_to_the_first()
-            if os.environ.get("TFM_DEBUG", "0") not in ("", "0"):
-                traceback.print_exc()
-            if isinstance(error, OSError):
-                silence_stdout()
-            with contextlib.suppress(OSError):
-                print("error: " + _one_line(message), file=sys.stderr, flush=True)
-            return code
+            return _failed(error, arguments)
+
+
+def _failed(error: BaseException, arguments: Sequence[str] | None) -> int:
+    """Say what went wrong, in one line on stderr, and return the exit code; where nobody reads on, that is no fault."""
+    if has_no_reader(error):
+        silence(sys.stdout, sys.stderr)
+        return BROKEN_PIPE
+    code, message = _explain(error, sys.argv[1:] if arguments is None else arguments)
+    _leave_it_to_the_first()
+    if os.environ.get("TFM_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    if isinstance(error, OSError):
+        silence(sys.stdout)
+    with contextlib.suppress(OSError):
+        print("error: " + _one_line(message), file=sys.stderr, flush=True)
+    return code
 
 
 def _leave_it_to_the_first() -> None:
@@ -152,14 +163,16 @@ def _leave_it_to_the_first() -> None:
 
 
 def _settle_process() -> None:
-    """Set up a process of our own: warnings of libraries, which no user can act on, are off (but for `python -W`),
-    a terminal that lacks a character shows its number, and what goes to a closed stderr goes nowhere, not to stdout."""
+    """Set up a process of our own: warnings of libraries, which no user can act on, are off (but for `python -W`), a
+    terminal that lacks a character shows its number and obeys no text, and what goes to a closed stderr goes nowhere,
+    not to stdout."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (open as long as the process)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    guard_terminals()
 
 
 def _explain(error: BaseException, arguments: Sequence[str]) -> tuple[int, str]:

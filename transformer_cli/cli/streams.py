@@ -4,8 +4,11 @@ A result file appears whole or not at all. Progress is a bar on a terminal, a li
 """
 
 import contextlib
+import errno
 import io
 import os
+import re
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,6 +98,42 @@ def _lines(count: int) -> str:
 
 
 Write = Callable[[str], None]
+
+# All but tab and line feed: C0, DEL and C1, any of which may steer a terminal …
+_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_CONTROLS = re.compile(_CONTROL)
+_BUT_OF_BARS = re.compile(rf"(?!\r|\x1b\[A){_CONTROL}")  # … and all but those by which tqdm draws
+
+
+def shown(text: str) -> str:
+    """Return a text as a terminal may get it: its control characters written out, such as `\\x1b`."""
+    return _CONTROLS.sub(_written_out, text)
+
+
+def _written_out(control: re.Match[str]) -> str:
+    return control[0].encode("unicode_escape").decode()
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream to a terminal, which no text of the user's can steer."""
+
+    def __init__(self, stream: io.TextIOWrapper, controls: re.Pattern[str] = _CONTROLS) -> None:
+        super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+        self._controls = controls
+        self._stream = stream  # which would close what they share, were it forgotten
+
+    def write(self, text: str) -> int:
+        """Write the text, control characters written out."""
+        super().write(self._controls.sub(_written_out, text))
+        return len(text)
+
+
+def guard_terminals() -> None:
+    """Let stdout and stderr write out control characters where they are terminals; progress bars still work."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.isatty():
+        sys.stdout = Terminal(sys.stdout)
+    if isinstance(sys.stderr, io.TextIOWrapper) and sys.stderr.isatty():
+        sys.stderr = Terminal(sys.stderr, _BUT_OF_BARS)
 
 
 def note(text: str) -> None:
@@ -290,7 +329,10 @@ def _is_special(path: Path) -> bool:
 
 
 def _writer(stream: IO[bytes], live: bool, name: Path | str) -> Write:
+    is_terminal = stream.isatty()
+
     def write(line: str) -> None:
+        line = shown(line) if is_terminal else line
         with _named(name):
             stream.write(line.encode("utf-8", errors="replace") + b"\n")
             if live:
@@ -329,12 +371,30 @@ def flush_stdout() -> None:
             sys.stdout.flush()
 
 
-def silence_stdout() -> None:
-    """Keep Python from writing to a stdout that takes nothing more, and failing, again when it exits."""
-    if sys.stdout is None:
-        return
-    with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
-        os.dup2(null.fileno(), sys.stdout.fileno())
+def silence(*streams: IO[str] | None) -> None:
+    """Keep Python from writing to streams that take nothing more, and failing, again when it exits."""
+    for stream in filter(None, streams):
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), stream.fileno())
+
+
+def has_no_reader(error: BaseException | None) -> bool:
+    """Return whether an error says that who reads our output has closed it, as `head` does.
+
+    Pipes between our own processes have no name, and break where one has died: that is an error.
+    """
+    if not isinstance(error, OSError) or error.errno != errno.EPIPE:
+        return False
+    return error.filename is not None or any(map(_is_broken, (sys.stdout, sys.stderr)))
+
+
+def _is_broken(stream: IO[str] | None) -> bool:
+    found: list[tuple[int, int]] = []
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no file, or a system without poll
+        poll = select.poll()
+        poll.register(cast(IO[str], stream), select.POLLERR)
+        found = poll.poll(0)
+    return bool(found)
 
 
 def align(rows: Sequence[Sequence[object]]) -> list[str]:
