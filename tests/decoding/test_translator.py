@@ -3,9 +3,10 @@
 import random
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translation import Scored, Translation
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.protected.protector import Protector
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage import checkpoint
 from transformer_cli.storage.run_folder import RunFolder
@@ -353,6 +355,64 @@ def test_chunks_of_a_language_without_spaces_are_joined_without() -> None:
 
     assert join(["一。", "", "二"], "zh") == join(["一。", "二"], "zh-TW") == "一。二"
     assert join(["one.", "", "two"], "en") == "one. two"
+
+
+# --- what callers give --------------------------------------------------------------------------------------------
+
+
+def test_a_text_gives_a_text(make_codecs: MakeCodecs) -> None:
+    translator, _ = echo(make_codecs, make_config())
+    assert translator.translate("one two") == "one two"
+    assert translator.translate("") == ""
+    assert translator.translate(["one two"]) == ["one two"]
+    assert translator.translate(("one", "")) == ["one", ""]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([None], r"texts\[0\] should be a text, not None"),
+        (["a", b"b"], r"texts\[1\] should be a text, not one of type bytes"),
+        (["a", ["b"]], r"texts\[1\] should be a text, not one of type list"),
+        (None, "texts should be a list of texts, not None"),
+        (5, "texts should be a list of texts, not one of type int"),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_place(make_codecs: MakeCodecs, given: Any, message: str) -> None:
+    translator, engine = echo(make_codecs, make_config())
+    for call in (translator.translate, translator.translate_batch):
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            call(given)
+    with pytest.raises(TypeError, match=message.replace("texts", "sources", 1)):
+        translator.score(given, ["a"])
+    with pytest.raises(TypeError, match=message.replace("texts", "targets", 1)):
+        translator.align(["a"], given)
+    if isinstance(given, list):
+        for call in (translator.translate_lines, Protector(translator).translate_lines):
+            with pytest.raises(
+                TypeError, match=message.replace("texts", "lines").replace("a text", "a text or a Line")
+            ):
+                list(call(given))
+    assert not engine.batches
+
+
+def test_one_text_is_no_list_of_texts(make_codecs: MakeCodecs) -> None:
+    """Its letters are not what anybody wants translated, or scored."""
+    translator, engine = echo(make_codecs, make_config())
+    calls: list[Callable[[], Any]] = [
+        lambda: translator.translate_batch("one"),
+        lambda: list(translator.translate_lines("one")),
+        lambda: translator.score("one", "two"),
+        lambda: translator.align(["one"], "two"),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="not one of type str"):
+            call()
+    with pytest.raises(ValueError, match="2 targets for 1 texts: give one for each"):
+        translator.score(["one"], ["two", "three"])
+    with pytest.raises(ValueError, match="0 constraints for 1 texts"):
+        translator.translate_batch(["one"], constraints=[])
+    assert not engine.batches
 
 
 # --- unknown words ------------------------------------------------------------------------------------------------

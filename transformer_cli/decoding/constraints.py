@@ -45,6 +45,31 @@ class Line:
     again: bool = False  # whether it, or what it is a part of, was translated and counted before
 
 
+def as_texts(given: Iterable[str], name: str) -> list[str]:
+    """Return the texts that a caller gives as `name`; raise `TypeError` that says where one is none."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} should be a list of texts, not {_kind(given)}")
+    texts = list(given)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"{name}[{place}] should be a text, not {_kind(text)}")
+    return texts
+
+
+def as_lines(given: Iterable[str | Line]) -> Iterator[Line]:
+    """Yield each line that a caller gives, made of a text where it is one; as `as_texts`."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"lines should be several texts, not {_kind(given)}")
+    for place, line in enumerate(given):
+        if not isinstance(line, str | Line):
+            raise TypeError(f"lines[{place}] should be a text or a Line, not {_kind(line)}")
+        yield Line(line) if isinstance(line, str) else line
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"one of type {type(value).__name__}"
+
+
 # --- as a user writes them -----------------------------------------------------------------------------------------
 
 

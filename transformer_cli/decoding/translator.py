@@ -5,11 +5,11 @@ Lines become ids, long lines chunks, chunks batches of like length; what comes b
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from transformer_cli.config import Config
 from transformer_cli.decoding.chunks import batches_by_length, windows_of
-from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
+from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line, as_lines, as_texts
 from transformer_cli.decoding.engines.protocol import Engine
 from transformer_cli.decoding.pipeline import Pipeline
 from transformer_cli.decoding.translation import Candidate, Confidence, Scored, Tally, Translation, load_confidence
@@ -96,8 +96,18 @@ class Translator:
         own = self.config.data.max_length
         return own if self.engine.max_source_length is None else min(own, self.engine.max_source_length)
 
-    def translate(self, texts: Sequence[str]) -> list[str]:
-        """Return the best translation of each text; texts without any word give empty ones."""
+    @overload
+    def translate(self, texts: str) -> str: ...  # type: ignore[overload-overlap]  # a text is no list of texts
+    @overload
+    def translate(self, texts: Sequence[str]) -> list[str]: ...
+
+    def translate(self, texts: str | Sequence[str]) -> str | list[str]:
+        """Return the best translation of each text, or of the one text; texts without any word give empty ones.
+
+        Raises `TypeError` that says where something is no text.
+        """
+        if isinstance(texts, str):
+            return self.translate([texts])[0]
         return [translation.text for translation in self.translate_batch(texts, alignments=False)]
 
     def translate_batch(
@@ -116,9 +126,11 @@ class Translator:
         `n_best` found by their likeness to each other. Raises `UserError` where the vocabulary cannot write what is
         required.
         """
+        texts = as_texts(texts, "texts")
         constraints = demands if constraints is None else constraints
         if constraints is None:
             constraints = [NO_CONSTRAINTS] * len(texts)
+        _check_pairs(texts, constraints, "constraints")
         lines = [Line(text, wanted) for text, wanted in zip(texts, constraints, strict=True)]
         return list(self._pipeline(options, alignments, mbr).translations(iter([lines]), together=False))
 
@@ -137,8 +149,7 @@ class Translator:
         A line is a text, or a `Line` with what its translation must obey. mbr: as in `translate_batch`. first: how many
         lines came before, in another call, so that sampling draws as it would in one.
         """
-        given = (Line(line) if isinstance(line, str) else line for line in lines)
-        windows = windows_of(given, window, lambda line: len(line.text))
+        windows = windows_of(as_lines(lines), window, lambda line: len(line.text))
         return self._pipeline(options, alignments, mbr).translations(windows, together=window > 1, first=first)
 
     def score(
@@ -149,6 +160,8 @@ class Translator:
         Raises `UserError`, with the number of the pair, where one is longer than the model's position table.
         """
         options = options or SearchOptions.from_config(self.config.decoding)
+        sources, targets = as_texts(sources, "sources"), as_texts(targets, "targets")
+        _check_pairs(sources, targets, "targets")
         source_ids, target_ids = self.codecs.encode_pairs(sources, targets)
         self._check_lengths("source", source_ids, self.engine.max_source_length)
         self._check_lengths("target", target_ids, self.engine.max_target_length)
@@ -180,6 +193,8 @@ class Translator:
         """
         from transformer_cli.text.alignments import word_links  # not at the top: numpy takes a while
 
+        sources, targets = as_texts(sources, "sources"), as_texts(targets, "targets")
+        _check_pairs(sources, targets, "targets")
         source_ids, target_ids = self.codecs.source.encode_batch(sources), self.codecs.target.encode_batch(targets)
         layer, heads = attention or (self.alignment_layer, self.alignment_heads)
         filled = [pair for pair, both in enumerate(zip(source_ids, target_ids, strict=True)) if all(both)]
@@ -218,3 +233,8 @@ class Translator:
             mbr=mbr,
             confidence=self.confidence,
         )
+
+
+def _check_pairs(texts: Sequence[str], others: Sequence[object], name: str) -> None:
+    if len(others) != len(texts):
+        raise ValueError(f"{len(others):,} {name} for {len(texts):,} texts: give one for each")

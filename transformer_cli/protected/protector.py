@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from transformer_cli.decoding.chunks import batches_by_length, windows_of, writes_spaces
-from transformer_cli.decoding.constraints import Line
+from transformer_cli.decoding.constraints import Line, as_lines
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.decoding.translator import WINDOW, Translator
 from transformer_cli.protected.reinsertion import (
@@ -82,8 +82,7 @@ class Protector:
         """Yield one translation per line, in order; see `Translator.translate_lines`. A protected text is one token."""
         options = options or SearchOptions.from_config(self.translator.config.decoding)
         restoration = _Restoration(self.translator, self.glossary, self.tally, options, alignments, mbr)
-        given = (Line(line) if isinstance(line, str) else line for line in lines)
-        masked = (restoration.mask(line, number) for number, line in enumerate(given, start=first))
+        masked = (restoration.mask(line, number) for number, line in enumerate(as_lines(lines), start=first))
         found = self.translator.translate_lines(masked, options, window, alignments=alignments, mbr=mbr, first=first)
         for group in windows_of(found, window, _characters):
             yield from restoration.restore(group)
