@@ -138,6 +138,7 @@ CHOICES: dict[str, list[str]] = {
     "training.scheduled_sampling.prediction": ["argmax", "sample", "mixture"],
     "decoding.length_penalty_kind": ["average", "gnmt"],
     "decoding.stopping": ["first", "exact"],
+    "decoding.split": ["auto", "always", "never"],
 }
 SWITCHES = [
     *["vocabulary.shared", "vocabulary.lowercase", "vocabulary.byte_fallback", "model.attention_bias"],

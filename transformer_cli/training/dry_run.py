@@ -66,16 +66,16 @@ def dry_run(
         check_beforehand(run, config, fresh)
         asked = config
         config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
+        yield from preset
         resuming = run.exists() and not fresh
         config, sentences = resolve_split(config, run if resuming else None)
-        yield from [*preset, *sentences]
         state = find_run_state(run, asked, config, resuming, resume)
         if state.finished:
             yield f"{run.path}: this run is finished ({state.finished}); nothing is left to do"
             return
         data = make_data(state, quiet)
         learner, notes = make_learner(state, data, torch_device, quiet)
-        yield from [*data.notes, *state.notes, *notes]
+        yield from [*sentences, *data.notes, *state.notes, *notes]
         yield from describe_training(data, learner.model)
         yield _expect(len(data.train))
         yield _describe_parts(learner.model)

@@ -75,12 +75,12 @@ def train(
                 check_beforehand(run, config, fresh, profile)
             asked = config
             config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
+            for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
+                print(line, file=sys.stderr)
             resuming = run.exists() and (not fresh or not ranks.is_main)
             if resuming and ranks.is_main:
                 stack.enter_context(run.lock())  # from here on nobody else changes what is read
             config, sentences = resolve_split(config, run if resuming else None)
-            for line in [] if quiet else [*preset, *sentences]:  # at once: what goes wrong later may come of these
-                print(line, file=sys.stderr)
             state = find_run_state(run, asked, config, resuming, resume)
             if state.finished:
                 if not quiet:
@@ -89,7 +89,7 @@ def train(
             data = make_data(state, quiet, ranks)
             learner, learner_notes = make_learner(state, data, torch_device, quiet, ranks)
             probe_memory(learner.objective, learner.precision, data.costliest_batch(), config.training.batch_tokens)
-            notes = [*data.notes, *state.notes]
+            notes = [*sentences, *data.notes, *state.notes]
             if ranks.is_main:
                 notes += _take_folder(run, fresh, resuming, stack)
                 _write_start(state, data)

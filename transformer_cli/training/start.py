@@ -158,15 +158,13 @@ def _origin(key: str, asked: Config, new: Config) -> str:
 def resolve_split(config: Config, run: RunFolder | None) -> tuple[Config, list[str]]:
     """Return the config with `decoding.split` decided by the training text where it is `auto`, and lines to show.
 
-    run: one to continue, whose decision stays; one that trained before this was asked has none, and keeps that. Reads
-    the first lines of `data.train`, and raises `UserError` for a fault in them.
+    run: one to continue; what it has trained with stays, `auto` too, if it is from before this was asked. Reads the
+    first lines of `data.train`, and raises `UserError` for a fault in them.
     """
     if config.decoding.split != "auto":
         return config, []
-    if run is not None and run.config_path.exists():
-        decided = load_config(run.config_path).decoding.split
-        if decided != "auto" or run.index().last is not None:
-            return _with_split(config, decided), []
+    if run is not None and run.config_path.exists() and run.index().last is not None:
+        return _with_split(config, load_config(run.config_path).decoding.split), []
     data = config.data
     train = open_corpus(data.train, data.source_language, data.target_language)
     share = share_of_several((source for source, _ in train.pairs()), data.source_language)
@@ -288,8 +286,8 @@ def build_vocabulary(
         )
     check_inputs(config, run, begins=fresh or not run.exists())
     config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
-    config, sentences = resolve_split(config, None)
-    for line in [*preset, *sentences]:
+    config, _ = resolve_split(config, None)
+    for line in preset:
         note(line)
     corpora = open_corpora(config, run, resuming=False, progress=progress)
     train, valid, held_out = corpora.train, corpora.valid, corpora.held_out
