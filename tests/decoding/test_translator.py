@@ -388,11 +388,11 @@ def test_what_is_no_text_is_named_with_its_place(make_codecs: MakeCodecs, given:
     with pytest.raises(TypeError, match=message.replace("texts", "targets", 1)):
         translator.align(["a"], given)
     if isinstance(given, list):
-        for call in (translator.translate_lines, Protector(translator).translate_lines):
+        for each in (translator.translate_lines, Protector(translator).translate_lines):
             with pytest.raises(
                 TypeError, match=message.replace("texts", "lines").replace("a text", "a text or a Line")
             ):
-                list(call(given))
+                list(each(given))
     assert not engine.batches
 
 

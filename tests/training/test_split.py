@@ -22,7 +22,7 @@ def write_lines(folder: Path, several: int, lines: int = 20) -> None:
         (folder / f"train.{language}").write_text(text)
 
 
-@pytest.mark.parametrize(("several", "split"), [(0, "always"), (6, "always"), (7, "never"), (20, "never")])
+@pytest.mark.parametrize(("several", "split"), [(0, "always"), (10, "always"), (11, "never"), (20, "never")])
 def test_the_training_text_decides(several: int, split: str, tmp_path: Path, tiny_tree: MakeTree) -> None:
     tree = tiny_tree(tmp_path)
     write_lines(tmp_path, several)

@@ -42,7 +42,7 @@ MAY_CHANGE = (
     "decoding",
 )
 
-MANY = 0.3  # of the training lines hold several sentences: a model has learned to translate them as they are
+MOST = 0.5  # of the training lines hold several sentences: only beyond that they are better translated as they are
 
 # All that a vocabulary depends on: a run that has only that may change everything else.
 VOCABULARY_KEYS = ("vocabulary", "data.source_language", "data.target_language", "data.train")
@@ -168,7 +168,7 @@ def resolve_split(config: Config, run: RunFolder | None) -> tuple[Config, list[s
     data = config.data
     train = open_corpus(data.train, data.source_language, data.target_language)
     share = share_of_several((source for source, _ in train.pairs()), data.source_language)
-    split = "never" if share > MANY else "always"
+    split = "never" if share > MOST else "always"
     how = "one by one" if split == "always" else "together, as in training"
     line = f"sentences    {share:.1%} of the training lines hold several: decoding.split = {split}, translated {how}"
     return _with_split(config, split), [line]
