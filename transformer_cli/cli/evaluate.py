@@ -72,10 +72,10 @@ def evaluate(
         raise UserError("--language: belongs to --hypothesis; a model knows its target language")
     check_output(given.output_file, context.params)
     options = opt.translation_options(context, model)
+    test_set = evaluation_of.find_test_set(options.model, given.source, given.reference, "test")
     if given.source is None:
         named = opt.files_named(options.model.config.data, "test", options.model.folder)
         check_output(given.output_file, {"data": named})
-    test_set = evaluation_of.find_test_set(options.model, given.source, given.reference, "test")
     translator = options.load_translator()
     with Progress("translated", total=len(test_set.sources), quiet=given.quiet) as report:
         evaluation = evaluation_of.evaluate(

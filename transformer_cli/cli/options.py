@@ -185,7 +185,7 @@ class Search(Options, panel="Search"):
     length_candidates: int | None = search_option("--length-candidates N", "Of the same: how many lengths are tried.")
     split: Literal["auto", "always", "never"] | None = option(
         "--split WHEN",
-        "Translate a line of several sentences one by one: always, never, or auto: if training lines held one each."
+        "Translate the sentences of a line one by one: always, never, or auto: as training decided by its own lines."
         "  [default: the model's]",
     )
 
