@@ -163,7 +163,7 @@ def resolve_split(config: Config, run: RunFolder | None) -> tuple[Config, list[s
     """
     if config.decoding.split != "auto":
         return config, []
-    if run is not None and run.config_path.exists() and run.index().last is not None:
+    if run is not None and run.config_path.is_file() and run.index().last is not None:
         return _with_split(config, load_config(run.config_path).decoding.split), []
     data = config.data
     train = open_corpus(data.train, data.source_language, data.target_language)
