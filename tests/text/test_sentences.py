@@ -41,6 +41,8 @@ TEXTS = [
     ("en", "Visit www.example.com.|It is free."),
     ("en", "Is it 5 p.m.?|Yes, it is 5 p.m. now."),
     ("en", "Yahoo!Answers and note.¹ are one.|Two."),
+    ("en", "1. Open the door.|2. Close it."),
+    ("en", "Born in 1984.|1984. That was it."),
     ("fr", "M. Dupont est là.|Il mange."),
     ("fr", "Mme. Dupont et le Dr. Petit sont là.|Ils mangent."),
     ("fr", "« Bonjour ! » dit-il.|Elle rit."),

@@ -47,14 +47,14 @@ def share_of_several(texts: Iterable[str], language: str) -> float:
 def _sentences(text: str, language: str) -> Iterator[str]:
     """Yield all of a text, sentence by sentence."""
     cased = not text.islower()  # else a small letter says nothing
-    parts: list[str] = []  # of the sentence that is open, and whether they hold a word
-    word = False
+    parts: list[str] = []  # of the sentence that is open, and whether they hold a letter: "1. First" is one
+    letter = False
     for part, following in pairwise([*_segments(text, language), ""]):
         parts.append(part)
-        word = word or _has_word(part)
-        if word and _has_word(following) and not _continues(part[-_LONGEST_END:], following, language, cased):
+        letter = letter or any(map(str.isalpha, part))
+        if letter and _has_word(following) and not _continues(part[-_LONGEST_END:], following, language, cased):
             yield "".join(parts)
-            parts, word = [], False
+            parts, letter = [], False
     yield "".join(parts)
 
 
