@@ -209,7 +209,7 @@ def test_a_damaged_export_is_refused(exported: tuple[Path, Path], name: str) -> 
     ("arguments", "message"),
     [
         ("translate MODEL a --engine torch", "engine torch: MODEL was exported for CTranslate2; give the model"),
-        ("translate MODEL a --sample", "sampling needs engine torch, but MODEL was exported for CTranslate2; give the"),
+        ("translate MODEL a --sample", "engine torch (sampling): MODEL was exported for CTranslate2; give the model"),
         ("translate MODEL a --trace", "engine torch: MODEL was exported for CTranslate2; give the model"),
         ("translate MODEL a --beam 500", "cannot do a beam of half the vocabulary; leave that out, or give the model"),
         ("inspect MODEL", "MODEL: was exported for CTranslate2, without the weights that this needs; give the model"),

@@ -117,8 +117,8 @@ def load_engine(
     found = model if isinstance(model, FoundModel) else FoundModel.at(model)
     if choice == "torch" or needs:
         if found.exported:
-            what = f"{needs[0]} needs engine torch, but" if needs else "engine torch:"
-            raise UserError(f"{what} {found.name} was exported for CTranslate2; {ORIGINAL}")
+            what = f"engine torch ({needs[0]})" if needs else "engine torch"
+            raise UserError(f"{what}: {found.name} was exported for CTranslate2; {ORIGINAL}")
         return _load_torch(found, device, compute_type, needs[0] if needs and choice == "auto" else None)
     asked = choice == "ctranslate2" or compute_type not in (None, *TORCH_TYPES)
     alone = asked or found.exported or not find_spec("torch")

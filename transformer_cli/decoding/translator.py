@@ -97,14 +97,14 @@ class Translator:
         return own if self.engine.max_source_length is None else min(own, self.engine.max_source_length)
 
     @overload
-    def translate(self, texts: str) -> str: ...  # type: ignore[overload-overlap]  # a text is no list of texts
+    def translate(self, texts: str) -> str: ...  # type: ignore[overload-overlap]  # a text is not a list of texts
     @overload
     def translate(self, texts: Sequence[str]) -> list[str]: ...
 
     def translate(self, texts: str | Sequence[str]) -> str | list[str]:
         """Return the best translation of each text, or of the one text; texts without any word give empty ones.
 
-        Raises `TypeError` that says where something is no text.
+        Raises `TypeError` that says where something is not a text.
         """
         if isinstance(texts, str):
             return self.translate([texts])[0]
