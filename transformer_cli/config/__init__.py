@@ -7,14 +7,13 @@ way in; no torch.
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError, ValidationInfo, model_validator
 
 from transformer_cli.config.languages import code_fault
-from transformer_cli.config.paths import with_paths
 from transformer_cli.config.sections import (
     AWAITS_PRESET,
     SOURCE_KINDS,
@@ -53,9 +52,6 @@ __all__ = [
     "load_config",
     "parse_config",
 ]
-
-
-FindPath = Callable[[str, str], str]
 
 
 class Config(Section):
@@ -166,29 +162,24 @@ class Config(Section):
 # --- reading and writing ------------------------------------------------------------------------------------------
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = (), find: FindPath | None = None) -> Config:
-    """Read a config file and merge `--set` overrides (`section.key=value`, the value in YAML) into it.
-
-    find: called with the key and value of each path in the file; what it returns is taken instead.
-    """
-    return parse_config(read_config_text(path), str(path), overrides, find)
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a config file and merge `--set` overrides (`section.key=value`, the value in YAML) into it."""
+    return parse_config(read_config_text(path), str(path), overrides)
 
 
-def parse_config(text: str, where: str, overrides: Sequence[str] = (), find: FindPath | None = None) -> Config:
-    """Validate the text of a config file, with `--set` overrides merged in first.
+def parse_config(text: str, where: str, overrides: Sequence[str] = ()) -> Config:
+    """Validate the text of a config file, with `--set` overrides merged in first; raises as `config_of_tree` does."""
+    return config_of_tree(parse_tree(text, where), where, overrides)
 
-    Where it names a preset, what must fit together is checked when the preset is resolved. Raises `UserError` with
+
+def config_of_tree(tree: Tree, where: str, overrides: Sequence[str] = ()) -> Config:
+    """Validate sections as YAML gives them, with overrides merged into them first.
+
+    Where they name a preset, what must fit together is checked when the preset is resolved. Raises `UserError` with
     the file, the key and the allowed range.
     """
-    tree = parse_tree(text, where)
-    tree = with_paths(tree, find) if find else tree
     for override in overrides:
         merge(tree, override)
-    return config_of_tree(tree, where)
-
-
-def config_of_tree(tree: Tree, where: str) -> Config:
-    """Validate sections as YAML gives them; raises as `parse_config` does."""
     model = tree.get("model")
     preset = model.get("preset") if isinstance(model, dict) else None
     try:  # as JSON, which like YAML has lists alone for tuples

@@ -1,4 +1,4 @@
-"""Where the paths of a saved config start: in the folder that a run was first started in.
+"""The paths in a config: which of its values they are, and where those of a saved one start.
 
 A config names files as the user wrote them, from the working directory. `origin.json` in the run folder keeps which
 that was, so that they are found from any other; no checkpoint holds it, whose bytes must not depend on the place.
@@ -6,17 +6,43 @@ that was, so that they are found from any other; no checkpoint holds it, whose b
 
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from transformer_cli.config import Config, DataConfig, config_of_tree, load_config
-from transformer_cli.config.paths import paths_of, with_paths
+from transformer_cli.config import Config, DataConfig, Section, config_of_tree, load_config
+from transformer_cli.config.yaml_file import parse_tree, read_config_text
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import atomic_write, read_json
 from transformer_cli.storage.run_folder import CHECKPOINT, CONFIG
 
 ORIGIN = "origin.json"
+_IS_PATH = re.compile(
+    r"data\.(train|valid|test)(\.[0-9]+)?\.(source|target|file|dataset)"
+    r"|training\.(init_from|source_vectors|target_vectors|guided_attention\.alignments)"
+)
+
+
+def paths_of(config: Section, key: str = "") -> dict[str, str]:
+    """Return the paths in a config, or in the section of it that has this key, by their keys (`data.train.source`).
+
+    `data.….dataset` is among them: a folder, or the name of a dataset on the hub.
+    """
+    paths: dict[str, str] = {}
+    with_paths(config.model_dump(mode="json"), paths.setdefault, key)
+    return paths
+
+
+def with_paths(node: Any, change: Callable[[str, str], str], key: str = "") -> Any:
+    """Return a copy of a config's tree, or of the node in it that has this key, `change(key, path)` for each path."""
+    if isinstance(node, dict):
+        return {name: with_paths(value, change, f"{key}.{name}".lstrip(".")) for name, value in node.items()}
+    if isinstance(node, list):
+        return [with_paths(value, change, f"{key}.{place}") for place, value in enumerate(node)]
+    return change(key, node) if isinstance(node, str) and _IS_PATH.fullmatch(key) else node
 
 
 @dataclass(frozen=True)
@@ -46,8 +72,9 @@ def read_origin(folder: Path) -> tuple[Path, Origin] | None:
 def keep_origin(run: Path, config: Config) -> None:
     """Write `origin.json` for a run that has this config, unless there is one from which its data is still found."""
     known = read_origin(run)
-    named = paths_of(config.model_dump(mode="json"))
-    paths = [path for key, path in named.items() if key.startswith("data.train.") and not key.endswith(".dataset")]
+    paths = [
+        path for key, path in paths_of(config).items() if key.startswith("data.train.") and not key.endswith(".dataset")
+    ]
     if known is not None:
         gone = not all(any(map(os.path.exists, known[1].candidates(run, path)[:2])) for path in paths)
         if not gone or not all(map(os.path.exists, paths)):
@@ -74,7 +101,8 @@ def load_found_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read a CONFIG as `load_config` does; the paths in one that a run has saved are found from any folder."""
     if path.name != CONFIG:
         return load_config(path, overrides)
-    return load_config(path, overrides, find=lambda key, written: find_path(path.parent, key, written))
+    tree = parse_tree(read_config_text(path), str(path))
+    return config_of_tree(with_paths(tree, partial(find_path, path.parent)), str(path), overrides)
 
 
 def find_data(data: DataConfig, split: str, folder: Path) -> DataConfig:
@@ -82,20 +110,21 @@ def find_data(data: DataConfig, split: str, folder: Path) -> DataConfig:
 
     Raises `UserError` where a file of `data.train`, `valid` or `test` (the split) is gone, with where it was.
     """
-    written = {"data": data.model_dump(mode="json")}
-    found = with_paths(written, lambda key, path: find_path(folder, key, path))
-    known = read_origin(folder)
-    for key, path in paths_of(found).items():
+    opened = DataConfig.model_validate_json(
+        json.dumps(with_paths(data.model_dump(mode="json"), partial(find_path, folder), "data"))
+    )
+    known, written = read_origin(folder), paths_of(data, "data")
+    for key, path in paths_of(opened, "data").items():
         if known and key.startswith(f"data.{split}.") and not key.endswith(".dataset") and not os.path.exists(path):
             raise UserError(
-                f"{key}: {paths_of(written)[key]} is not in {known[1].working_directory} any more, where the run began"
+                f"{key}: {written[key]} is not in {known[1].working_directory} any more, where the run began"
             )
-    return DataConfig.model_validate_json(json.dumps(found["data"]))
+    return opened
 
 
 def respelled(new: Config, old: Config, run: Path) -> Config:
     """Return the new config of a run with each path spelled as in the old one where both lead to the same file."""
-    before, known = paths_of(old.model_dump(mode="json")), read_origin(run)
+    before, known = paths_of(old), read_origin(run)
     moved = known is not None and os.path.realpath(known[1].working_directory) != os.path.realpath(".")
 
     def spell(key: str, path: str) -> str:

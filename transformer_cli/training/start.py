@@ -15,12 +15,11 @@ from typing import Any
 from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.languages import check_languages
-from transformer_cli.config.paths import paths_of
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import Corpus, count_pairs, open_corpus
 from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
-from transformer_cli.storage.origin import find_path, keep_origin, read_origin
+from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
 from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, RunFolder, find_model
 from transformer_cli.text.build import build_codecs, crowding, describe
@@ -92,7 +91,7 @@ def check_inputs(config: Config, run: RunFolder, begins: bool, more: tuple[str, 
         check_languages(config.data)
     elif begins:
         find_start(config)
-    for key, path in paths_of(config.model_dump(mode="json")).items():
+    for key, path in paths_of(config).items():
         read = _within(key, ("data.train", "data.valid", *more)) and not key.endswith(".dataset")
         if read and not os.path.exists(path):
             raise UserError(f"{key}: {path}: no such file{_found_elsewhere(run, key, path)}")
