@@ -26,7 +26,7 @@ from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.storage.holding import TEMPORARY
 from transformer_cli.storage.publishing import MANIFEST, REPLACED, manifest_names, verify
-from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, average_name, find_model, step_name
+from transformer_cli.storage.run_folder import VOCAB, CheckpointIndex, RunFolder, average_name, find_model, step_name
 
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod"}
 
@@ -427,18 +427,17 @@ def test_vocabulary_is_published_whole(tmp_path: Path) -> None:
     def save(content: str, fail: bool = False) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
             assert folder.is_dir()
-            (folder / "vocab").mkdir()
-            (folder / "vocab" / "shared.json").write_text(content)
+            (folder / "shared.json").write_text(content)
             if fail:
                 raise OSError(errno.ENOSPC, "full")
 
         return write
 
-    assert run.publish_vocabulary(save("old")) == run.vocab_path
+    assert run.publish(VOCAB, save("old")) == run.vocab_path
     with pytest.raises(OSError, match="full"):
-        run.publish_vocabulary(save("half", fail=True))
+        run.publish(VOCAB, save("half", fail=True))
     assert (run.vocab_path / "shared.json").read_text() == "old"
-    run.publish_vocabulary(save("new"))
+    run.publish(VOCAB, save("new"))
     assert (run.vocab_path / "shared.json").read_text() == "new"
     verify(run.vocab_path, ["shared.json"])
     assert hidden(run) == []

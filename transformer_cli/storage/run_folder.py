@@ -39,6 +39,7 @@ WEIGHTS = "model.safetensors"
 EXPORTED = "tfm.json"  # what `tfm export --format ctranslate2` leaves in the place of WEIGHTS, beside its model.bin
 INDEX = "checkpoints.json"
 LOCK = ".lock"
+VOCAB = "vocab"
 HELD_OUT = "held-out"
 STEP = re.compile(r"step-[0-9]{8,}")
 CHECKPOINT = re.compile(r"(step|average)-[0-9]{8,}")
@@ -83,7 +84,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.config_path = self.path / CONFIG
-        self.vocab_path = self.path / "vocab"
+        self.vocab_path = self.path / VOCAB
         self.held_out_path = self.path / HELD_OUT  # validation pairs, where data.valid is not set
         self.metrics = MetricsFile(self.path / "metrics.jsonl")
         self.tensorboard_path = self.path / "tensorboard"
@@ -241,17 +242,6 @@ class RunFolder:
         self.check_there()
         return publish(self.path / name, write)
 
-    def publish_vocabulary(self, save: Callable[[Path], None]) -> Path:
-        """Publish as `vocab/` what `save(folder)` writes into `folder/vocab/`."""
-
-        def write(folder: Path) -> None:
-            save(folder)
-            for file in (folder / "vocab").iterdir():
-                os.replace(file, folder / file.name)
-            (folder / "vocab").rmdir()
-
-        return self.publish("vocab", write)
-
     def prune(self) -> None:
         """Delete the checkpoints (steps and averages) that the index does not name, and that are all ours."""
         kept = self._read_index().names()
@@ -267,7 +257,7 @@ class RunFolder:
             final = entry.with_name(entry.name.removeprefix(REPLACED))
             if os.path.lexists(final):
                 remove(entry, final)
-            elif (CHECKPOINT.fullmatch(final.name) or final.name in ("vocab", HELD_OUT)) and is_complete(entry):
+            elif (CHECKPOINT.fullmatch(final.name) or final.name in (VOCAB, HELD_OUT)) and is_complete(entry):
                 os.replace(entry, final)
 
     def set_aside(self) -> Path:

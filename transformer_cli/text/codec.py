@@ -5,7 +5,6 @@ Everything that turns text into ids goes through here: data, decoding, evaluatio
 
 import hashlib
 import json
-import os
 import random
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -202,13 +201,14 @@ class Codecs:
         return max(len(self.source.vocabulary), len(self.target.vocabulary))
 
     def save(self, folder: str | Path) -> None:
-        """Write `files` into a model's (or run's) folder; each appears whole or not at all."""
+        """Write `files` into a model's folder, which is published whole when all else is in it."""
+        (Path(folder) / "vocab").mkdir(parents=True, exist_ok=True)
+        self.save_into(Path(folder) / "vocab")
+
+    def save_into(self, vocab: Path) -> None:
+        """Write the same files into the folder `vocab/` itself, as a run publishes it."""
         for name, content in self._contents().items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
+            (vocab / Path(name).name).write_bytes(content)
 
     @classmethod
     def load(cls, folder: str | Path, config: Config) -> Self:

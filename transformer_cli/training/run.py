@@ -22,9 +22,8 @@ from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import load_scorers
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.checkpoint import load_training_state, load_training_values, load_weights
-from transformer_cli.storage.origin import keep_origin, respelled
-from transformer_cli.storage.publishing import atomic_write
-from transformer_cli.storage.run_folder import HELD_OUT, CheckpointIndex, RunFolder
+from transformer_cli.storage.origin import respelled
+from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
 from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.distributed import SINGLE_PROCESS, Interrupted, Ranks, join_ranks
 from transformer_cli.training.hardware import Precision, compile_layers, tuned_process
@@ -39,6 +38,8 @@ from transformer_cli.training.start import (
     find_start,
     load_or_build_codecs,
     resolve_split,
+    take_folder,
+    write_start,
 )
 from transformer_cli.training.training_data import TrainingData, prepare_training_data
 from transformer_cli.training.validation import Validator
@@ -91,8 +92,10 @@ def train(
             probe_memory(learner.objective, learner.precision, data.costliest_batch(), config.training.batch_tokens)
             notes = [*sentences, *data.notes, *state.notes]
             if ranks.is_main:
-                notes += _take_folder(run, fresh, resuming, stack)
-                _write_start(state, data)
+                notes += take_folder(run, stack, fresh, begins=not resuming)
+                write_start(run, state.saved, data.held_out, data.codecs, resuming)
+                progress = state.progress
+                run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
         if len(set(ranks.gather((data.train.key, data.valid.key, state.index.last, dump_config(config))))) > 1:
             raise UserError(
                 f"{run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give all "
@@ -251,16 +254,14 @@ def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
     A matrix that two parts share stays if one of them does. Dropout acts in frozen parts too. Raises `UserError` where
     nothing is left to learn.
     """
-    modules: dict[str, tuple[nn.Module, ...]] = {
-        "embeddings": (model.source_embedding, model.target_embedding),
-        "source_embedding": (model.source_embedding,),
-        "target_embedding": (model.target_embedding,),
-        "encoder": (model.encoder,),
-        "decoder": (model.decoder,),
-        "generator": (model.generator,),
-    }
-    for module in (module for part in parts for module in modules[part]):
-        module.requires_grad_(False)
+    halves = {"source_embedding", "target_embedding"}
+
+    def parameters(part: str) -> list[nn.Parameter]:
+        names = halves if part == "embeddings" else {part}
+        return [parameter for name in names for parameter in model.get_submodule(name).parameters()]
+
+    for parameter in (parameter for part in parts for parameter in parameters(part)):
+        parameter.requires_grad_(False)
     if not parts:
         return []
     frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
@@ -271,41 +272,9 @@ def freeze_parts(model: Transformer, parts: tuple[str, ...]) -> list[str]:
             "(model.tie_embeddings); leave out a part"
         )
     lines = [f"frozen       {', '.join(parts)}: {frozen:,} of {count:,} parameters stay as they are"]
-    halves = {"source_embedding", "target_embedding"}
     embeddings = set() if "embeddings" in parts else halves if halves & set(parts) else {"embeddings"}
     for part in sorted({"generator", *embeddings} - set(parts)):
-        if not all(parameter.requires_grad for module in modules[part] for parameter in module.parameters()):
+        if not all(parameter.requires_grad for parameter in parameters(part)):
             name = f"{part.replace('_', ' ')} share{'s' * (part[-1] != 's')}"
             lines.append(f"             the matrix that the {name} with them stays too")
     return lines
-
-
-# --- the folder ---------------------------------------------------------------------------------------------------
-
-
-def _take_folder(run: RunFolder, fresh: bool, resuming: bool, stack: ExitStack) -> list[str]:
-    """Make the run folder ready for writing and hold it; return lines to show."""
-    notes = []
-    if fresh and run.exists():
-        notes.append(f"renamed {run.path} to {run.set_aside()}")
-    run.create()
-    if not resuming:
-        stack.enter_context(run.lock())
-        if run.exists():
-            raise UserError(f"{run.path}: another tfm started a run here meanwhile; choose another folder with --out")
-        run.check_own()  # what came since the first look
-    run.clean_temporaries()
-    return notes
-
-
-def _write_start(state: RunState, data: TrainingData) -> None:
-    """Write the run's config, held-out pairs and vocabulary, as they are now, and drop metrics past the checkpoint."""
-    run, progress = state.run, state.progress
-    if not run.config_path.exists() or load_config(run.config_path) != state.saved:  # else it may have comments by now
-        atomic_write(run.config_path, dump_config(state.saved))
-    keep_origin(run.path, state.saved)
-    if data.held_out is not None and not run.held_out_path.exists():
-        run.publish(HELD_OUT, data.held_out.save)
-    if not run.vocab_path.exists():
-        run.publish_vocabulary(data.codecs.save)
-    run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)

@@ -7,6 +7,7 @@ new. `run` asks before anything is touched; `tfm build-vocab` makes the vocabula
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,11 +18,11 @@ from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.languages import check_languages
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import Corpus, count_pairs, open_corpus
-from transformer_cli.data.held_out import open_corpora
+from transformer_cli.data.held_out import HeldOut, open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
-from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, RunFolder, find_model
+from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, VOCAB, RunFolder, find_model
 from transformer_cli.text.build import build_codecs, crowding, describe
 from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.text.sentences import share_of_several
@@ -151,6 +152,34 @@ def _origin(key: str, asked: Config, new: Config) -> str:
     return f" (chosen by model.preset = {asked.model.preset}{why})"
 
 
+def take_folder(run: RunFolder, stack: ExitStack, fresh: bool, begins: bool) -> list[str]:
+    """Make the run folder ready for writing, and hold it in the stack; return lines to show.
+
+    begins: the run was not there, or to be renamed (`fresh`), when its data was first looked at; else it is held.
+    """
+    notes = [f"renamed {run.path} to {run.set_aside()}"] if fresh and run.exists() else []
+    run.create()
+    if begins:
+        stack.enter_context(run.lock())
+        if run.exists():
+            raise UserError(f"{run.path}: another tfm started a run here meanwhile; choose another folder with --out")
+        run.check_own()  # what came since the first look
+    run.clean_temporaries()
+    return notes
+
+
+def write_start(run: RunFolder, config: Config, held_out: HeldOut | None, codecs: Codecs, resuming: bool) -> None:
+    """Write the config, held-out pairs and vocabulary of a run, as they are now; resuming: where they differ."""
+    written = resuming and run.config_path.exists() and load_config(run.config_path) == config
+    if not written:  # else it may have comments by now
+        atomic_write(run.config_path, dump_config(config))
+    keep_origin(run.path, config)
+    if held_out is not None and not (resuming and run.held_out_path.exists()):
+        run.publish(HELD_OUT, held_out.save)
+    if not (resuming and run.vocab_path.exists()):
+        run.publish(VOCAB, codecs.save_into)
+
+
 # --- lines of several sentences -----------------------------------------------------------------------------------
 
 
@@ -278,33 +307,26 @@ def build_vocabulary(
     run = RunFolder(path)
     run.check_writable()
     run.check_own()
-    if not fresh and (run.vocab_path.exists() or run.index().steps):
-        raise UserError(
-            f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to rename"
-            " this one aside and build again"
-        )
-    check_inputs(config, run, begins=fresh or not run.exists())
-    config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
-    config, _ = resolve_split(config, None)
-    for line in preset:
-        note(line)
-    corpora = open_corpora(config, run, resuming=False, progress=progress)
-    train, valid, held_out = corpora.train, corpora.valid, corpora.held_out
-    codecs, notes = build_codecs(config, train.pairs, progress=progress)
-    rows = describe(codecs, valid.pairs())
-    if fresh and run.exists():
-        notes = [*notes, f"renamed {path} to {run.set_aside()}"]
-    run.create()
-    with run.lock():
-        if not fresh and run.vocab_path.exists():
-            raise UserError(f"{path}: another tfm built a vocabulary here meanwhile; choose another folder with --out")
-        run.check_own()
-        run.clean_temporaries()
-        atomic_write(run.config_path, dump_config(config))
-        keep_origin(run.path, config)
-        if held_out is not None:
-            run.publish(HELD_OUT, held_out.save)
-        run.publish_vocabulary(codecs.save)
+    begins = fresh or not run.exists()
+    with ExitStack() as stack:
+        if not begins:
+            stack.enter_context(run.lock())  # from here on nobody else changes what is there
+            if run.vocab_path.exists() or run.index().steps:
+                raise UserError(
+                    f"{path}: this run has a vocabulary already; name another folder with --out, or give --fresh to "
+                    "rename this one aside and build again"
+                )
+        check_inputs(config, run, begins)
+        config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
+        config, _ = resolve_split(config, None)
+        for line in preset:
+            note(line)
+        corpora = open_corpora(config, run, resuming=False, progress=progress)
+        train, valid = corpora.train, corpora.valid
+        codecs, notes = build_codecs(config, train.pairs, progress=progress)
+        rows = describe(codecs, valid.pairs())
+        notes += take_folder(run, stack, fresh, begins)
+        write_start(run, config, corpora.held_out, codecs, resuming=False)
     for line in [*corpora.notes, *train.notes, *valid.notes, *notes, *crowding(codecs, config.vocabulary)]:
         note(line)
     return [[str(cell) for cell in row] for row in rows]
