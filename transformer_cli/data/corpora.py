@@ -17,12 +17,10 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from tqdm import tqdm
-
 from transformer_cli.config import DataConfig, HubDataset, TableFile, TextFiles
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.storage.origin import find_data
-from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, read_lines
+from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, read_lines, with_bar
 
 COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
 
@@ -89,8 +87,7 @@ def open_saved(data: DataConfig, split: Literal["test", "valid"], folder: Path) 
 def count_pairs(data: DataConfig, progress: bool = False) -> int:
     """Return the number of pairs of `data.train`, in one pass over them; `progress` shows a bar, on a terminal."""
     pairs = open_corpus(data.train, data.source_language, data.target_language).pairs()
-    disable = None if progress else True  # None: where stderr is not a terminal
-    return sum(1 for _ in tqdm(pairs, desc="counting pairs", unit=" pairs", unit_scale=True, disable=disable))
+    return sum(1 for _ in with_bar(pairs, "counting pairs", progress))
 
 
 class LocalFile:

@@ -23,7 +23,6 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from tqdm import tqdm
 
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.errors import UserError
@@ -32,6 +31,7 @@ from transformer_cli.storage.publishing import atomic_file
 from transformer_cli.text.alignments import AlignedPair, token_links
 from transformer_cli.text.build import in_chunks, map_in_order
 from transformer_cli.text.codec import Codecs
+from transformer_cli.text.lines import with_bar
 
 Pair = tuple[str, str] | AlignedPair
 Ids = npt.NDArray[np.integer[Any]]
@@ -299,9 +299,8 @@ def _writable_folder(folder: str | Path | None) -> Path:
 def _watched(corpus: Corpus | LinkedCorpus, content_hash: str, progress: bool) -> Iterator[Pair]:
     """Yield the pairs of a corpus, under a progress bar; refuse a corpus that changes meanwhile, since the cache would
     then hold one text under another's name."""
-    label = f"encoding {corpus.describe()}"
     pairs: Iterable[Pair] = corpus.pairs()
-    yield from tqdm(pairs, desc=label, unit=" pairs", unit_scale=True, disable=None if progress else True)
+    yield from with_bar(pairs, f"encoding {corpus.describe()}", progress)
     if corpus.content_hash() != content_hash:
         raise UserError(f"{corpus.describe()}: changed while it was read; run the command again")
 

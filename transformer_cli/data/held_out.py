@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from transformer_cli.config import Config, DataConfig
 from transformer_cli.data.corpora import Corpus, TextCorpus, open_corpus, open_saved
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import HELD_OUT, RunFolder
-from transformer_cli.text.lines import one_line
+from transformer_cli.text.lines import one_line, with_bar
 
 if TYPE_CHECKING:
     from transformer_cli.data.encoded import LinkedCorpus
@@ -133,7 +131,7 @@ def hold_out(train: Corpus, config: Config, where: Path, progress: bool = False)
     and text. Raises `UserError` where the text has too few, or says the same again and again.
     """
     smallest, different = _Smallest(MOST), _Smallest(MOST * ONE_OF)
-    for source, target in _bar(train, "choosing validation pairs", progress):
+    for source, target in with_bar(train.pairs(), "choosing validation pairs", progress):
         key = normalized(source), normalized(target)
         if all(key):
             text = f"{config.training.seed}\n{key[0]}\n{key[1]}"
@@ -148,7 +146,7 @@ def hold_out(train: Corpus, config: Config, where: Path, progress: bool = False)
         )
     held_out = HeldOut([smallest.pairs[rank] for rank in sorted(smallest.pairs)[:count]], config.data, where)
     total = left_out = 0
-    for source, target in _bar(train, "counting their repetitions", progress):
+    for source, target in with_bar(train.pairs(), "counting their repetitions", progress):
         total += 1
         left_out += held_out.shares_a_sentence(source, target)
     if 2 * left_out > total:
@@ -162,11 +160,6 @@ def hold_out(train: Corpus, config: Config, where: Path, progress: bool = False)
 def _line(text: str) -> str:
     """Return the text as a file of lines gives it back."""
     return one_line(text).lstrip("\ufeff")
-
-
-def _bar(corpus: Corpus, what: str, progress: bool) -> Iterator[Pair]:
-    disable = None if progress else True  # None: where stderr is not a terminal
-    return iter(tqdm(corpus.pairs(), desc=what, unit=" pairs", unit_scale=True, disable=disable))
 
 
 # --- opening ------------------------------------------------------------------------------------------------------

@@ -18,12 +18,11 @@ from functools import partial
 from operator import itemgetter
 from typing import IO, Any, Self, TypeVar
 
-from tqdm import tqdm
-
 from transformer_cli import processes
 from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codec, Codecs, Preparation, Tokenizer, fixed_tokens, word_tokenizer
+from transformer_cli.text.lines import with_bar
 from transformer_cli.text.subword import SubwordTokenizer, check_symbols, train_subwords
 from transformer_cli.text.vocabulary import UNK, Vocabulary
 
@@ -64,7 +63,7 @@ def _word_codecs(
     fixed = fixed_tokens(tokenizers[0], options)
     Vocabulary.build({}, max_size=options.size, symbols=fixed)
     sides = list(counters.values())
-    count_tokens(_bar(pairs(), "counting tokens", progress), config, sides[0], sides[-1])
+    count_tokens(with_bar(pairs(), "counting tokens", progress), config, sides[0], sides[-1])
     vocabularies = []
     for name, counter in counters.items():
         if next(counter.items(), None) is None:
@@ -83,7 +82,7 @@ def _subword_codecs(
     """Make codecs of sentencepiece models, one for each of the counters."""
     options, seed = config.vocabulary, config.training.seed
     check_symbols(options)
-    total = sum(1 for _ in _bar(pairs(), "counting pairs", progress))
+    total = sum(1 for _ in with_bar(pairs(), "counting pairs", progress))
     wanted = max(1, options.sample_lines // 2) if options.shared else options.sample_lines
     sample, notes = pairs(), []
     if total > wanted:
@@ -92,7 +91,7 @@ def _subword_codecs(
         notes.append(f"sentencepiece trains on a sample of {what} of {total:,} pairs, drawn with seed {seed}")
     sides = list(counters.values())
     prepare = Preparation(options)
-    for chunk in in_chunks(_bar(sample, "counting words", progress, min(total, wanted)), CHUNK):
+    for chunk in in_chunks(with_bar(sample, "counting words", progress, min(total, wanted)), CHUNK):
         for counter, texts in zip((sides[0], sides[-1]), zip(*chunk, strict=True), strict=True):
             counter.update(itertools.chain.from_iterable(prepare(text).split(" ") for text in texts if text))
     codecs = []
@@ -124,11 +123,6 @@ def _sample(pairs: Pairs, total: int, wanted: int, seed: int) -> Iterator[tuple[
             yield pair
         if not needed:
             return
-
-
-def _bar(pairs: Pairs, what: str, progress: bool, total: int | None = None) -> Iterator[tuple[str, str]]:
-    disable = None if progress else True  # None: where stderr is not a terminal
-    return iter(tqdm(pairs, desc=what, total=total, unit=" pairs", unit_scale=True, disable=disable))
 
 
 def describe(codecs: Codecs, pairs: Pairs) -> list[list[str]]:

@@ -7,10 +7,13 @@ import codecs
 import gzip
 import weakref
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, Self, TypeVar, cast
 
 from transformer_cli.errors import UserError
+
+Item = TypeVar("Item")
 
 LONGEST_LINE = 1 << 24  # bytes: not a sentence; a file with a longer line is not text, or gzipped to fill the memory
 _SPACES = str.maketrans(dict.fromkeys("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", " "))
@@ -85,6 +88,14 @@ def read_lines(path: str | Path) -> TextLines:
     lines = TextLines(stream, str(path))
     weakref.finalize(lines, stream.close)  # where reading stops half-way
     return lines
+
+
+def with_bar(items: Iterable[Item], what: str, progress: bool, total: int | None = None) -> Iterator[Item]:
+    """Yield what is read from a long text; `progress` shows a bar, on a terminal."""
+    from tqdm import tqdm  # here: whatever translates reads lines too
+
+    disable = None if progress else True  # None: where stderr is not a terminal
+    return iter(tqdm(items, desc=what, total=total, unit=" pairs", unit_scale=True, disable=disable))
 
 
 def one_line(text: str) -> str:
