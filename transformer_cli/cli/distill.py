@@ -58,7 +58,7 @@ def distill(
     What is done is kept in FOLDER.parts, so the same command continues where it was interrupted. FOLDER appears when it
     is whole.
     """
-    from transformer_cli.data.corpora import open_corpus
+    from transformer_cli.data.corpora import open_split
     from transformer_cli.data.held_out import WithoutHeldOut, find_held_out
     from transformer_cli.jobs import distilling
     from transformer_cli.jobs.shards import UNHEARD
@@ -74,7 +74,7 @@ def distill(
     folder = given.out or Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"
     training_set = distilling.TrainingSet.of(folder, student, compressed=given.gzip)
     training_set.check_place()
-    corpus = open_corpus(student.data.train, student.data.source_language, student.data.target_language)
+    corpus = open_split(student.data, "train")
     if held_out := find_held_out(options.model.config.data, options.model.folder):
         corpus = WithoutHeldOut(corpus, held_out)  # so that the student can be validated on them too
     quiet = given.quiet or rank > 0

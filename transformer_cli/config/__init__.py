@@ -199,11 +199,13 @@ def dump_config(config: Config) -> str:
 def _hint(location: tuple[str | int, ...]) -> str:
     """Return which key was meant by one that there is not, in full; or the keys of its section."""
     *place, name = location
-    known, name = _known_keys(place), str(name)[:SHOWN]
-    if len(place) > 1 and place[0] == "data":
-        del place[2:3]  # the kind of a source, which no file names
+    name, keys = str(name)[:SHOWN], sorted(dict(keys_within(Config)), key=lambda key: key.count("."))
+    if len(place) > 2 and place[0] == "data":  # a source; no file names its kind, the last part
+        known = list(SOURCE_KINDS[str(place.pop())].model_fields)
+    else:
+        known = [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == ".".join(map(str, place))]
     elsewhere: dict[str, list[str]] = {}  # by their last name
-    for key in sorted(dict(keys_within(Config)), key=lambda key: key.count(".")):
+    for key in keys:
         same = elsewhere.setdefault(key.rpartition(".")[2], [key])
         if key not in same and key.count(".") == same[0].count("."):
             same.append(key)
@@ -223,13 +225,3 @@ def keys_within(section: type[Section], prefix: str = "") -> Iterator[tuple[str,
         for inner in (field.annotation, *get_args(field.annotation)):
             if isinstance(inner, type) and issubclass(inner, Section) and inner not in SOURCE_KINDS.values():
                 yield from keys_within(inner, f"{prefix}{name}.")
-
-
-def _known_keys(place: Sequence[str | int]) -> list[str]:
-    """Return the keys of the section at a place in the tree; a source's place ends in its kind (`data.train.file`)."""
-    section: Any = Config
-    for key in place:
-        inner = section.model_fields[key].annotation if section else None
-        options = [SOURCE_KINDS.get(str(key)), inner, *get_args(inner)]
-        section = next((option for option in options if isinstance(option, type) and issubclass(option, Section)), None)
-    return list(section.model_fields)

@@ -53,7 +53,7 @@ class HubDataset(Section):
     target_column: str | None = None  # null: the target language; as above
 
 
-SOURCE_KINDS = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
+SOURCE_KINDS: dict[str, type[Section]] = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
 
 
 def _source_kind(value: Any) -> str:

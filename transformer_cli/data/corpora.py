@@ -73,21 +73,24 @@ def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str
     return TableCorpus(source.file, columns)
 
 
+def open_split(data: DataConfig, split: Literal["train", "valid", "test"]) -> Corpus:
+    """Return the corpus that a split of the data names, which must be set; raises as `open_corpus` does."""
+    source = {"train": data.train, "valid": data.valid, "test": data.test}[split]
+    assert source is not None, f"no data.{split}"
+    return open_corpus(source, data.source_language, data.target_language)
+
+
 def open_saved(data: DataConfig, split: Literal["test", "valid"], folder: Path) -> Corpus:
     """Return the corpus that the config of a model in `folder` names, which is found from any folder.
 
     Raises `UserError` as `open_corpus` does, and says where a file was that is gone.
     """
-    data = find_data(data, split, folder)
-    source = data.test if split == "test" else data.valid
-    assert source is not None, f"no data.{split}"
-    return open_corpus(source, data.source_language, data.target_language)
+    return open_split(find_data(data, split, folder), split)
 
 
 def count_pairs(data: DataConfig, progress: bool = False) -> int:
     """Return the number of pairs of `data.train`, in one pass over them; `progress` shows a bar, on a terminal."""
-    pairs = open_corpus(data.train, data.source_language, data.target_language).pairs()
-    return sum(1 for _ in with_bar(pairs, "counting pairs", progress))
+    return sum(1 for _ in with_bar(open_split(data, "train").pairs(), "counting pairs", progress))
 
 
 class LocalFile:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.config import Config, DataConfig
-from transformer_cli.data.corpora import Corpus, TextCorpus, open_corpus, open_saved
+from transformer_cli.data.corpora import Corpus, TextCorpus, open_saved, open_split
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import HELD_OUT, RunFolder
@@ -187,9 +187,9 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
     the run.
     """
     data, folder = config.data, run.held_out_path
-    train = open_corpus(data.train, data.source_language, data.target_language)
+    train = open_split(data, "train")
     if data.valid is not None:
-        return Corpora(train, open_corpus(data.valid, data.source_language, data.target_language))
+        return Corpora(train, open_split(data, "valid"))
     if resuming and (os.path.lexists(folder) or run.vocab_path.exists() or run.index().steps):
         try:
             held_out = HeldOut.load(folder, data)

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.languages import check_languages
 from transformer_cli.config.presets import resolve_preset
-from transformer_cli.data.corpora import Corpus, count_pairs, open_corpus
+from transformer_cli.data.corpora import Corpus, count_pairs, open_split
 from transformer_cli.data.held_out import HeldOut, open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
@@ -96,12 +95,10 @@ def check_inputs(config: Config, run: RunFolder, begins: bool, more: tuple[str, 
         read = _within(key, ("data.train", "data.valid", *more)) and not key.endswith(".dataset")
         if read and not os.path.exists(path):
             raise UserError(f"{key}: {path}: no such file{_found_elsewhere(run, key, path)}")
-    languages = config.data.source_language, config.data.target_language
-    for split, source in (("train", config.data.train), ("valid", config.data.valid)):
-        if source is not None:
-            pairs = open_corpus(source, *languages).pairs()
-            for _ in pairs if split == "valid" else islice(pairs, 1):
-                pass
+    next(open_split(config.data, "train").pairs(), None)
+    if config.data.valid is not None:
+        for _ in open_split(config.data, "valid").pairs():
+            pass
 
 
 def _found_elsewhere(run: RunFolder, key: str, path: str) -> str:
@@ -193,9 +190,8 @@ def resolve_split(config: Config, run: RunFolder | None) -> tuple[Config, list[s
         return config, []
     if run is not None and run.config_path.is_file() and run.index().last is not None:
         return _with_split(config, load_config(run.config_path).decoding.split), []
-    data = config.data
-    train = open_corpus(data.train, data.source_language, data.target_language)
-    share = share_of_several((source for source, _ in train.pairs()), data.source_language)
+    pairs = open_split(config.data, "train").pairs()
+    share = share_of_several((source for source, _ in pairs), config.data.source_language)
     split = "never" if share > MOST else "always"
     how = "one by one" if split == "always" else "together, as in training"
     line = f"sentences    {share:.1%} of the training lines hold several: decoding.split = {split}, translated {how}"

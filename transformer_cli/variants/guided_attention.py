@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transformer_cli.config import Config, GuidedAttention
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.corpora import Corpus, LocalFile, count_lines, dropped, open_corpus
+from transformer_cli.data.corpora import Corpus, LocalFile, count_lines, dropped, open_split
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.alignments import AlignedPair, aligned_pair
@@ -92,10 +92,9 @@ def _places_along(ids: Tensor, dtype: torch.dtype) -> Tensor:
 
 def check_alignments(config: Config) -> None:
     """Raise `UserError` where `training.guided_attention.alignments` are not those of `data.train`."""
-    guide, data = config.training.guided_attention, config.data
+    guide = config.training.guided_attention
     if guide is not None and guide.alignments is not None:
-        corpus = open_corpus(data.train, data.source_language, data.target_language)
-        for _ in AlignedCorpus(corpus, guide.alignments).pairs():
+        for _ in AlignedCorpus(open_split(config.data, "train"), guide.alignments).pairs():
             pass
 
 
