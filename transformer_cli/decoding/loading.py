@@ -17,7 +17,7 @@ from transformer_cli.decoding.devices import has_gpu
 from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
 from transformer_cli.errors import TRAIN, UserError, not_importable, one_of
 from transformer_cli.search_options import SearchOptions
-from transformer_cli.storage.publishing import locate, manifest_names, read_json, verify
+from transformer_cli.storage.publishing import locate, read_json, verify
 from transformer_cli.storage.run_folder import CONFIG, EXPORTED, find_model, is_export
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import UNK
@@ -203,7 +203,7 @@ def _load_ctranslate2(
     place = _ctranslate2_device(device, alone)
     supported = _compute_types(place)
     if found.exported:
-        verify(found.folder, manifest_names(found.folder))
+        verify(found.folder)
         own = read_json(found.folder / EXPORTED, Description).quantization
         compute_type = own if compute_type is None and own in supported else compute_type
     if compute_type is None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config import Config, ModelConfig, dump_config
 from transformer_cli.errors import UserError
-from transformer_cli.storage.publishing import manifest_names, read_bytes, verify
+from transformer_cli.storage.publishing import manifest_names, read_json, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS
 from transformer_cli.text.codec import Codecs
 
@@ -179,14 +179,7 @@ def load_training_state(folder: Path) -> TrainingState:
 
 def load_training_values(folder: Path) -> dict[str, Any]:
     """Return the JSON values of the training state alone."""
-    names = manifest_names(folder)
-    if STATE_TENSORS not in names or not (folder / STATE_TENSORS).exists():
+    if STATE_TENSORS not in manifest_names(folder) or not (folder / STATE_TENSORS).exists():
         raise UserError(f"{folder}: holds a model, but no training state to resume from; start again with --fresh")
     verify(folder, [STATE_VALUES])
-    try:
-        values = json.loads(read_bytes(folder / STATE_VALUES))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{folder / STATE_VALUES}: is damaged ({str(error)[:100]}); copy it again") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{folder / STATE_VALUES}: is damaged (not an object); copy it again")
-    return values
+    return read_json(folder / STATE_VALUES, dict[str, Any])

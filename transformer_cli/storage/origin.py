@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,23 +50,24 @@ class Origin:
     """Where the relative paths of a run's config start."""
 
     working_directory: str  # absolute
-    from_run: str  # the same, from the run folder on: where both have moved together
+    from_run: str  # the same, from the run folder on: where both have moved together; once read, absolute too
 
-    def candidates(self, run: Path, path: str) -> list[str]:
+    def candidates(self, path: str) -> list[str]:
         """Return the places where a relative path of the config may be, in the order in which they are tried."""
-        moved = os.path.normpath(os.path.join(os.path.realpath(run), self.from_run, path))
+        moved = os.path.normpath(os.path.join(self.from_run, path))
         return [os.path.join(self.working_directory, path), moved, path]
 
 
-def read_origin(folder: Path) -> tuple[Path, Origin] | None:
-    """Return the run folder that a run folder or checkpoint folder belongs to, and its origin.
+def read_origin(folder: Path) -> Origin | None:
+    """Return the origin of the run that a run folder or checkpoint folder belongs to.
 
     None: it has none, as older runs have not, and checkpoints that were copied out of their run.
     """
-    run = folder
-    if CHECKPOINT.fullmatch(folder.name):
-        run = folder.parent
-    return (run, read_json(run / ORIGIN, Origin)) if os.path.isfile(run / ORIGIN) else None
+    run = folder.parent if CHECKPOINT.fullmatch(folder.name) else folder
+    if not os.path.isfile(run / ORIGIN):
+        return None
+    origin = read_json(run / ORIGIN, Origin)
+    return replace(origin, from_run=os.path.join(os.path.realpath(run), origin.from_run))
 
 
 def keep_origin(run: Path, config: Config) -> None:
@@ -76,7 +77,7 @@ def keep_origin(run: Path, config: Config) -> None:
         path for key, path in paths_of(config).items() if key.startswith("data.train.") and not key.endswith(".dataset")
     ]
     if known is not None:
-        gone = not all(any(map(os.path.exists, known[1].candidates(run, path)[:2])) for path in paths)
+        gone = not all(any(map(os.path.exists, known.candidates(path)[:2])) for path in paths)
         if not gone or not all(map(os.path.exists, paths)):
             return
     here = os.getcwd()
@@ -92,7 +93,7 @@ def find_path(folder: Path, key: str, path: str) -> str:
     known = read_origin(folder)
     if known is None or os.path.isabs(path):
         return path
-    candidates = known[1].candidates(known[0], path)
+    candidates = known.candidates(path)
     found = next(filter(os.path.exists, candidates), path if key.endswith(".dataset") else candidates[0])
     return path if os.path.abspath(found) == os.path.abspath(path) else found
 
@@ -116,16 +117,14 @@ def find_data(data: DataConfig, split: str, folder: Path) -> DataConfig:
     known, written = read_origin(folder), paths_of(data, "data")
     for key, path in paths_of(opened, "data").items():
         if known and key.startswith(f"data.{split}.") and not key.endswith(".dataset") and not os.path.exists(path):
-            raise UserError(
-                f"{key}: {written[key]} is not in {known[1].working_directory} any more, where the run began"
-            )
+            raise UserError(f"{key}: {written[key]} is not in {known.working_directory} any more, where the run began")
     return opened
 
 
 def respelled(new: Config, old: Config, run: Path) -> Config:
     """Return the new config of a run with each path spelled as in the old one where both lead to the same file."""
     before, known = paths_of(old), read_origin(run)
-    moved = known is not None and os.path.realpath(known[1].working_directory) != os.path.realpath(".")
+    moved = known is not None and os.path.realpath(known.working_directory) != os.path.realpath(".")
 
     def spell(key: str, path: str) -> str:
         if key in before and os.path.realpath(find_path(run, key, before[key])) == os.path.realpath(path):

@@ -304,10 +304,11 @@ def manifest_names(folder: Path) -> list[str]:
     return sorted(manifest_hashes(folder))
 
 
-def verify(folder: Path, names: Iterable[str]) -> None:
-    """Check each file against its hash in the manifest, before anything reads it; `UserError` where they differ."""
+def verify(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Check each file, or all, against its hash in the manifest, before anything reads it; `UserError` where they
+    differ."""
     hashes = manifest_hashes(folder)
-    for name in names:
+    for name in sorted(hashes) if names is None else names:
         if name not in hashes:
             raise UserError(f"{folder / MANIFEST}: does not name {name}; copy the folder again")
         try:

@@ -186,9 +186,8 @@ class RunFolder:
     def check_last(self, index: CheckpointIndex) -> None:
         """Raise `UserError` where a file of the last checkpoint is damaged; it says how to continue from another."""
         if index.last is not None:
-            folder = self.step_folder(index.last)
             try:
-                verify(folder, manifest_names(folder))
+                verify(self.step_folder(index.last))
             except UserError as error:
                 raise UserError(f"{error}, or {self._way_back()}") from None
 
@@ -198,7 +197,7 @@ class RunFolder:
         for step in reversed(self._complete_steps()):
             folder = self.step_folder(step)
             try:
-                verify(folder, manifest_names(folder))
+                verify(folder)
             except UserError:
                 damaged.append(folder.name)
             else:

@@ -106,7 +106,7 @@ def _found_elsewhere(run: RunFolder, key: str, path: str) -> str:
     known, found = read_origin(run.path), find_path(run.path, key, path)
     if known is None or found == path:
         return ""
-    folder = known[1].working_directory
+    folder = known.working_directory
     if not os.path.exists(found):
         return f"; nor is it in {folder}, where the run in {run.path} began"
     return f", but in {folder}, where the run in {run.path} began: start tfm there, or give {run.config_path} as CONFIG"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from transformer_cli.errors import UserError
 from transformer_cli.storage.holding import temporary
-from transformer_cli.storage.publishing import manifest_hashes, manifest_names, publish, remove, verify
+from transformer_cli.storage.publishing import manifest_hashes, publish, remove, verify
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS
 
 FORMAT = 1  # raised whenever the same checkpoint would be written in another way
@@ -71,7 +71,7 @@ def _key(folder: Path) -> str:
 def _is_whole(place: Path) -> bool:
     """Return whether a model is there and undamaged; if so, it counts as used now."""
     try:
-        verify(place, manifest_names(place))
+        verify(place)
     except UserError:
         return False
     with contextlib.suppress(OSError):
