@@ -19,6 +19,10 @@ from transformer_cli.training.hardware import Precision
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.schedules import learning_rate
 
+AGAINST_DIVERGENCE = (
+    "lower the learning rate (training.factor or peak_learning_rate), warm up longer, or use precision bf16 or fp32"
+)
+
 
 @dataclass(frozen=True)
 class Update:
@@ -95,7 +99,10 @@ def train_steps(
         overflow = not applied and math.isfinite(loss_sum) and precision.shrinks_scale()
         step, skipped = (step + 1, 0) if applied else (step, skipped + (not overflow))
         if skipped >= config.max_skipped:
-            raise _diverged(step, skipped)
+            raise UserError(
+                f"training diverged at step {step:,}: {skipped:,} updates in a row had no finite loss and gradient; "
+                f"{AGAINST_DIVERGENCE}"
+            )
         yield Update(
             step=step,
             next_position=update_batches.next_position,
@@ -218,10 +225,3 @@ def _is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return any(words in str(error) for words in ("t allocate memory", "not enough memory", "out of memory"))
-
-
-def _diverged(step: int, skipped: int) -> UserError:
-    return UserError(
-        f"training diverged at step {step:,}: {skipped:,} updates in a row had no finite loss and gradient; lower the "
-        "learning rate (training.factor or peak_learning_rate), warm up longer, or use precision bf16 or fp32"
-    )

@@ -26,7 +26,7 @@ from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, step_
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.hardware import Precision
-from transformer_cli.training.loop import Update
+from transformer_cli.training.loop import AGAINST_DIVERGENCE, Update
 from transformer_cli.training.objective import TranslationObjective
 
 CPU_RANDOM, CUDA_RANDOM = "random.cpu", "random.cuda"  # of rank 0; the others' carry their rank behind a dot
@@ -214,8 +214,7 @@ def take_snapshot(learner: Learner, randoms: Sequence[RandomState]) -> Snapshot:
         if tensor.is_floating_point() and not tensor.sum().isfinite() and not tensor.isfinite().all():
             raise UserError(
                 f"training diverged: the weights after step {progress.step:,} are not finite ({name}), so they are not "
-                "saved; lower the learning rate (training.factor or peak_learning_rate), warm up longer, or use "
-                "precision bf16 or fp32, and start again with --fresh"
+                f"saved; {AGAINST_DIVERGENCE}, and start again with --fresh"
             )
     return Snapshot(weights, TrainingState(_copy(state.tensors), state.values), deepcopy(progress))
 
