@@ -9,7 +9,7 @@ import pytest
 
 from transformer_cli.config import Config
 from transformer_cli.data import held_out as module
-from transformer_cli.data.held_out import HeldOut, normalized, open_corpora, open_validation
+from transformer_cli.data.held_out import HeldOut, normalized, open_corpora, open_saved
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import RunFolder
@@ -169,10 +169,10 @@ def test_a_models_validation_pairs_lie_beside_it(tmp_path: Path) -> None:
     publish(run / "held-out", held_out.save)
     (tmp_path / "link").symlink_to(run / "step-00000001")
     for model in (run / "step-00000001", tmp_path / "link"):
-        assert list(open_validation(config.data, model).pairs()) == list(held_out.pairs())
+        assert list(open_saved(config.data, "valid", model).pairs()) == list(held_out.pairs())
     (tmp_path / "copied").mkdir()
     with pytest.raises(UserError, match=r"held-out: no such folder; .* not beside the model"):
-        open_validation(config.data, tmp_path / "copied")
+        open_saved(config.data, "valid", tmp_path / "copied")
 
 
 def test_choosing_holds_no_more_pairs_than_it_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -296,10 +296,10 @@ def _read(path: Path) -> tuple[Iterable[str], str]:
 
 def _validation_data(config: "Config", folder: Path, side: str) -> tuple[Iterable[str], str]:
     """Return one side of a model's `data.valid`, and what to call it."""
-    from transformer_cli.data.held_out import open_validation
+    from transformer_cli.data.held_out import open_saved
 
     try:
-        corpus = open_validation(config.data, folder)
+        corpus = open_saved(config.data, "valid", folder)
     except UserError as error:
         raise UserError(f"{error}; give sentences, or a file with --input") from None
     return (pair[side == "target"] for pair in corpus.pairs()), corpus.describe()

@@ -19,7 +19,6 @@ from typing import Any, Literal, Protocol
 
 from transformer_cli.config import DataConfig, HubDataset, TableFile, TextFiles
 from transformer_cli.errors import UserError, one_of
-from transformer_cli.storage.origin import find_data
 from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, read_lines, with_bar
 
 COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
@@ -78,14 +77,6 @@ def open_split(data: DataConfig, split: Literal["train", "valid", "test"]) -> Co
     source = {"train": data.train, "valid": data.valid, "test": data.test}[split]
     assert source is not None, f"no data.{split}"
     return open_corpus(source, data.source_language, data.target_language)
-
-
-def open_saved(data: DataConfig, split: Literal["test", "valid"], folder: Path) -> Corpus:
-    """Return the corpus that the config of a model in `folder` names, which is found from any folder.
-
-    Raises `UserError` as `open_corpus` does, and says where a file was that is gone.
-    """
-    return open_split(find_data(data, split, folder), split)
 
 
 def count_pairs(data: DataConfig, progress: bool = False) -> int:

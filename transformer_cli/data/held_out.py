@@ -11,11 +11,12 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_cli.config import Config, DataConfig
-from transformer_cli.data.corpora import Corpus, TextCorpus, open_saved, open_split
+from transformer_cli.data.corpora import Corpus, TextCorpus, open_split
 from transformer_cli.errors import UserError
+from transformer_cli.storage.origin import find_data
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import HELD_OUT, RunFolder
 from transformer_cli.text.lines import one_line, with_bar
@@ -207,13 +208,14 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
     return Corpora(train, held_out, held_out, [note])
 
 
-def open_validation(data: DataConfig, model: Path) -> Corpus:
-    """Return the `data.valid` of a trained model, else the pairs that its run held out, which lie beside the model.
+def open_saved(data: DataConfig, split: Literal["valid", "test"], model: Path) -> Corpus:
+    """Return the corpus that the config of a trained model names, which is found from any folder; where it names no
+    `data.valid`, the pairs that its run held out, which lie beside the model.
 
-    Raises `UserError` where they do not, and as `open_saved` does.
+    Raises `UserError` where they do not, as `open_corpus` does, and for a file that is gone, with where it was.
     """
-    if data.valid is not None:
-        return open_saved(data, "valid", model)
+    if split == "test" or data.valid is not None:
+        return open_split(find_data(data, split, model), split)
     held_out = find_held_out(data, model)
     if held_out is None:
         raise UserError(

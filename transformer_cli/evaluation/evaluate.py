@@ -12,8 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from transformer_cli.data.corpora import count_lines, dropped, open_saved
-from transformer_cli.data.held_out import open_validation
+from transformer_cli.data.corpora import count_lines, dropped
+from transformer_cli.data.held_out import open_saved
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.lines import TextLines, read_lines
 
@@ -214,7 +214,7 @@ def find_test_set(
     if split == "test" and data.test is None:
         raise UserError("the model's config names no data.test; give --source and --reference")
     try:
-        corpus = open_saved(data, split, folder) if split == "test" else open_validation(data, folder)
+        corpus = open_saved(data, split, folder)
     except UserError as error:
         raise UserError(f"{error}; give --source and --reference") from None
     pairs = list(corpus.pairs())

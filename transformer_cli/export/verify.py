@@ -19,7 +19,7 @@ from torch import Tensor
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import Config, ModelConfig, load_config
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.held_out import open_validation
+from transformer_cli.data.held_out import open_saved
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
@@ -106,7 +106,7 @@ def verification_sentences(config: Config, folder: Path, path: Path | None) -> l
         if path is not None:
             lines: Iterable[str] = read_lines(path)
         else:
-            lines = (source for source, _ in open_validation(config.data, folder).pairs())
+            lines = (source for source, _ in open_saved(config.data, "valid", folder).pairs())
         found = [line for line in islice(lines, SENTENCES) if line.strip()]
     except UserError as error:
         if path is not None:
