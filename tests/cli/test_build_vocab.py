@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.config import load_config
+from transformer_cli.config import dump_config, load_config
 from transformer_cli.data.corpora import open_corpus
 from transformer_cli.data.encoded import encode_corpus
-from transformer_cli.storage.run_folder import RunFolder
+from transformer_cli.errors import UserError
+from transformer_cli.storage.publishing import verify
+from transformer_cli.storage.run_folder import LOCK, RunFolder
 from transformer_cli.text.codec import Codecs
+from transformer_cli.training import start
 
 
 def test_writes_a_vocabulary_that_loads_and_prints_a_table(trial: Any, tfm: Any, tmp_path: Path) -> None:
@@ -58,6 +61,41 @@ def test_a_vocabulary_is_never_lost(trial: Any, tfm: Any, tmp_path: Path) -> Non
         if path.is_file()
     }
     assert aside == before
+
+
+def test_what_another_wrote_meanwhile_is_not_touched(
+    trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run, build = load_config(trial.config), tmp_path / "run", start.build_codecs
+
+    def slow_build(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(start, "build_codecs", build)
+        start.build_vocabulary(config, run)  # another process does this while the first still counts
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(start, "build_codecs", slow_build)
+    with pytest.raises(UserError, match="started a run here meanwhile"):
+        start.build_vocabulary(config, run)
+    assert {path.name for path in run.iterdir()} == {"config.yaml", "origin.json", "vocab"}
+
+
+def test_a_run_that_a_kill_left_without_its_vocabulary_is_held_and_gets_one(
+    trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run, build, held = load_config(trial.config), RunFolder(tmp_path / "run"), start.build_codecs, []
+    run.create()
+    run.config_path.write_text(dump_config(config), encoding="utf-8")
+
+    def watched_build(*arguments: Any, **options: Any) -> Any:
+        held.append((run.path / LOCK).exists())
+        return build(*arguments, **options)
+
+    monkeypatch.setattr(start, "build_codecs", watched_build)
+    start.build_vocabulary(config, run.path)
+    assert held == [True]
+    verify(run.vocab_path)
+    assert not (run.path / LOCK).exists()
+    assert "give --fresh" in tfm("build-vocab", trial.config, "--out", run.path).refused()
 
 
 @pytest.mark.parametrize(
