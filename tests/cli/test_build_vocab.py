@@ -11,6 +11,7 @@ from transformer_cli.data.encoded import encode_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import LOCK, RunFolder
+from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training import start
 
@@ -66,12 +67,12 @@ def test_a_vocabulary_is_never_lost(trial: Any, tfm: Any, tmp_path: Path) -> Non
 def test_what_another_wrote_meanwhile_is_not_touched(
     trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, run, build = load_config(trial.config), tmp_path / "run", start.build_codecs
+    config, run = load_config(trial.config), tmp_path / "run"
 
     def slow_build(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(start, "build_codecs", build)
+        monkeypatch.setattr(start, "build_codecs", build_codecs)
         start.build_vocabulary(config, run)  # another process does this while the first still counts
-        return build(*arguments, **options)
+        return build_codecs(*arguments, **options)
 
     monkeypatch.setattr(start, "build_codecs", slow_build)
     with pytest.raises(UserError, match="started a run here meanwhile"):
@@ -82,13 +83,13 @@ def test_what_another_wrote_meanwhile_is_not_touched(
 def test_a_run_that_a_kill_left_without_its_vocabulary_is_held_and_gets_one(
     trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, run, build, held = load_config(trial.config), RunFolder(tmp_path / "run"), start.build_codecs, []
+    config, run, held = load_config(trial.config), RunFolder(tmp_path / "run"), []
     run.create()
     run.config_path.write_text(dump_config(config), encoding="utf-8")
 
     def watched_build(*arguments: Any, **options: Any) -> Any:
         held.append((run.path / LOCK).exists())
-        return build(*arguments, **options)
+        return build_codecs(*arguments, **options)
 
     monkeypatch.setattr(start, "build_codecs", watched_build)
     start.build_vocabulary(config, run.path)
