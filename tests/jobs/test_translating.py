@@ -11,7 +11,6 @@ import pytest
 
 from tests.decoding.checkpoints import make_checkpoint
 from transformer_cli import config
-from transformer_cli.cli.layout import Format, Layout
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding import loading
 from transformer_cli.decoding.constraints import Constraints, Line
@@ -20,6 +19,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.jobs import shards
 from transformer_cli.jobs.distilling import TrainingSet, distill
+from transformer_cli.jobs.layout import Format, Layout
 from transformer_cli.jobs.shards import translate_file
 from transformer_cli.jobs.translating import TranslationOptions
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.layout import to_json
 from transformer_cli.cli.streams import Progress, check_output, open_results, warn
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.layout import to_json
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Scored, Translator

@@ -10,11 +10,11 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.inspect import check_trace, print_traces
-from transformer_cli.cli.layout import Below, Format, Layout
 from transformer_cli.cli.options import option
 from transformer_cli.cli.streams import Progress, TextInput, check_output, is_file, note, open_input, open_results, warn
 from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.layout import Below, Format, Layout
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.constraints import Line

@@ -16,12 +16,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
 from transformer_cli.decoding.devices import device_of, rank_and_size, usable_cores
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.layout import Layout
 from transformer_cli.jobs.translating import TranslationOptions
 from transformer_cli.storage.holding import Lock, clean, hold
 from transformer_cli.storage.publishing import atomic_write, whole_file
@@ -249,13 +249,6 @@ def wait_for_parts(parts: Parts, names: list[str], note: Note) -> None:
             note(f"waiting for {waiting:,} of {len(names):,} parts, which other processes translate")
 
 
-class Layout(Protocol):
-    """What a line of output looks like; its repr says all that decides it."""
-
-    def rows(self, number: int, translation: Translation) -> list[str]:
-        """Return the output lines of input line `number`, from 1."""
-
-
 def translate_file(
     options: TranslationOptions,
     lines: Iterable[Line],
@@ -273,7 +266,7 @@ def translate_file(
     the folder of the output must be one that all of them see. Raises as `translate_shards` does.
     """
     parts, share = Parts(output), rank_and_size()
-    recipe = json.dumps([options.fingerprint(), repr(layout)], default=str)
+    recipe = json.dumps([options.fingerprint(), repr(layout)], default=str)  # its repr says all that decides a row
     work = ShardWork(options, parts, recipe, functools.partial(_rows, layout) if layout else best, jobs)
     with parts.held(share) as lock:
         names = translate_shards(work, shards(lines), share=share, progress=progress, note=note)

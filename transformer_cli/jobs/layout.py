@@ -1,6 +1,7 @@
 """How translations are printed: plain text with columns as asked for, a table of fixed columns, or JSON lines.
 
-`tfm translate` calls it. One line of input gives one row, or `n_best` rows; as JSON always one.
+`tfm translate` makes it of its options; `shards` keeps what it gives. One line of input gives one row, or `n_best`
+rows; as JSON always one. Nothing heavy is imported: the help of commands shows what `--format` may be.
 """
 
 import json
@@ -10,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformer_cli.decoding.translator import Candidate, Translation
+    from transformer_cli.decoding.translation import Candidate, Translation
 
 MARK = "[?] "  # before a translation of low confidence
 # What some programs take for line ends; json escapes those below U+0020 by itself.
