@@ -28,6 +28,7 @@ from page import describe_run, report
 from transformer_cli import Translator
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
+from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.evaluation.evaluate import corpus_metric
 from transformer_cli.export.ctranslate2 import export_ctranslate2
@@ -213,7 +214,7 @@ def length_table(threads: int) -> list[str]:
             times = []
             for _ in range(3 if batch * length < 20_000 else 1):
                 began = time.perf_counter()
-                found = engine.search(sources, options)
+                (found,) = engine.search([SearchBatch(sources)], options)
                 times.append(time.perf_counter() - began)
             assert all(len(one[0].ids) == length for one in found)
             cells.append(f"{batch * length / min(times):,.0f}")

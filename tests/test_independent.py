@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.decoding.checkpoints import WORDS, make_loaded
+from tests.decoding.searching import search_batch
 from tests.independent import NumpyModel
 from transformer_cli import Translator
 from transformer_cli.build import LoadedModel, build_engine, load_model
@@ -110,7 +111,7 @@ def test_plain_beam_search_finds_the_same_lists(made: Callable[[str], Path], var
     options = SearchOptions(beam_size=5, n_best=5, length_penalty=0.6, max_length=9)
     sources = [source for source, _ in draw_pairs(loaded, LISTS)]
     ended = 0
-    for source, found in zip(sources, build_engine(loaded.model).search(sources, options), strict=True):
+    for source, found in zip(sources, search_batch(build_engine(loaded.model), sources, options), strict=True):
         expected = theirs.search(source, 9, 5, 0.6)
         assert [one.ids for one in found] == [ids for ids, _ in expected]
         assert [one.score for one in found] == pytest.approx([score for _, score in expected], abs=1e-5)
@@ -148,7 +149,9 @@ def test_a_trained_models_scores_and_lists_are_those_of_its_description(
 
     options = SearchOptions(beam_size=5, n_best=5, max_length=40)
     same = 0
-    for (source, _), group in zip(pairs, translator.engine.search([one for one, _ in pairs], options), strict=True):
+    for (source, _), group in zip(
+        pairs, search_batch(translator.engine, [one for one, _ in pairs], options), strict=True
+    ):
         expected = theirs.search(source, 40, 5, 1.0)
         assert group[0].ids == expected[0][0]
         assert group[0].score == pytest.approx(expected[0][1], abs=5e-3)
@@ -168,12 +171,14 @@ def test_both_engines_translate_another_domain_alike_but_for_what_the_guard_sear
     sources = torch.codecs.source.encode_batch(texts)
     for penalty in (1.0, 0.0):
         options = SearchOptions.from_config(torch.config.decoding, length_penalty=penalty)
-        found, others = torch.engine.search(sources, options), fast.engine.search(sources, options)
+        found, others = search_batch(torch.engine, sources, options), search_batch(fast.engine, sources, options)
         assert [group[0].ids for group in found] == [group[0].ids for group in others]
     options = SearchOptions.from_config(torch.config.decoding)
     flagged = {
         number
-        for number, (source, group) in enumerate(zip(sources, torch.engine.search(sources, options), strict=True))
+        for number, (source, group) in enumerate(
+            zip(sources, search_batch(torch.engine, sources, options), strict=True)
+        )
         if excess_tokens(group[0], source, options)
     }
     pairs = enumerate(zip(torch.translate(texts), fast.translate(texts), strict=True))
@@ -206,5 +211,5 @@ def test_transformers_finds_the_same_texts_greedily_and_with_beams(trained: tupl
                 length_penalty=0.0,
                 max_length=options.length_limit(len(source)) + 1,
             )
-            expected = translator.engine.search([source], options)[0][0].ids
+            expected = search_batch(translator.engine, [source], options)[0][0].ids
             assert tokenizer.decode(found[0], skip_special_tokens=True) == translator.codecs.target.decode(expected)

@@ -17,6 +17,7 @@ from contenders.train_tfm import model_config
 from on_gpu.profiling import find_waits, profile_kernels
 from on_gpu.work import Work
 from transformer_cli.build import build_model
+from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.search_options import SearchOptions
 
@@ -45,7 +46,8 @@ def tfm(work: Work, dtype: torch.dtype) -> Decode:
 
     def decode(sources: Sources, beams: int, length: int) -> list[int]:
         options = SearchOptions(method="greedy" if beams == 1 else "beam", beam_size=beams, max_length=length)
-        return [len(found[0].ids) for found in engine.search(sources, options)]
+        (found,) = engine.search([SearchBatch(sources)], options)
+        return [len(best.ids) for best, *_ in found]
 
     return decode
 

@@ -33,13 +33,11 @@ class Echo:
         self.options: list[SearchOptions] = []  # of each batch
         self.constraints: list[list[TokenConstraints] | None] = []
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        return (self.search_one(batch, options) for batch in batches)
+
+    def search_one(self, batch: SearchBatch, options: SearchOptions) -> list[list[Hypothesis]]:
+        sources, constraints = batch.sources, batch.constraints
         assert sources
         assert all(sources), "no model call for an empty line"
         self.batches.append([list(source) for source in sources])
@@ -50,12 +48,6 @@ class Echo:
 
     def answer(self, source: list[int], options: SearchOptions, constraints: TokenConstraints) -> list[Hypothesis]:
         return [Hypothesis(source, -float(rank), -float(len(source)), True) for rank in range(options.n_best)]
-
-    def search_batches(
-        self, batches: Iterable[SearchBatch], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]:
-        for batch in batches:
-            yield self.search(batch.sources, options, batch.keys, batch.constraints)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[-1.0] * len(target) + [-0.5] for target in targets]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import make_checkpoint
+from tests.decoding.searching import search_batch
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.devices import choose_type
@@ -49,7 +50,7 @@ def test_weights_have_the_type_asked_for_and_probabilities_are_float32(
     assert log_probs.dtype == torch.float32
     assert log_probs[:, PAD].tolist() == [-torch.inf] * 3
     for options in (SearchOptions(method="greedy"), SearchOptions(beam_size=3)):
-        found = engine.search(SOURCES, options)
+        found = search_batch(engine, SOURCES, options)
         forced = engine.score(SOURCES, [group[0].ids for group in found])
         for group, row in zip(found, forced, strict=True):
             total = sum(row) if group[0].ended else sum(row[:-1])
@@ -78,5 +79,5 @@ def test_an_engine_over_a_model_that_is_trained_leaves_it_as_it_is() -> None:
     model = build_model(ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, heads=2, d_ff=8), 12, 12)
     before = [(parameter.data_ptr(), parameter.dtype) for parameter in model.parameters()]
     engine = TorchEngine(model)
-    engine.search(SOURCES, SearchOptions(beam_size=2))
+    search_batch(engine, SOURCES, SearchOptions(beam_size=2))
     assert [(parameter.data_ptr(), parameter.dtype) for parameter in model.parameters()] == before

@@ -1,7 +1,6 @@
 """The table of chrF is sacreBLEU's, and the candidate that is most like all comes first."""
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -87,18 +86,9 @@ def test_a_hundred_candidates_take_no_time() -> None:
 class Drawing(Echo):
     """Draws the source, and again, and then something else."""
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        other = [10, 11, 12]
-        return [
-            [Hypothesis([*ids], -float(rank), -float(rank), True) for rank, ids in enumerate([other, source, source])]
-            for source in sources
-        ]
+    def answer(self, source: list[int], options: SearchOptions, constraints: TokenConstraints) -> list[Hypothesis]:
+        drawn = [[10, 11, 12], source, source]
+        return [Hypothesis(ids, -float(rank), -float(rank), True) for rank, ids in enumerate(drawn)]
 
 
 def test_a_translator_orders_by_utility_where_it_is_asked_to(make_codecs: MakeCodecs) -> None:

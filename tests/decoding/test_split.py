@@ -13,7 +13,7 @@ from tests.decoding.echo import TEXT, Echo, MakeCodecs, make_config
 from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.decoding.constraints import Constraints, Line
-from transformer_cli.decoding.engines.protocol import Hypothesis
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translation import Confidence
 from transformer_cli.decoding.translator import Translator
@@ -162,15 +162,13 @@ def test_each_sentence_draws_for_itself_whatever_the_window(make_codecs: MakeCod
     assert found[0] == found[1] == found[2]
     keys: list[tuple[int, ...]] = []
     other, engine = echo(make_codecs)
-    search = engine.search
+    search = engine.search_one
 
-    def kept(
-        sources: Any, options: SearchOptions, own: Sequence[tuple[int, ...]], *rest: Any
-    ) -> list[list[Hypothesis]]:
-        keys.extend(own)
-        return search(sources, options, own, *rest)
+    def kept(batch: SearchBatch, options: SearchOptions) -> list[list[Hypothesis]]:
+        keys.extend(batch.keys or ())
+        return search(batch, options)
 
-    engine.search = kept  # type: ignore[method-assign, assignment]
+    engine.search_one = kept  # type: ignore[method-assign]
     other.translate_batch(lines, options)
     assert sorted(keys) == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 2), (3, 0)]
 

@@ -159,17 +159,15 @@ def test_batches_hold_lines_of_like_length_within_the_budget(make_codecs: MakeCo
 class Ahead(Echo):
     """Takes batches until it holds four before it gives the first one back."""
 
-    def search_batches(
-        self, batches: Iterable[SearchBatch], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]:
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         held: deque[SearchBatch] = deque()
         for batch in batches:
             held.append(batch)
             if len(held) == 4:
                 first = held.popleft()
-                yield self.search(first.sources, options, first.keys, first.constraints)
+                yield self.search_one(first, options)
         for batch in held:
-            yield self.search(batch.sources, options, batch.keys, batch.constraints)
+            yield self.search_one(batch, options)
 
 
 def ahead(make_codecs: MakeCodecs, batch_tokens: int = 8) -> Translator:
@@ -235,11 +233,9 @@ def test_a_reader_that_stops_early_ends_the_search(make_codecs: MakeCodecs) -> N
     closed = []
 
     class Watched(Ahead):
-        def search_batches(
-            self, batches: Iterable[SearchBatch], options: SearchOptions
-        ) -> Iterator[list[list[Hypothesis]]]:
+        def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
             try:
-                yield from super().search_batches(batches, options)
+                yield from super().search(batches, options)
             finally:
                 closed.append(True)
 

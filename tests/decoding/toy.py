@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints
 from transformer_cli.decoding.search.dispatch import StepModel, search
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK
@@ -75,7 +75,7 @@ class Toy:
         device = torch.device("cpu")
         model = StepModel(self.start, self.step, self.attending_step, self.size, None, device)
         sources, keys = [[number] for number in numbers], [(number,) for number in numbers]
-        return search(model, sources, options, keys, constraints, max_cells=2**20)
+        return search(model, SearchBatch(sources, keys, constraints), options, max_cells=2**20)
 
     def log_probs(self, sentence: int, ids: Sequence[int]) -> list[float]:
         """What the model gives every token after <s> and these ids."""

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.export.conftest import left_in
 from transformer_cli.cli.app import main
 from transformer_cli.config import TextFiles, load_config
 from transformer_cli.decoding.engines import ctranslate2_model
+from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.loading import load_engine
 from transformer_cli.decoding.translation import Confidence
 from transformer_cli.decoding.translator import Translator
@@ -103,8 +104,8 @@ def test_other_translations_alone_are_a_difference_too(
 
     found = CTranslate2Engine.search
 
-    def worse(self: Any, sources: Any, *rest: Any) -> Any:
-        return found(self, [source[::-1] for source in sources], *rest)
+    def worse(self: Any, batches: Iterable[SearchBatch], *rest: Any) -> Any:
+        return found(self, [SearchBatch([source[::-1] for source in batch.sources]) for batch in batches], *rest)
 
     monkeypatch.setattr(CTranslate2Engine, "search", worse)
     with pytest.raises(ExportDiffers, match=r"\d+ of \d+ translations of the exported model \(greedy\) are other ones"):

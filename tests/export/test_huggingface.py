@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.decoding.searching import search_batch
 from transformer_cli import Translator
 from transformer_cli.build import load_model
 from transformer_cli.errors import UserError
@@ -243,7 +244,7 @@ def test_greedy_texts_are_the_translators(checkpoint: Checkpoint, exported: Call
     for text in ["ein kleiner Hund", "zwei Katzen, drei Frauen und ein Haus!"]:
         options = SearchOptions.from_config(translator.config.decoding, method="greedy")
         source = translator.codecs.source.encode(text)
-        ids = translator.engine.search([source], options)[0][0].ids
+        ids = search_batch(translator.engine, [source], options)[0][0].ids
         with silent():
             found = model.generate(
                 **tokenizer(text, return_tensors="pt"), num_beams=1, max_length=options.length_limit(len(source)) + 1
@@ -265,7 +266,7 @@ def test_beams_find_the_same_texts(checkpoint: Checkpoint, exported: Callable[[s
         limit = options.length_limit(len(source))
         with silent():
             found = model.generate(**inputs, length_penalty=0.0, max_length=limit + 1)
-        expected = translator.codecs.target.decode(translator.engine.search([source], options)[0][0].ids)
+        expected = translator.codecs.target.decode(search_batch(translator.engine, [source], options)[0][0].ids)
         assert tokenizer.decode(found[0], skip_special_tokens=True) == expected.strip()
 
 

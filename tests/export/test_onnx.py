@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.decoding.searching import search_batch
 from transformer_cli import Translator
 from transformer_cli.build import load_model
 from transformer_cli.errors import UserError
@@ -110,7 +111,7 @@ def test_the_graphs_are_the_model(
 def test_greedy_search_over_the_graphs_is_ours(checkpoint: Checkpoint, exported: Callable[[str], Path]) -> None:
     folder = checkpoint(**VARIANTS["the paper's"])
     translator = Translator.load(folder, "cpu")
-    ours = translator.engine.search(SOURCES, SearchOptions(method="greedy", max_length_ratio=3.0))
+    ours = search_batch(translator.engine, SOURCES, SearchOptions(method="greedy", max_length_ratio=3.0))
     limits = [SearchOptions(max_length_ratio=3.0).length_limit(len(source)) for source in SOURCES]
     assert len(set(limits)) > 1
     graphs = OnnxModel(exported("the paper's"))
@@ -127,7 +128,7 @@ def test_the_readmes_example_translates(
     done = subprocess.run([sys.executable, "-c", code[0]], input=sentence, capture_output=True, text=True, cwd=out)
     translator = Translator.load(folder, "cpu")
     options = SearchOptions.from_config(translator.config.decoding, method="greedy")
-    found = translator.engine.search([translator.codecs.source.encode(sentence)], options)[0][0]
+    found = search_batch(translator.engine, [translator.codecs.source.encode(sentence)], options)[0][0]
     expected = translator.codecs.target.decode(found.ids)
     assert expected
     assert (done.stdout.removesuffix("\n"), done.stderr) == (expected, "")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tests.decoding.searching import search_batch
 from transformer_cli.build import build_engine
 from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import MultiHeadAttention
@@ -126,7 +127,7 @@ def test_a_search_finds_what_its_scores_say(build: Callable[..., Transformer]) -
     """Beam search over caches that grow and are picked from, against whole sequences."""
     engine = build_engine(build(value_dim=2))
     sources = [[5, 6, 7], [8], [9, 10, 11, 12]]
-    searched = engine.search(sources, SearchOptions(beam_size=3, n_best=3))
+    searched = search_batch(engine, sources, SearchOptions(beam_size=3, n_best=3))
     for hypotheses, source in zip(searched, sources, strict=True):
         assert len(hypotheses) == 3
         for hypothesis in hypotheses:

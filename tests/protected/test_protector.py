@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from transformer_cli.build import build_model
 from transformer_cli.config import Config
 from transformer_cli.decoding import chunks
 from transformer_cli.decoding.constraints import Constraints, Line
-from transformer_cli.decoding.engines.protocol import Hypothesis, TokenConstraints
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translation import Confidence
 from transformer_cli.decoding.translator import Translator
@@ -289,15 +288,13 @@ def test_a_line_in_segments_is_as_sure_as_its_segments() -> None:
 def test_draws_of_lines_in_segments_do_not_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[tuple[str, tuple[int, ...]]] = []
     translator, engine = scripted(max_length=4)
-    search = engine.search
+    search = engine.search_one
 
-    def kept(
-        sources: Sequence[Sequence[int]], options: SearchOptions, own: Sequence[tuple[int, ...]], *rest: Any
-    ) -> list[list[Hypothesis]]:
-        keys.extend(zip(map(translator.codecs.source.decode, sources), own, strict=True))
-        return search(sources, options, own, *rest)
+    def kept(batch: SearchBatch, options: SearchOptions) -> list[list[Hypothesis]]:
+        keys.extend(zip(map(translator.codecs.source.decode, batch.sources), batch.keys or (), strict=True))
+        return search(batch, options)
 
-    monkeypatch.setattr(engine, "search", kept)
+    monkeypatch.setattr(engine, "search_one", kept)
     lines = ["A b c d e {{x}} f.", "A b", "c d e f A {{x}} b."]
     found = []
     for window in (1, 3):

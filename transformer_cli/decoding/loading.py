@@ -14,7 +14,7 @@ from typing import Any
 from transformer_cli.codecs import load_codecs
 from transformer_cli.config import Config, load_config
 from transformer_cli.decoding.devices import has_gpu
-from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine
+from transformer_cli.decoding.engines.protocol import Engine, LoadedEngine, SearchBatch
 from transformer_cli.errors import TRAIN, UserError, not_importable, one_of
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import locate, read_json, verify
@@ -224,7 +224,7 @@ def _load_ctranslate2(
     advice = f"leave that out, or {_instead(found)}" if alone else None
     engine = CTranslate2Engine(model, codecs, other, device=place, compute_type=compute_type, advice=advice)
     if place != "cpu":  # CUDA's libraries are looked for when first used, and may be missing
-        engine.search([[UNK]], SearchOptions(method="greedy", max_length=1))
+        list(engine.search([SearchBatch([[UNK]])], SearchOptions(method="greedy", max_length=1)))
     what = compute_type if place == "cpu" else f"{compute_type}, {place}"
     kept = f"; made from {folder.name}, kept in {model}" if made else ""
     return LoadedEngine(engine, codecs, config), f"engine: ctranslate2 ({what}){kept}"

@@ -82,7 +82,7 @@ class Pipeline:
         for window in opened:
             waiting: deque[Window] = deque()
             batches = self._batches(chain([window], opened), waiting, together)
-            for found in self.engine.search_batches(batches, self.options):
+            for found in self.engine.search(batches, self.options):
                 self._take(waiting[0], found)
                 while waiting and not waiting[0].pending:
                     yield from self._close(waiting.popleft())
@@ -188,7 +188,7 @@ class Pipeline:
     def _search_again(self, tasks: Sequence[Task], options: SearchOptions) -> Iterator[tuple[Task, list[Hypothesis]]]:
         """Yield what is found for some tasks in another search."""
         batches = self._in_batches(tasks)
-        for batch, found in zip(batches, self.engine.search_batches(map(_search_batch, batches), options), strict=True):
+        for batch, found in zip(batches, self.engine.search(map(_search_batch, batches), options), strict=True):
             yield from zip(batch, found, strict=True)
 
     def _in_batches(self, tasks: Sequence[Task]) -> list[list[Task]]:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from transformer_cli.build import LoadedModel, load_model
-from transformer_cli.decoding.engines.protocol import Hypothesis
+from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.loading import INSTALL
 from transformer_cli.decoding.translation import FILE as CONFIDENCE
@@ -82,11 +82,11 @@ def _compare(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quanti
     exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, advice=advice)
     kept = [ids for _, ids in encoded_sentences(loaded, sentences, ours.max_source_length)]
     kept.sort(key=len, reverse=True)
-    batches = [kept[start : start + BATCH] for start in range(0, len(kept), BATCH)]
+    engines: tuple[Engine, Engine] = exported, ours
+    batches = [SearchBatch(kept[start : start + BATCH]) for start in range(0, len(kept), BATCH)]
     alike = []
     for name, options in _searches(loaded):
-        theirs = [found[0] for batch in batches for found in exported.search(batch, options)]
-        own = [found[0] for batch in batches for found in ours.search(batch, options)]
+        theirs, own = ([one for found in engine.search(batches, options) for one, *_ in found] for engine in engines)
         if quantization is None:
             forced = exported.score(kept, [one.ids for one in own])
             alike.append(_compare_exactly(name, theirs, own, forced, options))

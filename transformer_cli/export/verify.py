@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import Config, ModelConfig, load_config
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.held_out import open_saved
+from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
@@ -152,14 +153,13 @@ def greedy_references(loaded: LoadedModel, sentences: Sequence[str]) -> list[Ref
     options = SearchOptions.from_config(loaded.config.decoding, method="greedy")
     kept = encoded_sentences(loaded, sentences, engine.max_source_length)[:COMPARED]
     kept.sort(key=lambda pair: -len(pair[1]))
+    sources = [ids for _, ids in kept]
+    batches = [SearchBatch(sources[first : first + BATCH]) for first in range(0, len(sources), BATCH)]
     references = []
-    for first in range(0, len(kept), BATCH):
-        batch = kept[first : first + BATCH]
-        for (sentence, source), found in zip(batch, engine.search([ids for _, ids in batch], options), strict=True):
-            limit = options.length_limit(len(source))
-            limit = limit if engine.max_target_length is None else max(1, min(limit, engine.max_target_length))
-            text = loaded.codecs.target.decode(found[0].ids)
-            references.append(Reference(sentence, source, found[0].ids, limit, text))
+    for (sentence, source), (best, *_) in zip(kept, chain(*engine.search(batches, options)), strict=True):
+        limit = options.length_limit(len(source))
+        limit = limit if engine.max_target_length is None else max(1, min(limit, engine.max_target_length))
+        references.append(Reference(sentence, source, best.ids, limit, loaded.codecs.target.decode(best.ids)))
     return references
 
 

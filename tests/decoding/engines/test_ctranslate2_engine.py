@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import make_loaded, write_ctranslate2
+from tests.decoding.searching import search_batch
 from transformer_cli.build import LoadedModel
 from transformer_cli.config import GuidedAttention
 from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, worker_count
@@ -114,8 +115,8 @@ def test_translations_and_scores_are_those_of_the_torch_engine(
     loaded, engine, ours = pair(**VARIANTS[variant])
     options = SEARCHES[search]
     sources = draw_sources(loaded)
-    found = engine.search(sources, options)
-    alike(found, ours.search(sources, options), 0.95 if options.n_best > 1 else 1.0)
+    found = search_batch(engine, sources, options)
+    alike(found, search_batch(ours, sources, options), 0.95 if options.n_best > 1 else 1.0)
     ids = [one.ids for group in found for one in group]
     assert all(ids), "no translation is empty"
     assert not {PAD, BOS, EOS} & {token for row in ids for token in row}
@@ -125,7 +126,7 @@ def test_the_comparison_sees_both_kinds_of_end(pair: Callable[..., Pair]) -> Non
     loaded, engine, _ = pair()
     sources, options = draw_sources(loaded), SearchOptions(beam_size=4, max_length_ratio=1.0, max_length_extra=0)
     assert len({options.length_limit(len(source)) for source in sources}) > 1
-    assert {group[0].ended for group in engine.search(sources, options)} == {True, False}
+    assert {group[0].ended for group in search_batch(engine, sources, options)} == {True, False}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -166,7 +167,10 @@ def test_greedy_texts_are_the_torch_engines_own(pair: Callable[..., Pair]) -> No
         loaded, engine, _ = pair(generator_bias=False, seed=seed)
         sources = draw_sources(loaded)
         options = SearchOptions(method="greedy")
-        found, expected = engine.search(sources, options), TorchEngine(loaded.model).search(sources, options)
+        found, expected = (
+            search_batch(engine, sources, options),
+            search_batch(TorchEngine(loaded.model), sources, options),
+        )
         assert [group[0].ids for group in found] == [group[0].ids for group in expected]
 
 
@@ -174,7 +178,7 @@ def test_batches_come_back_in_order_and_are_read_a_little_ahead(pair: Callable[.
     loaded, engine, _ = pair()
     sources = draw_sources(loaded)
     batches = [SearchBatch(sources[start : start + 3], []) for start in range(0, 24, 3)]
-    expected = [engine.search(batch.sources, SearchOptions(beam_size=2)) for batch in batches]
+    expected = [search_batch(engine, batch.sources, SearchOptions(beam_size=2)) for batch in batches]
     read = 0
 
     def reading() -> Any:
@@ -183,7 +187,7 @@ def test_batches_come_back_in_order_and_are_read_a_little_ahead(pair: Callable[.
             read += 1
             yield batch
 
-    for number, found in enumerate(engine.search_batches(reading(), SearchOptions(beam_size=2))):
+    for number, found in enumerate(engine.search(reading(), SearchOptions(beam_size=2))):
         assert found == expected[number]
         if number == 0:
             assert 1 < read < len(batches), "some are under way, not all"
@@ -194,9 +198,9 @@ def test_no_n_gram_comes_twice_and_scores_are_the_models_own(pair: Callable[...,
     loaded, engine, ours = pair(norm="pre")
     sources = draw_sources(loaded)
     for options in (SearchOptions(method="greedy"), SearchOptions(beam_size=4, n_best=3)):
-        free, blocked = engine.search(sources, options), replace(options, no_repeat_ngram=size)
+        free, blocked = search_batch(engine, sources, options), replace(options, no_repeat_ngram=size)
         assert any(repeats(one.ids, size) for group in free for one in group), "the test wants loops"
-        for source, group in zip(sources, engine.search(sources, blocked), strict=True):
+        for source, group in zip(sources, search_batch(engine, sources, blocked), strict=True):
             assert len(group) == options.n_best
             assert [one.score for one in group] == sorted((one.score for one in group), reverse=True)
             rows = ours.score([source] * len(group), [one.ids for one in group])
@@ -213,9 +217,9 @@ def repeats(ids: list[int], size: int) -> bool:
 def test_one_sentence_or_many_is_the_same(pair: Callable[..., Pair]) -> None:
     loaded, engine, _ = pair(norm="pre")
     sources = draw_sources(loaded, 12)
-    together = engine.search(sources, SearchOptions(beam_size=3, n_best=2))
+    together = search_batch(engine, sources, SearchOptions(beam_size=3, n_best=2))
     for source, expected in zip(sources, together, strict=True):
-        alike(engine.search([source], SearchOptions(beam_size=3, n_best=2)), [expected])
+        alike(search_batch(engine, [source], SearchOptions(beam_size=3, n_best=2)), [expected])
 
 
 def test_sentences_that_come_alone_get_all_threads_from_the_second_one_on(
@@ -235,10 +239,10 @@ def test_sentences_that_come_alone_get_all_threads_from_the_second_one_on(
     engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
     options = SearchOptions(beam_size=3)
     sources = draw_sources(loaded, 5)
-    together = engine.search(sources, options)
-    first = engine.search(sources[:1], options)
+    together = search_batch(engine, sources, options)
+    first = search_batch(engine, sources[:1], options)
     assert made == [(3, 1)], "for a single sentence no second model is loaded"
-    others = [engine.search([source], options) for source in sources[1:]]
+    others = [search_batch(engine, [source], options) for source in sources[1:]]
     assert made == [(3, 1), (1, 3)]
     for one, expected in zip([first, *others], together, strict=True):
         alike(one, [expected])
@@ -256,12 +260,10 @@ class Noting:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def search(self, sources: Any, options: Any, keys: Any = None, constraints: Any = None) -> list[list[Hypothesis]]:
-        self.asked.append("search")
-        return [[] for _ in sources]
-
-    def search_batches(self, batches: Any, options: Any) -> Iterator[list[list[Hypothesis]]]:
-        return (self.search(batch.sources, options) for batch in batches)
+    def search(self, batches: Any, options: Any) -> Iterator[list[list[Hypothesis]]]:
+        for batch in batches:
+            self.asked.append("search")
+            yield [[] for _ in batch.sources]
 
     def score(self, sources: Any, targets: Any) -> list[list[float]]:
         self.asked.append("score")
@@ -273,18 +275,18 @@ class Noting:
 
 
 LEFT_TO_TORCH: dict[str, Callable[[Engine], object]] = {
-    "sampling": lambda engine: engine.search([[5]], SearchOptions(method="sample")),
-    "diverse": lambda engine: engine.search([[5]], SearchOptions(beam_size=4, diversity_groups=2)),
-    "exact": lambda engine: engine.search([[5]], SearchOptions(beam_size=4, stopping="exact")),
-    "coverage": lambda engine: engine.search([[5]], SearchOptions(coverage_penalty=0.2)),
-    "min length": lambda engine: engine.search([[5]], SearchOptions(min_length=4)),
-    "constraints": lambda engine: engine.search(
-        [[5], [6]], SearchOptions(), None, [TokenConstraints(), TokenConstraints(prefix=(7,))]
+    "sampling": lambda engine: search_batch(engine, [[5]], SearchOptions(method="sample")),
+    "diverse": lambda engine: search_batch(engine, [[5]], SearchOptions(beam_size=4, diversity_groups=2)),
+    "exact": lambda engine: search_batch(engine, [[5]], SearchOptions(beam_size=4, stopping="exact")),
+    "coverage": lambda engine: search_batch(engine, [[5]], SearchOptions(coverage_penalty=0.2)),
+    "min length": lambda engine: search_batch(engine, [[5]], SearchOptions(min_length=4)),
+    "constraints": lambda engine: search_batch(
+        engine, [[5], [6]], SearchOptions(), None, [TokenConstraints(), TokenConstraints(prefix=(7,))]
     ),
-    "limit": lambda engine: engine.search([[5]], SearchOptions(max_length=LEAST_POSITIONS + 1)),
-    "long source": lambda engine: engine.search([[5] * LEAST_POSITIONS], SearchOptions(max_length=3)),
-    "wide beam": lambda engine: engine.search([[5]], SearchOptions(beam_size=40)),
-    "empty": lambda engine: engine.search([[5], []], SearchOptions()),
+    "limit": lambda engine: search_batch(engine, [[5]], SearchOptions(max_length=LEAST_POSITIONS + 1)),
+    "long source": lambda engine: search_batch(engine, [[5] * LEAST_POSITIONS], SearchOptions(max_length=3)),
+    "wide beam": lambda engine: search_batch(engine, [[5]], SearchOptions(beam_size=40)),
+    "empty": lambda engine: search_batch(engine, [[5], []], SearchOptions()),
     "long score": lambda engine: engine.score([[5]], [[6] * LEAST_POSITIONS]),
     "other heads": lambda engine: engine.align([[5]], [[6]], heads=[0]),
     "other layer": lambda engine: engine.align([[5]], [[6]], 0),
@@ -315,10 +317,10 @@ def test_batches_that_are_left_to_torch_keep_their_place(pair: Callable[..., Pai
         SearchBatch(sources[3:6], [(3,), (4,), (5,)], constraint),
         SearchBatch(sources[6:], []),
     ]
-    found = list(both.search_batches(batches, SearchOptions(beam_size=2)))
-    alike(found[0], engine.search(sources[:3], SearchOptions(beam_size=2)))
+    found = list(both.search(batches, SearchOptions(beam_size=2)))
+    alike(found[0], search_batch(engine, sources[:3], SearchOptions(beam_size=2)))
     assert all(group[0].ids[0] == 7 for group in found[1])
-    alike(found[2], engine.search(sources[6:], SearchOptions(beam_size=2)))
+    alike(found[2], search_batch(engine, sources[6:], SearchOptions(beam_size=2)))
 
 
 def test_the_default_search_needs_no_torch() -> None:
@@ -342,9 +344,9 @@ def test_learned_positions_bound_every_length(pair: Callable[..., Pair]) -> None
     assert (engine.max_source_length, engine.max_target_length) == (ours.max_source_length, ours.max_target_length)
     sources = draw_sources(loaded, 20)
     options = SearchOptions(beam_size=3, max_length_ratio=3.0)
-    found = engine.search(sources, options)
+    found = search_batch(engine, sources, options)
     assert max(len(group[0].ids) for group in found) == ours.max_target_length == 23
-    alike(found, ours.search(sources, options))
+    alike(found, search_batch(ours, sources, options))
     longest = [[5] * 23], [[6] * 23]
     assert engine.score(*longest)[0] == pytest.approx(ours.score(*longest)[0], abs=1e-4)
 
@@ -355,7 +357,7 @@ def test_sources_are_never_cut(pair: Callable[..., Pair]) -> None:
     source = [4 + place % 30 for place in range(1500)]
     changed = [*source[:1400], *reversed(source[1400:])]
     options = SearchOptions(max_length=16, beam_size=3)
-    alike(engine.search([source, changed], options), ours.search([source, changed], options))
+    alike(search_batch(engine, [source, changed], options), search_batch(ours, [source, changed], options))
     first, second = engine.score([source, changed], [[5, 6]] * 2)
     assert first != second
 
@@ -395,7 +397,7 @@ def test_the_folder_is_of_use_to_plain_ctranslate2(tmp_path: Path) -> None:
     result = ctranslate2.Translator(str(tmp_path)).translate_batch(
         [loaded.codecs.source.tokens(source)], beam_size=1, max_decoding_length=16
     )[0]
-    found = TorchEngine(loaded.model).search([source], SearchOptions(method="greedy", max_length=16))[0][0]
+    found = search_batch(TorchEngine(loaded.model), [source], SearchOptions(method="greedy", max_length=16))[0][0]
     assert result.hypotheses[0] == loaded.codecs.target.tokens(found.ids)
 
 

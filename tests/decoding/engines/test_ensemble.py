@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import make_checkpoint
+from tests.decoding.searching import search_batch
 from tests.decoding.toy import same
 from transformer_cli.build import build_model, load_model
 from transformer_cli.config import ModelConfig
@@ -58,8 +59,8 @@ def test_a_model_with_itself_is_the_model(method: str) -> None:
     ]
     for options in (SEARCHES[method], replace(SEARCHES[method], no_repeat_ngram=2, min_length=4)):
         for found, expected in zip(
-            ensemble_of([engine, engine, engine]).search(SOURCES, options, constraints=constraints),
-            engine.search(SOURCES, options, constraints=constraints),
+            search_batch(ensemble_of([engine, engine, engine]), SOURCES, options, constraints=constraints),
+            search_batch(engine, SOURCES, options, constraints=constraints),
             strict=True,
         ):
             same(found, expected)
@@ -69,7 +70,7 @@ def test_a_model_with_itself_is_the_model(method: str) -> None:
 def test_scores_are_those_of_a_forced_pass_and_the_mean_of_the_models(method: str) -> None:
     engines = [make_engine(1), make_engine(2, d_model=16, heads=2, norm="pre", decoder_layers=1), make_engine(3)]
     ensemble = ensemble_of(engines)
-    found = ensemble.search(SOURCES, replace(SEARCHES[method], coverage_penalty=0.0))
+    found = search_batch(ensemble, SOURCES, replace(SEARCHES[method], coverage_penalty=0.0))
     every = [(source, one) for source, group in zip(SOURCES, found, strict=True) for one in group]
     sources, targets = [source for source, _ in every], [one.ids for _, one in every]
     forced = ensemble.score(sources, targets)
@@ -84,12 +85,14 @@ def test_scores_are_those_of_a_forced_pass_and_the_mean_of_the_models(method: st
 
 def test_order_of_models_and_sentences_changes_nothing() -> None:
     engines = [make_engine(1), make_engine(2)]
-    found = ensemble_of(engines).search(SOURCES, SEARCHES["beam"])
-    for one, other in zip(ensemble_of(engines[::-1]).search(SOURCES, SEARCHES["beam"]), found, strict=True):
+    found = search_batch(ensemble_of(engines), SOURCES, SEARCHES["beam"])
+    for one, other in zip(search_batch(ensemble_of(engines[::-1]), SOURCES, SEARCHES["beam"]), found, strict=True):
         same(one, other)
     for source, expected in zip(SOURCES, found, strict=True):
-        same(ensemble_of(engines).search([source], SEARCHES["beam"])[0], expected)
-    assert [group[0].ids for group in found] != [group[0].ids for group in engines[0].search(SOURCES, SEARCHES["beam"])]
+        same(search_batch(ensemble_of(engines), [source], SEARCHES["beam"])[0], expected)
+    assert [group[0].ids for group in found] != [
+        group[0].ids for group in search_batch(engines[0], SOURCES, SEARCHES["beam"])
+    ]
 
 
 def test_the_shortest_position_table_bounds_all() -> None:
@@ -98,15 +101,15 @@ def test_the_shortest_position_table_bounds_all() -> None:
     engines.append(make_engine(3, positions="learned", max_positions=12))
     ensemble = ensemble_of(engines)
     assert (ensemble.max_source_length, ensemble.max_target_length) == (11, 11)
-    assert all(len(group[0].ids) <= 11 for group in ensemble.search(SOURCES, SEARCHES["greedy"]))
+    assert all(len(group[0].ids) <= 11 for group in search_batch(ensemble, SOURCES, SEARCHES["greedy"]))
 
 
 def test_batches_in_a_row_are_searched_as_alone() -> None:
     ensemble = ensemble_of([make_engine(1), make_engine(2)])
     batches = [SearchBatch([source], [(place,)]) for place, source in enumerate(SOURCES)]
     for options in (SEARCHES["beam"], SEARCHES["sample"]):
-        expected = ensemble.search(SOURCES, options)
-        for found, group in zip(ensemble.search_batches(batches, options), expected, strict=True):
+        expected = search_batch(ensemble, SOURCES, options)
+        for found, group in zip(ensemble.search(batches, options), expected, strict=True):
             same(found[0], group)
 
 
@@ -120,8 +123,8 @@ def test_an_ensemble_is_loaded_from_folders_and_only_with_one_vocabulary(tmp_pat
     loaded = load_ensemble(folders, "cpu")
     models = [load_model(folder) for folder in folders]
     assert loaded.config == models[0].config
-    found = loaded.engine.search(SOURCES, SEARCHES["beam"])
-    expected = ensemble_of([TorchEngine(each.model) for each in models]).search(SOURCES, SEARCHES["beam"])
+    found = search_batch(loaded.engine, SOURCES, SEARCHES["beam"])
+    expected = search_batch(ensemble_of([TorchEngine(each.model) for each in models]), SOURCES, SEARCHES["beam"])
     assert [[one.ids for one in group] for group in found] == [[one.ids for one in group] for group in expected]
     with pytest.raises(UserError, match=r"three: its source vocabulary is not that of .*one"):
         load_ensemble([*folders, make_checkpoint(tmp_path / "three", shared=False, tie_embeddings="decoder")], "cpu")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.decoding.searching import search_batch
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
@@ -80,8 +81,8 @@ def share_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 @pytest.mark.parametrize("method", SEARCHES)
 def test_the_gpu_finds_what_the_cpu_finds(model: Transformer, method: str) -> None:
     exact = copy_of(model, torch.float64)
-    found = TorchEngine(exact, "cuda", constant=True).search(SOURCES, SEARCHES[method])
-    expected = TorchEngine(exact.cpu(), "cpu").search(SOURCES, SEARCHES[method])
+    found = search_batch(TorchEngine(exact, "cuda", constant=True), SOURCES, SEARCHES[method])
+    expected = search_batch(TorchEngine(exact.cpu(), "cpu"), SOURCES, SEARCHES[method])
     assert ids(found) == ids(expected)
     for group, other in zip(found, expected, strict=True):
         assert [one.score for one in group] == pytest.approx([one.score for one in other], abs=1e-10)
@@ -90,20 +91,20 @@ def test_the_gpu_finds_what_the_cpu_finds(model: Transformer, method: str) -> No
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("method", ["greedy", "beam"])
 def test_low_precision_says_mostly_the_same(model: Transformer, method: str, dtype: torch.dtype) -> None:
-    exact = TorchEngine(copy_of(model, torch.float32), "cuda", constant=True).search(SOURCES, SEARCHES[method])
+    exact = search_batch(TorchEngine(copy_of(model, torch.float32), "cuda", constant=True), SOURCES, SEARCHES[method])
     assert sum(one == other for one, other in zip(ids(exact), SOURCES, strict=True)) > 40, "it has learned to copy"
-    found = TorchEngine(copy_of(model, dtype), "cuda", constant=True).search(SOURCES, SEARCHES[method])
+    found = search_batch(TorchEngine(copy_of(model, dtype), "cuda", constant=True), SOURCES, SEARCHES[method])
     assert share_equal(found, exact) >= 0.9
 
 
 def test_searches_at_once_do_not_disturb_each_other(model: Transformer) -> None:
     engine = TorchEngine(copy_of(model, torch.float64), "cuda", constant=True)
     batches = [SOURCES[:20], SOURCES[20:]]
-    expected = [TorchEngine(engine.model, "cuda").search(batch, SEARCHES["beam"]) for batch in batches]
+    expected = [search_batch(TorchEngine(engine.model, "cuda"), batch, SEARCHES["beam"]) for batch in batches]
     found: dict[int, list[list[Hypothesis]]] = {}
 
     def work(number: int) -> None:
-        found[number] = engine.search(batches[number], SEARCHES["beam"])
+        found[number] = search_batch(engine, batches[number], SEARCHES["beam"])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -117,17 +118,17 @@ def test_searches_at_once_do_not_disturb_each_other(model: Transformer) -> None:
 def test_memory_does_not_grow_with_the_number_of_searches(model: Transformer) -> None:
     engine = TorchEngine(model, "cuda", constant=True)
     for _ in range(2):
-        engine.search(SOURCES, SEARCHES["beam"])
+        search_batch(engine, SOURCES, SEARCHES["beam"])
     before = torch.cuda.memory_allocated()
     for _ in range(5):
-        engine.search(SOURCES, SEARCHES["beam"])
+        search_batch(engine, SOURCES, SEARCHES["beam"])
     assert torch.cuda.memory_allocated() <= before
 
 
 def test_what_is_trained_is_not_cast(model: Transformer) -> None:
     """Validation searches with the live model: in the weights' own type."""
     engine = TorchEngine(model, "cuda")
-    engine.search(SOURCES, SEARCHES["greedy"])
+    search_batch(engine, SOURCES, SEARCHES["greedy"])
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert choose_type("float32", torch.device("cuda")) == torch.float32
     assert choose_type(None, torch.device("cuda")) in (torch.bfloat16, None)

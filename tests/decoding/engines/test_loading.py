@@ -8,16 +8,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.decoding.checkpoints import make_checkpoint
+from tests.decoding.searching import search_batch
 from transformer_cli.cli.app import main
 from transformer_cli.decoding import loading as engines
 from transformer_cli.decoding.engines import ctranslate2_cache
 from transformer_cli.decoding.engines.ctranslate2_cache import KEPT, cache_folder, cached_model
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch
 from transformer_cli.decoding.loading import FoundModel, load_engine
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
@@ -58,7 +61,7 @@ def test_auto_takes_ctranslate2_in_float32_and_says_so(checkpoint: Path, cache: 
     assert ours.codecs.fingerprint == loaded.codecs.fingerprint
     assert ours.config == loaded.config
     greedy = SearchOptions(method="greedy")
-    found = [one.engine.search([[5, 6, 7]], greedy)[0][0].ids for one in (loaded, ours)]
+    found = [search_batch(one.engine, [[5, 6, 7]], greedy)[0][0].ids for one in (loaded, ours)]
     assert found[0] == found[1]
 
 
@@ -100,9 +103,10 @@ class OnGPU:
     def __init__(self, folder: Path, codecs: object, other: object, **options: Any) -> None:
         self.options = options
 
-    def search(self, sources: list[list[int]], options: SearchOptions) -> None:
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         if self.broken:
             raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
+        yield []
 
 
 @pytest.mark.parametrize(
@@ -188,7 +192,7 @@ def test_int8_is_taken_when_asked_for_and_shares_the_cached_model(checkpoint: Pa
     for compute_type in ("float32", "int8"):
         loaded, why = load_engine(checkpoint, compute_type=compute_type)
         assert why.startswith(f"engine: ctranslate2 ({compute_type})")
-        assert loaded.engine.search([[5, 6]], SearchOptions(beam_size=3))[0][0].ids
+        assert search_batch(loaded.engine, [[5, 6]], SearchOptions(beam_size=3))[0][0].ids
     assert len(models(cache)) == 1
 
 
@@ -196,10 +200,10 @@ def test_torch_takes_over_what_ctranslate2_cannot_do_and_an_explicit_choice_refu
     checkpoint: Path, cache: Path
 ) -> None:
     sample = SearchOptions(method="sample", n_best=2, seed=3)
-    found = load_engine(checkpoint)[0].engine.search([[5, 6]], sample, [(0,)])
-    assert found == load_engine(checkpoint, choice="torch")[0].engine.search([[5, 6]], sample, [(0,)])
+    found = search_batch(load_engine(checkpoint)[0].engine, [[5, 6]], sample, [(0,)])
+    assert found == search_batch(load_engine(checkpoint, choice="torch")[0].engine, [[5, 6]], sample, [(0,)])
     with pytest.raises(UserError, match="the ctranslate2 engine cannot do sampling"):
-        load_engine(checkpoint, choice="ctranslate2")[0].engine.search([[5, 6]], sample)
+        search_batch(load_engine(checkpoint, choice="ctranslate2")[0].engine, [[5, 6]], sample)
 
 
 # --- the cache ----------------------------------------------------------------------------------------------------

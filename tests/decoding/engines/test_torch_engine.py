@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.decoding import toy
+from tests.decoding.searching import search_batch
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.devices import choose_device
@@ -63,7 +64,7 @@ def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> Non
 @pytest.mark.parametrize("method", SEARCHES)
 def test_scores_are_those_of_a_forced_uncached_pass(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
-    found = engine.search(SOURCES, options)
+    found = search_batch(engine, SOURCES, options)
     every = [(source, one) for source, group in zip(SOURCES, found, strict=True) for one in group]
     kinds = {True} if options.no_repeat_ngram else {True, False}
     assert {one.ended for _, one in every} == kinds, "the test wants both kinds"
@@ -84,21 +85,21 @@ def test_scores_are_those_of_a_forced_uncached_pass(engine: TorchEngine, method:
 def test_padding_batch_size_and_order_change_nothing(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
     keys = [(place,) for place in range(len(SOURCES))]
-    together = engine.search(SOURCES, options, keys)
-    same(engine.search(SOURCES[::-1], options, keys[::-1])[::-1], together)
+    together = search_batch(engine, SOURCES, options, keys)
+    same(search_batch(engine, SOURCES[::-1], options, keys[::-1])[::-1], together)
     for source, key, expected in zip(SOURCES, keys, together, strict=True):
-        same(engine.search([source], options, [key]), [expected])
+        same(search_batch(engine, [source], options, [key]), [expected])
 
 
 @pytest.mark.parametrize("method", SEARCHES)
 def test_constraints_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
     keys = [(place,) for place in range(len(SOURCES))]
-    together = engine.search(SOURCES, options, keys, CONSTRAINTS)
-    free = engine.search(SOURCES, options, keys)
+    together = search_batch(engine, SOURCES, options, keys, CONSTRAINTS)
+    free = search_batch(engine, SOURCES, options, keys)
     same([together[3]], [free[3]])
     for source, key, constraint, group in zip(SOURCES, keys, CONSTRAINTS, together, strict=True):
-        same(engine.search([source], options, [key], [constraint]), [group])
+        same(search_batch(engine, [source], options, [key], [constraint]), [group])
         for one in group:
             assert tuple(one.ids[: len(constraint.prefix)]) == constraint.prefix
             assert all(occurs(sequence, one.ids) for sequence in constraint.required)
@@ -115,24 +116,24 @@ def test_a_gpu_finds_the_same(engine: TorchEngine, method: str, constraints: lis
     beta = 0.3 if SEARCHES[method].method == "beam" else 0.0
     for options in (SEARCHES[method], replace(SEARCHES[method], coverage_penalty=beta)):
         same(
-            on_gpu.search(SOURCES, options, constraints=constraints),
-            engine.search(SOURCES, options, constraints=constraints),
+            search_batch(on_gpu, SOURCES, options, constraints=constraints),
+            search_batch(engine, SOURCES, options, constraints=constraints),
         )
 
 
 def test_a_position_table_has_room_for_what_is_required_or_it_is_refused() -> None:
     engine = make_engine(positions="learned", max_positions=9)
     for options in SEARCHES.values():
-        found = engine.search([[4]], options, constraints=[TokenConstraints((5,), ((6, 7), (8, 9, 10), (4, 4)))])
+        found = search_batch(engine, [[4]], options, constraints=[TokenConstraints((5,), ((6, 7), (8, 9, 10), (4, 4)))])
         assert all(len(one.ids) == 8 and occurs((8, 9, 10), one.ids) for one in found[0])
         with pytest.raises(UserError, match=r"9 tokens, .* end at 8"):
-            engine.search([[4]], options, constraints=[TokenConstraints((5, 5), ((6, 7), (8, 9, 10), (4, 4)))])
+            search_batch(engine, [[4]], options, constraints=[TokenConstraints((5, 5), ((6, 7), (8, 9, 10), (4, 4)))])
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_coverage_is_that_of_the_last_layer_over_the_words(engine: TorchEngine, groups: int) -> None:
     options = SearchOptions(beam_size=4, n_best=4, coverage_penalty=0.7, diversity_groups=groups)
-    for source, group in zip(SOURCES, engine.search(SOURCES, options), strict=True):
+    for source, group in zip(SOURCES, search_batch(engine, SOURCES, options), strict=True):
         for one in group:
             encoded = torch.tensor([[*source, EOS]])
             with torch.no_grad():
@@ -147,19 +148,19 @@ def test_coverage_is_that_of_the_last_layer_over_the_words(engine: TorchEngine, 
 @pytest.mark.parametrize("method", SEARCHES)
 def test_parts_of_a_batch_change_nothing(engine: TorchEngine, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = SEARCHES[method]
-    found = engine.search(SOURCES, options)
+    found = search_batch(engine, SOURCES, options)
     targets = [group[0].ids for group in found]
     scores, alignments = engine.score(SOURCES, targets), engine.align(SOURCES, targets)
     monkeypatch.setattr("transformer_cli.decoding.engines.torch_engine.MAX_CELLS", 160)
-    same(engine.search(SOURCES, options), found)
+    same(search_batch(engine, SOURCES, options), found)
     assert engine.align(SOURCES, targets) == alignments
     for row, expected in zip(engine.score(SOURCES, targets), scores, strict=True):
         assert row == pytest.approx(expected, abs=1e-10)
 
 
 def test_beam_one_is_greedy_in_either_way(engine: TorchEngine) -> None:
-    greedy = engine.search(SOURCES, SearchOptions(method="greedy"))
-    same(engine.search(SOURCES, SearchOptions(beam_size=1)), greedy)
+    greedy = search_batch(engine, SOURCES, SearchOptions(method="greedy"))
+    same(search_batch(engine, SOURCES, SearchOptions(beam_size=1)), greedy)
     for source, group in zip(SOURCES, greedy, strict=True):  # step by step, without a cache
         ids: list[int] = []
         limit = SearchOptions().length_limit(len(source))
@@ -181,7 +182,7 @@ def test_learned_positions_bound_every_length() -> None:
     engine = make_engine(positions="learned", max_positions=11)
     assert (engine.max_source_length, engine.max_target_length) == (10, 10)
     for options in SEARCHES.values():
-        found = engine.search(SOURCES, options)
+        found = search_batch(engine, SOURCES, options)
         targets = [group[0].ids for group in found]
         assert max(map(len, targets)) == 10
         assert [len(row) for row in engine.score(SOURCES, targets)] == [len(ids) + 1 for ids in targets]
@@ -226,20 +227,20 @@ def test_a_layer_or_head_that_is_missing_is_refused(
 def test_the_models_mode_is_as_before_and_dropout_is_off() -> None:
     engine = make_engine(dropout=0.5)
     engine.model.train()
-    first = engine.search(SOURCES, SEARCHES["beam"])
-    same(engine.search(SOURCES, SEARCHES["beam"]), first)
+    first = search_batch(engine, SOURCES, SEARCHES["beam"])
+    same(search_batch(engine, SOURCES, SEARCHES["beam"]), first)
     targets = [group[0].ids for group in first]
     assert engine.score(SOURCES, targets) == engine.score(SOURCES, targets)
     assert all(module.training for module in engine.model.modules())
     engine.model.eval()
-    engine.search(SOURCES, SEARCHES["greedy"])
+    search_batch(engine, SOURCES, SEARCHES["greedy"])
     assert not any(module.training for module in engine.model.modules())
 
 
 def test_searching_leaves_the_global_random_generator_alone(engine: TorchEngine) -> None:
     before = torch.get_rng_state()
     for options in SEARCHES.values():
-        engine.search(SOURCES, options)
+        search_batch(engine, SOURCES, options)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -263,9 +264,9 @@ def test_checking_seldom_who_is_done_finds_the_same(method: str, every: int, mon
     """A GPU's values are looked at every few steps only."""
     engine = make_engine()
     constraints = None if method == "sample" else CONSTRAINTS
-    expected = [engine.search(SOURCES, SEARCHES[method], None, one) for one in (None, constraints)]
+    expected = [search_batch(engine, SOURCES, SEARCHES[method], None, one) for one in (None, constraints)]
     for module in (greedy, beam):
         monkeypatch.setattr(module, "check_interval", lambda device: every)
     monkeypatch.setattr(beam, "is_cheap_to_read", lambda tensor: False)
     for one, other in zip((None, constraints), expected, strict=True):
-        same(engine.search(SOURCES, SEARCHES[method], None, one), other)
+        same(search_batch(engine, SOURCES, SEARCHES[method], None, one), other)

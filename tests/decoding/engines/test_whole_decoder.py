@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.decoding.searching import search_batch
 from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.search_options import SearchOptions
@@ -25,8 +26,8 @@ def test_beam_search_finds_what_the_model_scores(variant: dict[str, Any]) -> Non
         **variant,
     }
     engine = build_engine(build_model(ModelConfig.model_validate(shape), 1500, 1501).double())
-    searched = engine.search(SOURCES, SearchOptions(beam_size=3, n_best=2))
-    assert engine.search(SOURCES, SearchOptions(beam_size=3, n_best=2, coverage_penalty=0.1))
+    searched = search_batch(engine, SOURCES, SearchOptions(beam_size=3, n_best=2))
+    assert search_batch(engine, SOURCES, SearchOptions(beam_size=3, n_best=2, coverage_penalty=0.1))
     for hypotheses, source in zip(searched, SOURCES, strict=True):
         for hypothesis in hypotheses:
             (forced,) = engine.score([source], [hypothesis.ids])

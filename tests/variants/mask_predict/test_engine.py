@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.decoding.checkpoints import make_loaded
+from tests.decoding.searching import search_batch
 from transformer_cli.build import build_engine
 from transformer_cli.decoding import pipeline
 from transformer_cli.decoding.engines.protocol import SearchBatch, TokenConstraints
@@ -43,16 +44,16 @@ def options(generation: str, **changes: Any) -> SearchOptions:
 @pytest.mark.parametrize("generation", KINDS)
 def test_what_is_found_does_not_hang_on_the_batch(generation: str) -> None:
     engine, how = make(generation), options(generation)
-    together = engine.search(SOURCES, how)
+    together = search_batch(engine, SOURCES, how)
     for order in ([0], [1], [3, 1, 0, 2]):
-        found = engine.search([SOURCES[place] for place in order], how)
+        found = search_batch(engine, [SOURCES[place] for place in order], how)
         for place, hypotheses in zip(order, found, strict=True):
             assert [one.ids for one in hypotheses] == [one.ids for one in together[place]]
             scores = [one.score for one in together[place]]
             assert [one.score for one in hypotheses] == pytest.approx(scores, abs=1e-10)
     batches = [SearchBatch([source], [(0,)]) for source in SOURCES]
-    assert [found[0] for found in engine.search_batches(batches, how)] == [
-        engine.search([source], how)[0] for source in SOURCES
+    assert [found[0] for found in engine.search(batches, how)] == [
+        search_batch(engine, [source], how)[0] for source in SOURCES
     ]
 
 
@@ -60,7 +61,7 @@ def test_what_is_found_does_not_hang_on_the_batch(generation: str) -> None:
 def test_hypotheses_are_what_they_say(generation: str) -> None:
     engine = make(generation, positions="learned")
     for how in (options(generation), options(generation, max_length=3), options(generation, min_length=4)):
-        for source, hypotheses in zip(SOURCES, engine.search(SOURCES, how), strict=True):
+        for source, hypotheses in zip(SOURCES, search_batch(engine, SOURCES, how), strict=True):
             scores = [one.score for one in hypotheses]
             assert scores == sorted(scores, reverse=True)
             assert 1 <= len(hypotheses) <= how.n_best
@@ -73,7 +74,7 @@ def test_hypotheses_are_what_they_say(generation: str) -> None:
 
 def test_one_pass_is_the_likeliest_token_at_each_place_by_the_models_own_score() -> None:
     engine = make("mask_predict")
-    found = engine.search(SOURCES, options("mask_predict", iterations=1, length_candidates=1, n_best=1))
+    found = search_batch(engine, SOURCES, options("mask_predict", iterations=1, length_candidates=1, n_best=1))
     for source, (one,) in zip(SOURCES, found, strict=True):
         (scores,) = engine.score([source], [one.ids])
         assert sum(scores) == pytest.approx(one.log_probability, abs=1e-9)
@@ -85,7 +86,10 @@ def test_one_pass_is_the_likeliest_token_at_each_place_by_the_models_own_score()
 
 def test_one_long_output_scores_as_it_was_found() -> None:
     engine = make("one_shot")
-    found = [(source, one) for source, (one,) in zip(SOURCES, engine.search(SOURCES, options("one_shot")), strict=True)]
+    found = [
+        (source, one)
+        for source, (one,) in zip(SOURCES, search_batch(engine, SOURCES, options("one_shot")), strict=True)
+    ]
     ended = [(source, one) for source, one in found if one.ended]  # else the canvas had no room for what is scored
     assert ended
     for source, one in ended:
@@ -151,7 +155,9 @@ def test_a_token_is_masked_where_its_attention_is_read(monkeypatch: pytest.Monke
 def test_what_it_cannot_do_is_refused(changes: dict[str, Any], constraint: TokenConstraints | None, named: str) -> None:
     engine = make("mask_predict")
     with pytest.raises(UserError, match=named):
-        engine.search(SOURCES[:1], options("mask_predict", **changes), constraints=[constraint] if constraint else None)
+        search_batch(
+            engine, SOURCES[:1], options("mask_predict", **changes), constraints=[constraint] if constraint else None
+        )
 
 
 def test_what_repeats_itself_is_repaired() -> None:
@@ -167,14 +173,14 @@ def test_what_repeats_itself_is_repaired() -> None:
     assert len(translation.tokens) == 3
     again = pipeline.search_again(SearchOptions())
     assert again is not None
-    assert translator.engine.search([[5, 6]], replace(again, iterations=1))[0][0].ids == [7, 7, 7]
+    assert search_batch(translator.engine, [[5, 6]], replace(again, iterations=1))[0][0].ids == [7, 7, 7]
 
 
 @pytest.mark.parametrize("generation", KINDS)
 def test_narrow_types_sum_in_float32(generation: str) -> None:
     engine = make(generation)
     engine.model.bfloat16()
-    for (one, *_), source in zip(engine.search(SOURCES, options(generation)), SOURCES, strict=True):
+    for (one, *_), source in zip(search_batch(engine, SOURCES, options(generation)), SOURCES, strict=True):
         assert one.ids
         assert one.log_probability != torch.tensor(one.log_probability).bfloat16().item()
         assert len(engine.score([source], [one.ids])[0]) == len(one.ids) + 1
@@ -184,7 +190,7 @@ def test_narrow_types_sum_in_float32(generation: str) -> None:
 def test_a_models_mode_is_left_as_it_was() -> None:
     engine = make("mask_predict")
     engine.model.train()
-    engine.search(SOURCES, options("mask_predict"))
+    search_batch(engine, SOURCES, options("mask_predict"))
     assert engine.model.training
 
 
@@ -207,7 +213,7 @@ def test_lengths_and_passes_do_only_what_is_asked(monkeypatch: pytest.MonkeyPatc
         model.decoder, "start_cache", lambda memory: calls.update(memory=calls["memory"] + 1) or start(memory)
     )
     model.generator.projection.register_forward_hook(count("words", lambda arguments: len(arguments[0])))
-    found = engine.search([[5, 6, 7]], options("mask_predict", iterations=4, length_candidates=2, n_best=2))[0]
+    found = search_batch(engine, [[5, 6, 7]], options("mask_predict", iterations=4, length_candidates=2, n_best=2))[0]
     lengths = [len(one.ids) for one in found]
     expected = sum(length * (4 - done) // 4 for done in range(4) for length in lengths)
     assert calls == {"encoder": 1, "memory": 1, "decoder": 4, "words": expected}

@@ -9,6 +9,7 @@ import torch
 
 from tests.decoding.checkpoints import make_checkpoint
 from tests.decoding.engines.test_torch_engine import SEARCHES, same
+from tests.decoding.searching import search_batch
 from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.engines.protocol import TokenConstraints, occurs
@@ -61,7 +62,7 @@ COVERED = {
 @pytest.mark.parametrize("options", (SEARCHES | COVERED).values(), ids=SEARCHES | COVERED)
 def test_scores_are_forced_scores_and_a_batch_changes_nothing(engine: TorchEngine, options: SearchOptions) -> None:
     keys = [(place,) for place in range(len(SOURCES))]
-    found = engine.search(SOURCES, options, keys)
+    found = search_batch(engine, SOURCES, options, keys)
     every = [(source, one) for source, group in zip(SOURCES, found, strict=True) for one in group]
     assert any(index >= V for _, one in every for index in one.ids), "the test wants copied tokens"
     forced = engine.score([source for source, _ in every], [one.ids for _, one in every])
@@ -69,16 +70,16 @@ def test_scores_are_forced_scores_and_a_batch_changes_nothing(engine: TorchEngin
         assert one.log_probability == pytest.approx(sum(row) if one.ended else sum(row[:-1]), abs=1e-10)
         assert all(index < V + len(source) for index in one.ids)
     for source, key, expected in zip(SOURCES, keys, found, strict=True):
-        same(engine.search([source], options, [key]), [expected])
+        same(search_batch(engine, [source], options, [key]), [expected])
 
 
 @pytest.mark.parametrize("method", SEARCHES)
 def test_constraints_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
     keys = [(place,) for place in range(len(SOURCES))]
-    together = engine.search(SOURCES, options, keys, CONSTRAINTS)
+    together = search_batch(engine, SOURCES, options, keys, CONSTRAINTS)
     for source, key, constraint, group in zip(SOURCES, keys, CONSTRAINTS, together, strict=True):
-        same(engine.search([source], options, [key], [constraint]), [group])
+        same(search_batch(engine, [source], options, [key], [constraint]), [group])
         for one in group:
             assert tuple(one.ids[: len(constraint.prefix)]) == constraint.prefix
             assert all(occurs(sequence, one.ids) for sequence in constraint.required)
@@ -90,23 +91,23 @@ def test_constraints_may_be_of_copied_tokens(engine: TorchEngine, method: str) -
 def test_a_gpu_finds_the_same(engine: TorchEngine, method: str) -> None:
     on_gpu = build_engine(copy.deepcopy(engine.model), "cuda", constant=True)
     same(
-        on_gpu.search(SOURCES, SEARCHES[method], constraints=CONSTRAINTS),
-        engine.search(SOURCES, SEARCHES[method], constraints=CONSTRAINTS),
+        search_batch(on_gpu, SOURCES, SEARCHES[method], constraints=CONSTRAINTS),
+        search_batch(engine, SOURCES, SEARCHES[method], constraints=CONSTRAINTS),
     )
 
 
 def test_beam_one_is_greedy(engine: TorchEngine) -> None:
-    greedy = engine.search(SOURCES, SearchOptions(method="greedy"))
-    same(engine.search(SOURCES, SearchOptions(beam_size=1)), greedy)
-    same(engine.search(SOURCES, SearchOptions(beam_size=1, stopping="exact")), greedy)
+    greedy = search_batch(engine, SOURCES, SearchOptions(method="greedy"))
+    same(search_batch(engine, SOURCES, SearchOptions(beam_size=1)), greedy)
+    same(search_batch(engine, SOURCES, SearchOptions(beam_size=1, stopping="exact")), greedy)
 
 
 def test_parts_of_a_batch_change_nothing(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = engine.search(SOURCES, SEARCHES["beam"])
+    found = search_batch(engine, SOURCES, SEARCHES["beam"])
     targets = [group[0].ids for group in found]
     scores, alignments = engine.score(SOURCES, targets), engine.align(SOURCES, targets)
     monkeypatch.setattr("transformer_cli.decoding.engines.torch_engine.MAX_CELLS", 160)
-    same(engine.search(SOURCES, SEARCHES["beam"]), found)
+    same(search_batch(engine, SOURCES, SEARCHES["beam"]), found)
     assert engine.align(SOURCES, targets) == alignments
     for row, expected in zip(engine.score(SOURCES, targets), scores, strict=True):
         assert row == pytest.approx(expected, abs=1e-10)
@@ -131,6 +132,6 @@ def test_an_ensemble_of_one_model_twice_is_that_model(tmp_path: Path) -> None:
     assert isinstance(alone.engine, TorchEngine)
     sources = alone.codecs.source.encode_batch(["ba new be newer", "gö new"])
     for options in (SEARCHES["beam"], SEARCHES["fresh"], replace(SEARCHES["beam"], coverage_penalty=0.3)):
-        found = alone.engine.search(sources, options)
+        found = search_batch(alone.engine, sources, options)
         expected = [[one.ids for one in group] for group in found]
-        assert [[one.ids for one in group] for group in twice.engine.search(sources, options)] == expected
+        assert [[one.ids for one in group] for group in search_batch(twice.engine, sources, options)] == expected

@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_cli.decoding.devices import usable_cores
-from transformer_cli.decoding.engines.protocol import (
-    Engine,
-    Hypothesis,
-    SearchBatch,
-    TokenConstraints,
-    batch_needs,
-    torch_needs,
-)
+from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, batch_needs, torch_needs
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import read_json
@@ -101,7 +94,7 @@ class CTranslate2Engine:
             kind,
             device_index=int(index or 0),
             compute_type=compute_type,
-            max_queued_batches=-1,  # `search_batches` bounds what is under way
+            max_queued_batches=-1,  # `search` bounds what is under way
         )
         self._translator: Any = load(inter_threads=self.workers, intra_threads=1)
         # A sentence that comes alone gets all threads, from the second one on: in float32 that is nearly twice as fast,
@@ -117,31 +110,18 @@ class CTranslate2Engine:
 
     @property
     def max_source_length(self) -> int | None:
-        """The most source tokens, `</s>` not counted; None: any number."""
+        """The most source tokens; a table of sinusoids has no end of its own."""
         return self.description.positions - 1 if self.description.learned_positions else None
 
     @property
     def max_target_length(self) -> int | None:
-        """The most target tokens, `</s>` not counted; None: any number."""
+        """The most target tokens, as of the source."""
         return self.max_source_length
 
     # --- search -------------------------------------------------------------------------------------------------------
 
-    def search(
-        self,
-        sources: Sequence[Ids],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Return the `n_best` hypotheses of each source, best first. `keys` are for sampling alone."""
-        (found,) = self.search_batches([SearchBatch(sources, keys, constraints)], options)
-        return found
-
-    def search_batches(
-        self, batches: Iterable[SearchBatch], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]:
-        """Return `search` for each batch, in order. While workers search some, the caller prepares the next ones."""
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        """Yield the hypotheses of each batch, in order. While workers search some, the caller prepares the next."""
         waiting: deque[Callable[[], list[list[Hypothesis]]]] = deque()
         under_way: deque[int] = deque()  # chunks
         for batch in batches:
@@ -169,7 +149,7 @@ class CTranslate2Engine:
         needs = [*torch_needs(options), *of_batch]
         if needs:
             other = self._instead(needs[0])
-            return 0, lambda: other().search(batch.sources, options, batch.keys, batch.constraints)
+            return 0, lambda: next(iter(other().search([batch], options)))
         limits = [self._limit(options, len(source)) for source in batch.sources]
         places = sorted(range(len(limits)), key=lambda place: limits[place])
         begun = []
@@ -238,7 +218,7 @@ class CTranslate2Engine:
     # --- forced decoding ----------------------------------------------------------------------------------------------
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
-        """Return log p of each target token and of `</s>` after them, given the source and the tokens before it."""
+        """Return log-probabilities as `Engine.score` does."""
         longest = max(map(len, (*sources, *targets)), default=0) + 1
         if longest > self.description.positions:
             need = f"texts of {longest:,} tokens (here {self.description.positions:,} are the most)"
@@ -260,7 +240,7 @@ class CTranslate2Engine:
         layer: int = -1,
         heads: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
+        """Return places as `Engine.align` does.
 
         CTranslate2 gives what was written into the model: the mean over the heads of the last layer, or, where they are
         the first heads of a layer, those that learned to align. Other layers and heads are torch's.

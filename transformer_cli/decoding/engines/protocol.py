@@ -63,7 +63,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class SearchBatch:
-    """Sentences that are searched together: what `Engine.search` takes beside the options."""
+    """Sentences that are searched together, and what each asks for; `Engine.search` takes these beside the options."""
 
     sources: Sequence[Sequence[int]]
     keys: Sequence[tuple[int, ...]] | None = None  # seed the draws of each in sampling; None: its place
@@ -71,33 +71,27 @@ class SearchBatch:
 
 
 class Engine(Protocol):
-    """What searches. Ids come and go without specials.
-
-    `search_batches` returns what `search` finds for each batch, in order, and may work on some while it reads the next.
-    """
+    """What searches, scores and aligns. Ids come and go without specials, which the engine adds."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def max_source_length(self) -> int | None: ...
+    def max_source_length(self) -> int | None:
+        """The most source tokens, `</s>` not counted, that are searched for at once; None: any number."""
 
     @property
-    def max_target_length(self) -> int | None: ...
+    def max_target_length(self) -> int | None:
+        """The most target tokens, `</s>` not counted; None: any number."""
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]: ...
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        """Yield for each batch, in order, the `n_best` hypotheses of each source, best first.
 
-    def search_batches(
-        self, batches: Iterable[SearchBatch], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]: ...
+        It may work on some batches while it reads the next ones. Raises `UserError` for what the model cannot do.
+        """
 
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]: ...
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return log p of each target token and of `</s>` after them, given the source and the tokens before it."""
 
     def align(
         self,
@@ -105,7 +99,12 @@ class Engine(Protocol):
         targets: Sequence[Sequence[int]],
         layer: int = -1,
         heads: Sequence[int] | None = None,
-    ) -> list[list[int]]: ...
+    ) -> list[list[int]]:
+        """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
+
+        The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
+        empty source. Raises `UserError` where there is no such layer or head.
+        """
 
 
 class LoadedEngine(NamedTuple):

@@ -18,9 +18,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batch import Batch
 from transformer_cli.decoding.engines.fast_step import FastStep, can_step_fast
-from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints, own_sources
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, own_sources
 from transformer_cli.decoding.search.dispatch import StepModel, output_size, parts, search
-from transformer_cli.decoding.search.greedy import Key, accumulation_dtype
+from transformer_cli.decoding.search.greedy import accumulation_dtype
 from transformer_cli.errors import UserError
 from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.layers import DecoderLayer
@@ -111,18 +111,19 @@ def evaluating(*models: torch.nn.Module) -> Iterator[None]:
 
 
 def search_in_threads(
-    search: Callable[..., list[list[Hypothesis]]],
+    search: Callable[[SearchBatch], list[list[Hypothesis]]],
     models: Sequence[torch.nn.Module],
     batches: Iterable[SearchBatch],
-    options: SearchOptions,
     device: torch.device,
 ) -> Iterator[list[list[Hypothesis]]]:
-    """Return `search` of each batch, in order; on a CPU one batch per core at a time, read ahead as that takes."""
-    workers = torch.get_num_threads() if device.type == "cpu" else 1
+    """Yield `search` of each batch, in order; on a CPU one batch per core at a time, read ahead as that takes."""
+
+    def search_one(batch: SearchBatch) -> list[list[Hypothesis]]:
+        with torch.inference_mode():  # of each thread's own
+            return search(batch)
+
     with evaluating(*models):
-        yield from map_in_order(
-            lambda batch: search(batch.sources, options, batch.keys, batch.constraints), batches, workers
-        )
+        yield from map_in_order(search_one, batches, torch.get_num_threads() if device.type == "cpu" else 1)
 
 
 MAX_CELLS = 2**27  # of one tensor over the vocabulary or of attention weights: 512 MB in float32
@@ -223,7 +224,7 @@ def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 class TorchEngine:
-    """Searches with a Transformer, in evaluation mode whatever mode it is in, or with several.
+    """Searches with a Transformer, in evaluation mode whatever mode it is in, or with several; see `Engine`.
 
     Then each token's probability is the mean of theirs, and alignments are the first one's.
     """
@@ -250,38 +251,22 @@ class TorchEngine:
 
     @property
     def max_source_length(self) -> int | None:
-        """The most source tokens, `</s>` not counted, that all models take; None: any number."""
+        """The most source tokens that all models take."""
         return without_special(one.max_source_length for one in self.models)
 
     @property
     def max_target_length(self) -> int | None:
-        """The most target tokens, `</s>` not counted, that all models take; None: any number."""
+        """The most target tokens that all models take."""
         return without_special(one.max_target_length for one in self.models)
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        options: SearchOptions,
-        keys: Sequence[Key] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Return the `n_best` hypotheses of each source, best first.
-
-        `keys` seed each source's draws in sampling (default: its place here); `constraints` are those of its
-        translation (default: none).
-        """
-        keys = [(place,) for place in range(len(sources))] if keys is None else keys
-        with evaluating(*self.models), torch.inference_mode():
-            return search(self.step_model, sources, options, keys, constraints, MAX_CELLS)
-
-    def search_batches(
-        self, batches: Iterable[SearchBatch], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]:
-        """Return `search` of each batch, in order; see `search_in_threads`."""
-        return search_in_threads(self.search, self.models, batches, options, self.device)
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        """Yield the hypotheses of each batch, in order; see `search_in_threads`."""
+        return search_in_threads(
+            lambda batch: search(self.step_model, batch, options, MAX_CELLS), self.models, batches, self.device
+        )
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return log p of each target token and of `</s>` after them, given the source and the tokens before it."""
+        """Return log-probabilities as `Engine.score` does, of the mean of all models' probabilities."""
         scores: list[list[float]] = []
         longest = 1 + max(map(len, targets), default=0)
         for part in parts(len(sources), longest * output_size(self.step_model, sources), MAX_CELLS):
@@ -303,11 +288,7 @@ class TorchEngine:
         layer: int = -1,
         heads: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
-
-        The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
-        empty source. Raises `UserError` where there is no such layer or head.
-        """
+        """Return places as `Engine.align` does, by the first model's attention."""
         layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
         count = layers[0].cross_attention.heads
         check_attention(len(layers), layer, count, heads)

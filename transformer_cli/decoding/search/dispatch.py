@@ -11,7 +11,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.engines.protocol import UNCONSTRAINED, Hypothesis, TokenConstraints
+from transformer_cli.decoding.engines.protocol import UNCONSTRAINED, Hypothesis, SearchBatch
 from transformer_cli.decoding.search.automaton import ConstraintAutomaton
 from transformer_cli.decoding.search.beam import Bonus, Propose, beam_search
 from transformer_cli.decoding.search.constrained import StepConstraints, bank_proposer, beams_needed
@@ -37,18 +37,15 @@ class StepModel(Generic[CacheT]):
 
 
 def search(
-    model: StepModel[CacheT],
-    sources: Sequence[Sequence[int]],
-    options: SearchOptions,
-    keys: Sequence[Key],
-    constraints: Sequence[TokenConstraints] | None,
-    max_cells: int,
+    model: StepModel[CacheT], batch: SearchBatch, options: SearchOptions, max_cells: int
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each source, best first; see `TorchEngine.search`.
+    """Return the `n_best` hypotheses of each source, best first.
 
     No tensor over the vocabulary has more than `max_cells` cells, or it is a single sentence's. Sentences that need
     more beams, for what is required of them, are searched for apart.
     """
+    sources, constraints = batch.sources, batch.constraints
+    keys = [(place,) for place in range(len(sources))] if batch.keys is None else batch.keys
     automata: list[ConstraintAutomaton] | None = None
     widths = [options.beam_size] * len(sources)
     if constraints is not None and any(one != UNCONSTRAINED for one in constraints):

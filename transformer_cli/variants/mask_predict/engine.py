@@ -59,7 +59,7 @@ MASKED_OF = 4  # for alignments one token of so many in a row is masked at a tim
 
 
 class NonAutoregressiveEngine:
-    """Searches with a non-autoregressive Transformer, in evaluation mode whatever mode it is in."""
+    """Searches with a non-autoregressive Transformer, in evaluation mode whatever mode it is in; see `Engine`."""
 
     name = "torch"
 
@@ -77,43 +77,33 @@ class NonAutoregressiveEngine:
 
     @property
     def max_source_length(self) -> int | None:
-        """The most source tokens, `</s>` not counted; None: any number."""
+        """The most source tokens that the model takes."""
         return without_special([self.model.max_source_length])
 
     @property
     def max_target_length(self) -> int | None:
-        """The most target tokens, `</s>` not counted; None: any number."""
+        """The most target tokens that the model takes."""
         return without_special([self.model.max_target_length])
 
-    def search(
-        self,
-        sources: Rows,
-        options: SearchOptions,
-        keys: Sequence[tuple[int, ...]] | None = None,
-        constraints: Sequence[TokenConstraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Return the `n_best` hypotheses of each source, best first; mask_predict has at most `length_candidates`.
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        """Yield the hypotheses of each batch, in order; mask_predict has at most `length_candidates` of a source.
 
-        Beams are ignored, and `keys`, since nothing is drawn. `no_repeat_ngram` leaves tokens out afterwards. Raises
+        Beams are ignored, and keys, since nothing is drawn. `no_repeat_ngram` leaves tokens out afterwards. Raises
         `UserError` for what cannot be done at once: draws, constraints, coverage, diversity.
         """
-        self._check(options, constraints)
-        found: list[list[Hypothesis]] = []
-        with evaluating(self.model), torch.inference_mode():
-            for part in parts(len(sources), self._cells(sources, options), MAX_CELLS):
-                lengths, limits, passes = self._begin(sources[part], options)
-                (last,) = deque(passes, maxlen=1)  # none of the others is kept
-                if self.predicts_length:
-                    found += best_hypotheses(last.tokens, lengths, options)
-                else:
-                    found += cut(last.tokens, limits, options)
-        return found
+        return search_in_threads(lambda batch: self._search(batch, options), [self.model], batches, self.device)
 
-    def search_batches(
-        self, batches: Iterable[SearchBatch], options: SearchOptions
-    ) -> Iterator[list[list[Hypothesis]]]:
-        """Yield what `search` finds for each batch, in order; on a CPU one batch per core at a time."""
-        return search_in_threads(self.search, [self.model], batches, options, self.device)
+    def _search(self, batch: SearchBatch, options: SearchOptions) -> list[list[Hypothesis]]:
+        self._check(options, batch.constraints)
+        found: list[list[Hypothesis]] = []
+        for part in parts(len(batch.sources), self._cells(batch.sources, options), MAX_CELLS):
+            lengths, limits, passes = self._begin(batch.sources[part], options)
+            (last,) = deque(passes, maxlen=1)  # none of the others is kept
+            if self.predicts_length:
+                found += best_hypotheses(last.tokens, lengths, options)
+            else:
+                found += cut(last.tokens, limits, options)
+        return found
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
         """Return log p of each target token where all are masked, and after them of what ends the target.
@@ -131,11 +121,9 @@ class NonAutoregressiveEngine:
     def align(
         self, sources: Rows, targets: Rows, layer: int = -1, heads: Sequence[int] | None = None
     ) -> list[list[int]]:
-        """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
+        """Return places as `Engine.align` does, by the attention with which each target token is predicted.
 
-        The weights are those with which it is predicted: every fourth token is masked at a time, and the others seen
-        (mask_predict), or all are masked (one_shot). They are those of `layer` (counted as Python does), the mean over
-        `heads` (None: all of them). Needs no empty source. Raises `UserError` where there is no such layer or head.
+        Every fourth token is masked at a time, and the others seen (mask_predict), or all are masked (one_shot).
         """
         check_attention(self.layers, layer, self.heads, heads)
         alignments: list[list[int]] = []
