@@ -7,16 +7,19 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from transformer_cli.config import Config
 from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, parts_of, source_words
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line, token_constraints, violations
-from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, TokenConstraints, occurs
-from transformer_cli.decoding.translation import Candidate, Confidence, Tally, Translation
+from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints, occurs
+from transformer_cli.decoding.translation import Candidate, Translation
 from transformer_cli.search_options import SearchOptions
-from transformer_cli.text.codec import Codec, Codecs
+from transformer_cli.text.codec import Codec
 from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import UNK
+
+if TYPE_CHECKING:
+    from transformer_cli.decoding.translator import Translator
 
 MOST_SPELLINGS = 20  # of a forbidden word, beside those that its text has
 LONGEST_PHRASE = 20  # tokens of what is looked for in a row
@@ -47,28 +50,20 @@ class Window:
     flagged: list[Task] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Pipeline:
-    """How the lines of one call are translated."""
+    """How the lines of one call of a translator are translated."""
 
-    engine: Engine
-    codecs: Codecs
-    config: Config
+    translator: "Translator"
     options: SearchOptions
-    max_length: int  # of a chunk, in tokens
-    tally: Tally
-    guarded: bool = True
-    alignments: bool = False
-    alignment_layer: int = -1
-    alignment_heads: Sequence[int] | None = None
-    mbr: bool = False
-    confidence: Confidence | None = None
+    alignments: bool
+    mbr: bool
 
     @property
     def splits(self) -> bool:
         """Whether sentences of a line are translated one by one; never where the model's own way was not decided."""
         asked = self.options.split
-        return (self.config.decoding.split if asked == "auto" else asked) == "always"
+        return (self.translator.config.decoding.split if asked == "auto" else asked) == "always"
 
     def translations(
         self, windows: Iterable[Sequence[Line]], *, together: bool, first: int = 0
@@ -82,7 +77,7 @@ class Pipeline:
         for window in opened:
             waiting: deque[Window] = deque()
             batches = self._batches(chain([window], opened), waiting, together)
-            for found in self.engine.search(batches, self.options):
+            for found in self.translator.engine.search(batches, self.options):
                 self._take(waiting[0], found)
                 while waiting and not waiting[0].pending:
                     yield from self._close(waiting.popleft())
@@ -91,19 +86,18 @@ class Pipeline:
 
     def _open(self, windows: Iterable[Sequence[Line]], first: int) -> Iterator[Window]:
         """Cut the lines of each window into chunks, and these into batches."""
-        source, language = self.codecs.source, self.config.data.source_language
+        codecs, most = self.translator.codecs, self.translator.max_length
+        source, language = codecs.source, self.translator.config.data.source_language
         for lines in windows:
             parts = [parts_of(line.text, language, split=self.splits) for line in lines]
             ids = iter(source.encode_batch([part for own in parts for part in own]))
             constrained = any(line.constraints != NO_CONSTRAINTS for line in lines)
             opened: list[tuple[Line, list[Task]]] = []
             for number, (line, own_parts) in enumerate(zip(lines, parts, strict=True), start=first):
-                chunks = [
-                    chunk for part in own_parts for chunk in cut(part, next(ids), source, self.max_length, language)
-                ]
+                chunks = [chunk for part in own_parts for chunk in cut(part, next(ids), source, most, language)]
                 constraints: Sequence[TokenConstraints | None] = [None] * len(chunks)
                 if constrained:
-                    constraints = token_constraints(line.constraints, chunks, self.codecs.target, self._beside)
+                    constraints = token_constraints(line.constraints, chunks, codecs.target, self._beside)
                 tasks = [
                     Task(chunk, (number, part), line.constraints.forbidden, own)
                     for part, (chunk, own) in enumerate(zip(chunks, constraints, strict=True))
@@ -113,7 +107,7 @@ class Pipeline:
             counted = [
                 (len(own), len(tasks)) for own, (line, tasks) in zip(parts, opened, strict=True) if not line.again
             ]
-            self.tally.add(
+            self.translator.tally.add(
                 several_sentences=sum(sentences > 1 for sentences, _ in counted),
                 cut_lines=sum(chunks > sentences for sentences, chunks in counted),
             )
@@ -133,7 +127,7 @@ class Pipeline:
         good: list[Task] = []
         for task, hypotheses in zip(window.pending.popleft(), found, strict=True):
             task.hypotheses = self._electable(task, hypotheses)
-            flagged = self.guarded and self._excess(task, task.hypotheses[0])
+            flagged = self.translator.guarded and self._excess(task, task.hypotheses[0])
             (window.flagged if flagged else good).append(task)
         self._write(good)
 
@@ -155,7 +149,7 @@ class Pipeline:
                 if self._excess(task, hypotheses[0]) < self._excess(task, task.hypotheses[0]):
                     task.hypotheses = hypotheses
                     repaired += 1
-        self.tally.add(flagged=len(flagged), repaired=repaired)
+        self.translator.tally.add(flagged=len(flagged), repaired=repaired)
         self._write(flagged)
 
     def _enforce(self, tasks: Sequence[Task]) -> None:
@@ -188,16 +182,16 @@ class Pipeline:
     def _search_again(self, tasks: Sequence[Task], options: SearchOptions) -> Iterator[tuple[Task, list[Hypothesis]]]:
         """Yield what is found for some tasks in another search."""
         batches = self._in_batches(tasks)
-        for batch, found in zip(batches, self.engine.search(map(_search_batch, batches), options), strict=True):
-            yield from zip(batch, found, strict=True)
+        found = self.translator.engine.search(map(_search_batch, batches), options)
+        yield from zip(chain(*batches), chain.from_iterable(found), strict=True)
 
     def _in_batches(self, tasks: Sequence[Task]) -> list[list[Task]]:
-        found = batches_by_length([len(task.chunk.ids) for task in tasks], self.config.decoding.batch_tokens)
+        found = batches_by_length([len(task.chunk.ids) for task in tasks], self.translator.config.decoding.batch_tokens)
         return [[tasks[place] for place in batch] for batch in found]
 
     def _electable(self, task: Task, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """Return the hypotheses of which minimum Bayes risk may choose any: the sound ones, if there are such."""
-        if not (self.guarded and self.mbr):
+        if not (self.translator.guarded and self.mbr):
             return hypotheses
         return [one for one in hypotheses if not self._excess(task, one)] or hypotheses
 
@@ -206,9 +200,10 @@ class Pipeline:
 
     def _beside(self, chunk: Chunk) -> Codec:
         """Return the target's codec beside a chunk: what a model that copies may write of it has no id elsewhere."""
-        if not self.codecs.copies:
-            return self.codecs.target
-        return self.codecs.target_beside(source_words(chunk, self.codecs.source))
+        codecs = self.translator.codecs
+        if not codecs.copies:
+            return codecs.target
+        return codecs.target_beside(source_words(chunk, codecs.source))
 
     # --- hypotheses to text ---------------------------------------------------------------------------------------
 
@@ -218,7 +213,8 @@ class Pipeline:
         aligned: Iterator[list[int]] = iter(())
         if wanted:
             sources, targets = [task.chunk.ids for task, _ in wanted], [one.ids for _, one in wanted]
-            aligned = iter(self.engine.align(sources, targets, self.alignment_layer, self.alignment_heads))
+            layer, heads = self.translator.alignment_layer, self.translator.alignment_heads
+            aligned = iter(self.translator.engine.align(sources, targets, layer, heads))
         for task in tasks:
             task.candidates = [
                 self._candidate(task.chunk, one, next(aligned) if self.alignments or self._copies(one) else None)
@@ -231,13 +227,13 @@ class Pipeline:
 
     def _copies(self, hypothesis: Hypothesis) -> bool:
         """Return whether each `<unk>` is to become the source word that attention points at."""
-        is_word = self.config.decoding.copy_unknown and not self.codecs.target.is_subword
+        is_word = self.translator.config.decoding.copy_unknown and not self.translator.codecs.target.is_subword
         return is_word and UNK in hypothesis.ids
 
     def _candidate(self, chunk: Chunk, hypothesis: Hypothesis, alignment: list[int] | None) -> Candidate:
         unknowns: list[str] | None = None
         if self._copies(hypothesis) and alignment is not None:
-            words = source_words(chunk, self.codecs.source)
+            words = source_words(chunk, self.translator.codecs.source)
             unknowns = [words[place] for token, place in zip(hypothesis.ids, alignment, strict=True) if token == UNK]
         codec = self._beside(chunk)
         text = one_line(codec.decode(hypothesis.ids, unknowns))
@@ -255,9 +251,9 @@ class Pipeline:
     def _translation(self, line: Line, tasks: Sequence[Task]) -> Translation:
         """Join the translations of a line's chunks: their best ones, then their second ones, …"""
         chunks = [task.chunk for task in tasks]
-        source_tokens = [token for chunk in chunks for token in self.codecs.source.tokens(chunk.ids)]
+        source_tokens = [token for chunk in chunks for token in self.translator.codecs.source.tokens(chunk.ids)]
         if not tasks:
-            sure = None if self.confidence is None else 1.0
+            sure = None if self.translator.confidence is None else 1.0
             candidates = [Candidate("", 0.0, 0.0, [], [] if self.alignments else None, True, confidence=sure)]
         elif len(tasks) == 1:
             candidates = tasks[0].candidates
@@ -271,7 +267,7 @@ class Pipeline:
 
     def _joined(self, chunks: Sequence[Chunk], parts: Sequence[Candidate]) -> Candidate:
         """Join one translation of each chunk of a line."""
-        text = join([part.text for part in parts], self.config.data.target_language)
+        text = join([part.text for part in parts], self.translator.config.data.target_language)
         tokens = [token for part in parts for token in part.tokens]
         log_probability = sum(part.log_probability for part in parts)
         alignment: list[int] = []
@@ -293,7 +289,8 @@ class Pipeline:
         )
 
     def _confidence(self, text: str, log_probability: float) -> float | None:
-        return None if self.confidence is None else self.confidence.expect(text, log_probability)
+        confidence = self.translator.confidence
+        return None if confidence is None else confidence.expect(text, log_probability)
 
 
 def _search_batch(tasks: Sequence[Task]) -> SearchBatch:

@@ -3,9 +3,9 @@
 Lines become ids, long lines chunks, chunks batches of like length; what comes back is put in order again. No torch.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from transformer_cli.config import Config
 from transformer_cli.decoding.chunks import batches_by_length, windows_of
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["Candidate", "Constraints", "Engine", "Line", "Scored", "Translation", "Translator"]
 
 WINDOW = 2000  # lines read ahead and sorted by length
+
+Ids = Sequence[int]
+RowT = TypeVar("RowT", int, float)  # what an engine gives of a target token
 
 
 class Translator:
@@ -165,17 +168,14 @@ class Translator:
         source_ids, target_ids = self.codecs.encode_pairs(sources, targets)
         self._check_lengths("source", source_ids, self.engine.max_source_length)
         self._check_lengths("target", target_ids, self.engine.max_target_length)
-        lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
-        scored: dict[int, Scored] = {}
-        for batch in batches_by_length(lengths, self.config.decoding.batch_tokens):
-            rows = self.engine.score([source_ids[pair] for pair in batch], [target_ids[pair] for pair in batch])
-            for pair, row in zip(batch, rows, strict=True):
-                ids = target_ids[pair]
-                total = sum(row)
-                beside = self.codecs.source.tokenize(sources[pair]) if self.codecs.copies else ()
-                tokens = [*self.codecs.target_beside(beside).tokens(ids), "</s>"]
-                scored[pair] = Scored(tokens, row, total, total / options.penalty(len(ids)))
-        return [scored[pair] for pair in range(len(lengths))]
+        scored = []
+        rows = self._in_batches(self.engine.score, source_ids, target_ids)
+        for source, ids, row in zip(sources, target_ids, rows, strict=True):
+            total = sum(row)
+            beside = self.codecs.source.tokenize(source) if self.codecs.copies else ()
+            tokens = [*self.codecs.target_beside(beside).tokens(ids), "</s>"]
+            scored.append(Scored(tokens, row, total, total / options.penalty(len(ids))))
+        return scored
 
     def align(
         self,
@@ -196,19 +196,34 @@ class Translator:
         sources, targets = as_texts(sources, "sources"), as_texts(targets, "targets")
         _check_pairs(sources, targets, "targets")
         source_ids, target_ids = self.codecs.source.encode_batch(sources), self.codecs.target.encode_batch(targets)
-        layer, heads = attention or (self.alignment_layer, self.alignment_heads)
         filled = [pair for pair, both in enumerate(zip(source_ids, target_ids, strict=True)) if all(both)]
-        lengths = [max(len(source_ids[pair]), len(target_ids[pair])) for pair in filled]
+        rows = self.align_ids([source_ids[pair] for pair in filled], [target_ids[pair] for pair in filled], attention)
         found: list[Links] = [set() for _ in sources]
-        for batch in batches_by_length(lengths, self.config.decoding.batch_tokens):
-            pairs = [filled[number] for number in batch]
-            rows = self.engine.align(
-                [source_ids[pair] for pair in pairs], [target_ids[pair] for pair in pairs], layer, heads
-            )
-            for pair, row in zip(pairs, rows, strict=True):
-                links = {(source, target) for target, source in enumerate(row)}
-                found[pair] = word_links(self.codecs, sources[pair], targets[pair], row) if words else links
+        for pair, row in zip(filled, rows, strict=True):
+            links = {(source, target) for target, source in enumerate(row)}
+            found[pair] = word_links(self.codecs, sources[pair], targets[pair], row) if words else links
         return found
+
+    def align_ids(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], attention: tuple[int, Sequence[int] | None] | None = None
+    ) -> list[list[int]]:
+        """Return for each target token of some pairs the place of its source token; `attention` as in `align`."""
+        layer, heads = attention or (self.alignment_layer, self.alignment_heads)
+        return self._in_batches(lambda some, others: self.engine.align(some, others, layer, heads), sources, targets)
+
+    def _in_batches(
+        self,
+        work: Callable[[list[Ids], list[Ids]], list[list[RowT]]],
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+    ) -> list[list[RowT]]:
+        """Return what `work` gives for each pair of ids, in order; it gets pairs of like lengths together."""
+        lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+        found: dict[int, list[RowT]] = {}
+        for batch in batches_by_length(lengths, self.config.decoding.batch_tokens):
+            rows = work([sources[pair] for pair in batch], [targets[pair] for pair in batch])
+            found.update(zip(batch, rows, strict=True))
+        return [found[pair] for pair in range(len(lengths))]
 
     def _check_lengths(self, side: str, ids: Sequence[Sequence[int]], most: int | None) -> None:
         for number, row in enumerate(ids, start=1):
@@ -219,20 +234,7 @@ class Translator:
                 )
 
     def _pipeline(self, options: SearchOptions | None, alignments: bool, mbr: bool) -> Pipeline:
-        return Pipeline(
-            engine=self.engine,
-            codecs=self.codecs,
-            config=self.config,
-            options=options or SearchOptions.from_config(self.config.decoding),
-            max_length=self.max_length,
-            tally=self.tally,
-            guarded=self.guarded,
-            alignments=alignments,
-            alignment_layer=self.alignment_layer,
-            alignment_heads=self.alignment_heads,
-            mbr=mbr,
-            confidence=self.confidence,
-        )
+        return Pipeline(self, options or SearchOptions.from_config(self.config.decoding), alignments, mbr)
 
 
 def _check_pairs(texts: Sequence[str], others: Sequence[object], name: str) -> None:

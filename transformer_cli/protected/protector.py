@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from transformer_cli.decoding.chunks import batches_by_length, windows_of, writes_spaces
+from transformer_cli.decoding.chunks import windows_of, writes_spaces
 from transformer_cli.decoding.constraints import Line, as_lines
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.decoding.translator import WINDOW, Translator
@@ -296,25 +296,14 @@ class _Restoration:
                 if fits and candidate.alignment is None:
                     wanted.append((number, rank))
         pairs = [_by_chunk(translations[number], rank, codecs.target) for number, rank in wanted]
-        aligned = iter(self._align_ids([pair for own in pairs for pair in own]))
+        every = [pair for own in pairs for pair in own]
+        aligned = iter(self.translator.align_ids([source for source, _ in every], [target for _, target in every]))
         for (number, rank), own in zip(wanted, pairs, strict=True):
             start, links = 0, []
             for source, _ in own:
                 links += [start + place for place in next(aligned)]
                 start += len(source)
             rows[number][rank] = links
-        return rows
-
-    def _align_ids(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
-        """Return the alignment of each pair of source and target ids."""
-        translator = self.translator
-        lengths = [max(len(source), len(target)) for source, target in pairs]
-        rows: list[list[int]] = [[] for _ in pairs]
-        for batch in batches_by_length(lengths, translator.config.decoding.batch_tokens):
-            sources, targets = [pairs[place][0] for place in batch], [pairs[place][1] for place in batch]
-            found = translator.engine.align(sources, targets, translator.alignment_layer, translator.alignment_heads)
-            for place, alignment in zip(batch, found, strict=True):
-                rows[place] = alignment
         return rows
 
 
