@@ -123,7 +123,8 @@ def write_pairs(
     test_set = read_test_set(source, [target])
     sources, (targets,) = test_set.sources, test_set.references
     translator = options.load_translator()
-    check_lengths(translator, source, sources, target, targets)
+    encode, encode_target = translator.codecs.source.encode, translator.codecs.target.encode
+    translator.check_lengths(map(encode, sources), map(encode_target, targets), (f"{source}:", f"{target}:"))
     with open_results(output) as write, Progress(doing, total=len(sources), quiet=quiet) as report:
         for start in range(0, len(sources), WINDOW):
             end = min(start + WINDOW, len(sources))
@@ -131,24 +132,6 @@ def write_pairs(
                 write(row)
             report(end)
     warn(*test_set.notes)
-
-
-def check_lengths(
-    translator: "Translator", source: Path, sources: Sequence[str], target: Path, targets: Sequence[str]
-) -> None:
-    """Raise `UserError`, with file and line, where a model with learned positions cannot take a line."""
-    codecs, engine = translator.codecs, translator.engine
-    for path, lines, codec, most in (
-        (source, sources, codecs.source, engine.max_source_length),
-        (target, targets, codecs.target, engine.max_target_length),
-    ):
-        if most is not None:
-            for number, line in enumerate(lines, start=1):
-                if (length := len(codec.encode(line))) > most:
-                    raise UserError(
-                        f"{path}:{number}: {length:,} tokens, but this model's learned positions end at {most:,};"
-                        " shorten it, or leave the pair out"
-                    )
 
 
 def _row(number: int, source: str, target: str, scored: "Scored") -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, parts_of, source_words
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line, token_constraints, violations
 from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints, occurs
-from transformer_cli.decoding.translation import Candidate, Translation
+from transformer_cli.decoding.translation import Candidate, Translation, joined_candidate
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.codec import Codec
 from transformer_cli.text.lines import one_line
@@ -268,25 +268,8 @@ class Pipeline:
     def _joined(self, chunks: Sequence[Chunk], parts: Sequence[Candidate]) -> Candidate:
         """Join one translation of each chunk of a line."""
         text = join([part.text for part in parts], self.translator.config.data.target_language)
-        tokens = [token for part in parts for token in part.tokens]
-        log_probability = sum(part.log_probability for part in parts)
-        alignment: list[int] = []
-        start = 0
-        for chunk, part in zip(chunks, parts, strict=True):
-            alignment += [start + place for place in part.alignment or ()]
-            start += len(chunk.ids)
-        utilities = [part.utility for part in parts if part.utility is not None]
-        return Candidate(
-            text=text,
-            score=log_probability / self.options.penalty(len(tokens)),
-            log_probability=log_probability,
-            tokens=tokens,
-            alignment=alignment if self.alignments else None,
-            ended=all(part.ended for part in parts),
-            utility=sum(utilities) / len(utilities) if utilities else None,
-            confidence=self._confidence(text, log_probability),
-            lengths=tuple(length for part in parts for length in part.lengths),
-        )
+        joined = joined_candidate(text, parts, [len(chunk.ids) for chunk in chunks], self.options, self.alignments)
+        return replace(joined, confidence=self._confidence(text, joined.log_probability))
 
     def _confidence(self, text: str, log_probability: float) -> float | None:
         confidence = self.translator.confidence

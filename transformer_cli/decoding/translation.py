@@ -6,11 +6,13 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from transformer_cli.decoding.chunks import Chunk
 from transformer_cli.decoding.constraints import Line
 from transformer_cli.errors import UserError
+from transformer_cli.search_options import SearchOptions
 from transformer_cli.storage.publishing import manifest_names, read_json, verify
 
 
@@ -27,6 +29,30 @@ class Candidate:
     utility: float | None = None  # the mean chrF, 0 to 1, with all hypotheses as references; None: no MBR
     confidence: float | None = None  # the chrF to expect of it, 0 to 1; None: the model is not calibrated
     lengths: tuple[int, ...] = ()  # how many of the tokens translate each chunk
+
+
+def joined_candidate(
+    text: str, parts: Sequence[Candidate], source_lengths: Sequence[int], options: SearchOptions, alignments: bool
+) -> Candidate:
+    """Return candidates that stand one after another as one of this text, without a confidence.
+
+    source_lengths: how many source tokens each translates. alignments: whether they were asked for.
+    """
+    log_probability = sum((part.log_probability for part in parts), 0.0)
+    tokens = [token for part in parts for token in part.tokens]
+    starts = accumulate(source_lengths, initial=0)
+    links = [start + place for start, part in zip(starts, parts, strict=False) for place in part.alignment or ()]
+    utilities = [part.utility for part in parts if part.utility is not None]
+    return Candidate(
+        text=text,
+        score=log_probability / options.penalty(len(tokens)),
+        log_probability=log_probability,
+        tokens=tokens,
+        alignment=links if alignments else None,
+        ended=all(part.ended for part in parts),
+        utility=sum(utilities) / len(utilities) if utilities else None,
+        lengths=tuple(length for part in parts for length in part.lengths),
+    )
 
 
 @dataclass(frozen=True)

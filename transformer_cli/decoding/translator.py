@@ -166,8 +166,7 @@ class Translator:
         sources, targets = as_texts(sources, "sources"), as_texts(targets, "targets")
         _check_pairs(sources, targets, "targets")
         source_ids, target_ids = self.codecs.encode_pairs(sources, targets)
-        self._check_lengths("source", source_ids, self.engine.max_source_length)
-        self._check_lengths("target", target_ids, self.engine.max_target_length)
+        self.check_lengths(source_ids, target_ids)
         scored = []
         rows = self._in_batches(self.engine.score, source_ids, target_ids)
         for source, ids, row in zip(sources, target_ids, rows, strict=True):
@@ -225,13 +224,18 @@ class Translator:
             found.update(zip(batch, rows, strict=True))
         return [found[pair] for pair in range(len(lengths))]
 
-    def _check_lengths(self, side: str, ids: Sequence[Sequence[int]], most: int | None) -> None:
-        for number, row in enumerate(ids, start=1):
-            if most is not None and len(row) > most:
-                raise UserError(
-                    f"{side} {number}: {len(row)} tokens, but this model's learned positions end at {most}; "
-                    "shorten it or leave the pair out"
-                )
+    def check_lengths(
+        self, sources: Iterable[Ids], targets: Iterable[Ids], places: tuple[str, str] = ("source ", "target ")
+    ) -> None:
+        """Raise `UserError` where a text is longer than the model's position table; `places` name the two sides."""
+        most = self.engine.max_source_length, self.engine.max_target_length
+        for place, side, limit in zip(places, (sources, targets), most, strict=True):
+            for number, ids in enumerate(side if limit is not None else (), start=1):
+                if limit is not None and len(ids) > limit:
+                    raise UserError(
+                        f"{place}{number}: {len(ids):,} tokens, but this model's learned positions end at {limit:,};"
+                        " shorten it, or leave the pair out"
+                    )
 
     def _pipeline(self, options: SearchOptions | None, alignments: bool, mbr: bool) -> Pipeline:
         return Pipeline(self, options or SearchOptions.from_config(self.config.decoding), alignments, mbr)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
-from transformer_cli.decoding.translation import Candidate, Confidence, Translation
+from transformer_cli.decoding.translation import Candidate, Confidence, Translation, joined_candidate
 from transformer_cli.protected.spans import Span, cut_out, find_spans, uncapitalised
 from transformer_cli.search_options import SearchOptions
 
@@ -90,29 +90,20 @@ def joined_translation(
     confidence: Confidence | None,
 ) -> Translation:
     """Return the translation of a line from those of the segments that have text; they make its confidence."""
-    source_tokens: list[str] = []
-    tokens: list[str] = []
-    links: list[int] = []
+    source_tokens: list[list[str]] = []
+    candidates: list[Candidate] = []
     rest = iter(parts)
     for segment in segments:
         if segment.text:
             part = next(rest)
-            links += [len(source_tokens) + place for place in part.alignment or ()]
-            source_tokens += part.source_tokens
-            tokens += part.tokens
+            source_tokens.append(part.source_tokens)
+            candidates.append(part.hypotheses[0])
         if segment.fixed:
-            links.append(len(source_tokens))
-            source_tokens.append(segment.fixed)
-            tokens.append(segment.fixed)
-    log_probability = sum((part.hypotheses[0].log_probability for part in parts), 0.0)
-    own = " ".join(part.text for part in parts)
-    best = Candidate(
-        text=join_segments(segments, [part.text for part in parts], line.constraints),
-        score=log_probability / options.penalty(len(tokens)),
-        log_probability=log_probability,
-        tokens=tokens,
-        alignment=links if alignments else None,
-        ended=all(part.hypotheses[0].ended for part in parts),
-        confidence=None if confidence is None else confidence.expect(own, log_probability),
-    )
-    return Translation(line, source_tokens, [best])
+            source_tokens.append([segment.fixed])
+            candidates.append(Candidate(segment.fixed, 0.0, 0.0, [segment.fixed], [0], ended=True))
+    text = join_segments(segments, [part.text for part in parts], line.constraints)
+    best = joined_candidate(text, candidates, [*map(len, source_tokens)], options, alignments)
+    if confidence is not None:
+        own = " ".join(part.text for part in parts)
+        best = replace(best, confidence=confidence.expect(own, best.log_probability))
+    return Translation(line, [token for tokens in source_tokens for token in tokens], [best])
