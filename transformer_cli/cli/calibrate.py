@@ -8,7 +8,6 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.streams import Progress, align, warn
-from transformer_cli.errors import UserError
 
 
 def calibrate(
@@ -41,8 +40,7 @@ def calibrate(
 
     options = opt.translation_options(context, model)
     folder = Path(os.path.realpath(options.model.folder))
-    check_replaceable(folder)
-    calibration.check_files(folder)
+    calibration.check_folder(folder)
     known = find_test_set(options.model, source, reference, "valid")
     calibration.check_calibration_set(known)
     translator = options.load_translator()
@@ -61,13 +59,3 @@ def calibrate(
         rows = [("calibration error", f"{confidence.error:.4f}")]
         rows += [("sentences fitted", f"{confidence.sentences:,}"), ("sentences measured", f"{confidence.measured:,}")]
         print("\n".join(align(rows)))
-
-
-def check_replaceable(folder: Path) -> None:
-    """Raise `UserError` where a checkpoint folder could not be replaced by one that holds its confidence too."""
-    if not os.access(folder.parent, os.W_OK | os.X_OK) or not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{folder}: cannot be written, but the confidence is kept in it; copy the model elsewhere first"
-        )
-    if Path.cwd().is_relative_to(folder):
-        raise UserError(f"{folder}: cannot be replaced while you are in it; run tfm from outside it")

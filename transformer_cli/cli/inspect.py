@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from transformer_cli.cli.options import JSON, Model, option
-from transformer_cli.cli.streams import note
+from transformer_cli.cli.streams import align, warn
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def lines(tree: "Part", source_length: int, target_length: int, depth: int | Non
     """Yield the tree as it is printed, under its columns."""
     header = ("part", "weights", "parameters", "", "multiply-adds", "")
     rows = [header, _row(tree.kind, tree, tree), *_below(tree, tree, "", depth)]
-    yield from _aligned(rows, left=2)
+    yield from align(rows, left=2)
     yield ""
     for name in dict.fromkeys(_tied(tree)):
         yield f"tied: the same as {name}, and counted there"
@@ -162,15 +162,6 @@ def _percent(count: int, of: int) -> str:
     return f"{100 * count / of:.1f} %" if count else ""
 
 
-def _aligned(rows: Sequence[Row], left: int | None = None) -> Iterator[str]:
-    """Yield rows as lines of a table; so many of its columns lie to the left (None: all), the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        padded = [cell.ljust(width) for cell, width in zip(row, widths[:left], strict=False)]
-        padded += [cell.rjust(width) for cell, width in zip(row[len(padded) :], widths[len(padded) :], strict=True)]
-        yield "  ".join(padded).rstrip()
-
-
 # --- tfm translate --trace --------------------------------------------------------------------------------------------
 
 
@@ -194,8 +185,8 @@ def print_traces(options: "TranslationOptions", text: Sequence[str], *, quiet: b
     traces = [trace(loaded.translator, one, options.search_options, protect=options.protect) for one in text]
     width = shutil.get_terminal_size((WIDTH, 0)).columns
     print("\n\n".join("\n".join(trace_lines(traced, width)) for traced in traces))
-    for warning in [] if quiet else loaded.notes:
-        note(f"warning: {warning}")
+    if not quiet:
+        warn(*loaded.notes)
 
 
 def trace_lines(traced: "Trace", width: int) -> Iterator[str]:
@@ -271,8 +262,8 @@ def _kept(search: "list[Step] | Refinement") -> str:
     return upto + (f", {search.left_out} repeated {tokens} left out" if search.left_out else "")
 
 
-def _stages(stages: Sequence["Stage"], room: int) -> Iterator[str]:
-    """Yield a line for each tensor: name, axes, shape, and how its first row begins, in as many values as fit."""
+def _stages(stages: Sequence["Stage"], room: int) -> list[str]:
+    """Return a line for each tensor: name, axes, shape, and how its first row begins, in as many values as fit."""
     heads = [(stage.name, f"({stage.axes})" if stage.axes else "", f"({_commas(stage.shape)})") for stage in stages]
     taken = sum(max(map(len, column)) + 2 for column in zip(*heads, strict=True)) + len(" …")
     count = max(1, (room - taken + 1) // 8)
@@ -281,7 +272,7 @@ def _stages(stages: Sequence["Stage"], room: int) -> Iterator[str]:
         first = stage.first[:count]
         more = " …" if len(first) < stage.shape[-1] else ""
         rows.append((*head, " ".join(f"{value:7.3f}" for value in first) + more))
-    return _aligned(rows)
+    return align(rows, left=len(heads[0]) + 1)
 
 
 def _commas(numbers: Iterable[int]) -> str:

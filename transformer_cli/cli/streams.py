@@ -397,16 +397,21 @@ def _is_broken(stream: IO[str] | None) -> bool:
     return bool(found)
 
 
-def align(rows: Sequence[Sequence[object]]) -> list[str]:
-    """Return rows as lines of columns, two spaces between, aligned right where the last row has a number, else left."""
+def align(rows: Sequence[Sequence[object]], left: int | None = None) -> list[str]:
+    """Return rows as lines of columns, two spaces between.
+
+    So many columns are aligned left, the others right; None: right where the last row has a number.
+    """
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    numbers = [cell[:1].isdigit() for cell in cells[-1]]
+    to_the_right = [
+        cell[:1].isdigit() if left is None else place >= left for place, cell in enumerate(cells[-1] if cells else ())
+    ]
     lines = []
     for row in cells:
         columns = [
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(row, widths, numbers, strict=True)
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, to_the_right, strict=True)
         ]
         lines.append("  ".join(columns).rstrip())
     return lines

@@ -101,8 +101,17 @@ def calibration_error(predicted: Sequence[float], observed: Sequence[float], bin
     return sum(gaps) / bins
 
 
-def check_files(folder: Path) -> None:
-    """Raise `UserError` where a file of a checkpoint folder is damaged: a new manifest would vouch for it."""
+def check_folder(folder: Path) -> None:
+    """Raise `UserError` where a checkpoint folder could not be replaced by one that holds its confidence too.
+
+    Nor may any of its files be damaged: a new manifest would vouch for it.
+    """
+    if not os.access(folder.parent, os.W_OK | os.X_OK) or not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{folder}: cannot be written, but the confidence is kept in it; copy the model elsewhere first"
+        )
+    if Path.cwd().is_relative_to(folder):
+        raise UserError(f"{folder}: cannot be replaced while you are in it; run tfm from outside it")
     verify(folder, [name for name in manifest_names(folder) if (folder / name).exists()])  # others were not wanted
 
 
@@ -111,7 +120,7 @@ def keep_confidence(folder: Path, confidence: Confidence) -> None:
 
     What else is in the folder stays as it is, and takes no room twice on the way.
     """
-    check_files(folder)
+    check_folder(folder)
 
     def write(new: Path) -> None:
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
