@@ -329,7 +329,7 @@ def test_the_table_has_the_groups_of_the_help() -> None:
 
 def test_the_config_shown_is_the_data_and_a_preset() -> None:
     """No validation data: it is taken from the training data."""
-    assert "five lines, `my.yaml`" in README.read_text(encoding="utf-8")
+    assert "five lines, `my.yaml`" in " ".join(README.read_text(encoding="utf-8").split())
     data = "".join(line for line in DATA.splitlines(keepends=True) if "valid" not in line)
     assert blocks(README, "yaml")[0] == data + "model: {preset: auto}\n"
 
