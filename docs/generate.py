@@ -43,8 +43,8 @@ contains commented files to copy.
 - `--set SECTION.KEY=VALUE` changes one value on the command line, repeatedly; the value is YAML, and a mapping replaces
   the whole mapping: `--set 'data.train={source: a.de, target: a.en}'`.
 - Languages are ISO 639 codes of two or three letters, with what BCP 47 allows after them: `de`, `jpn`, `pt-BR`,
-  `zh_Hant`. `mul` and `und` are allowed, and for a language that has no code, `qaa` to `qtz`. A name is an error that
-  says the code.
+  `zh_Hant`. `mul` and `und` are allowed, and for a language that has no code, `qaa` to `qtz`. For a name,
+  the error gives its code.
 - Paths are relative to the folder in which `tfm` is started. Those in a run's own `config.yaml` are relative to the
   folder in which that run was started, wherever you are ([The run folder](run-folder.md#where-the-data-is)).
 - YAML is read by the core rules of YAML 1.2: `no` is text, `1e-4` a number. Duplicate keys and tags

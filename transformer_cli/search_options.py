@@ -56,7 +56,7 @@ class ConfiguredSearch:
     max_length_ratio: Annotated[float, Bound(0, 100, above=True)] = 2.0
     max_length_extra: Annotated[int, Bound(0, 10_000)] = 10  # tokens; see `max_length_ratio`
     # Whether a line of several sentences is translated sentence by sentence; auto: unless most lines of the training
-    # data held several. Training decides that, and the model's config says it from then on.
+    # data held several. Training decides that, and the model's config records it.
     split: Literal["auto", "always", "never"] = "auto"
     iterations: Annotated[int, Bound(1, 1000)] = 10  # `generation: mask_predict` only: passes over a translation
     # `generation: mask_predict` only: how many likely lengths are tried; the likeliest result is taken.

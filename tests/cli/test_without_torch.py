@@ -117,7 +117,7 @@ def test_an_empty_cache_and_one_that_cannot_be_written(
     call = ["translate", str(trial.run), "ein hund"]
     first, again = without_torch(call, call)
     assert (first[0], first[1]) == (again[0], again[1])
-    assert "engine: ctranslate2 (float32); made from step-00000004, kept in" in first[2]
+    assert "engine: ctranslate2 (float32); converted from step-00000004, cached in" in first[2]
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TFM_CACHE", str(tmp_path / "file" / "below"))
     ((code, out, err),) = without_torch(call)

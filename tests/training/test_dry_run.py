@@ -41,7 +41,7 @@ def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path
     lines = reported(config, tmp_path / "run", quiet=True)
     batches, updates = (
         int(re.search(pattern, lines[name])[1].replace(",", ""))  # type: ignore[index]
-        for name, pattern in (("batches", r"about ([\d,]+) an epoch"), ("training", r"about ([\d,]+) updates"))
+        for name, pattern in (("batches", r"about ([\d,]+) per epoch"), ("training", r"about ([\d,]+) updates"))
     )
     assert updates == -(-batches // 2)
     assert f"12 steps are {12 / updates:.1f} epochs" in lines["schedule"]
@@ -49,7 +49,7 @@ def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path
         assert f"{learning_rate(config.training, 16, step):.2e} at step {step}" in lines["schedule"]
     assert "200 pairs" in lines["data"]
     assert " MiB" in lines["memory"]
-    assert len(re.findall(r"[\d.e-]+ s an update of the", lines["time"])) == 2
+    assert len(re.findall(r"[\d.e-]+ s per update with the", lines["time"])) == 2
 
 
 def test_says_what_a_corpus_of_this_size_led_to(tiny_config: Callable[..., Config], tmp_path: Path) -> None:

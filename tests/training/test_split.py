@@ -28,7 +28,7 @@ def test_the_training_text_decides(several: int, split: str, tmp_path: Path, tin
     write_lines(tmp_path, several)
     found, (line,) = resolve_split(Config.model_validate(tree), None)
     assert found.decoding.split == split
-    assert f"{several / 20:.1%} of the training lines hold several: decoding.split = {split}" in line
+    assert f"{several / 20:.1%} of the training lines hold several; decoding.split = {split}" in line
     tree["decoding"]["split"] = "never"
     asked = Config.model_validate(tree)
     assert resolve_split(asked, None) == (asked, []), "what is set stays"
@@ -40,7 +40,7 @@ def test_the_model_keeps_it(tmp_path: Path, tiny_config: MakeConfig, capsys: pyt
     build_vocabulary(config, run.path)
     assert load_config(run.config_path).decoding.split == "always"
     train(config, run.path, device="cpu")
-    assert "0.0% of the training lines hold several: decoding.split = always" in capsys.readouterr().err
+    assert "0.0% of the training lines hold several; decoding.split = always" in capsys.readouterr().err
     for folder in (run.path, find_model(run.path)):
         assert load_config(folder / "config.yaml").decoding.split == "always"
 

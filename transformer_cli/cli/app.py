@@ -88,7 +88,7 @@ def tfm(
     0         done
     2         the input is at fault, and one line says what to do
     130, 143  interrupted by Ctrl-C or SIGTERM, with the state saved
-    141       who reads the output has closed it, as head does
+    141       the reader of the output has closed it, as head does
     1         anything else; TFM_DEBUG=1 shows where
     """
     if version:

@@ -29,11 +29,11 @@ def calibrate(
     tfm calibrate checkpoints/multi30k_de_en --source valid.de \\
         --reference valid.en
 
-    Translates sentences that the model was not trained on, and fits to every other one how its chrF goes with the
-    model's score (isotonic regression). From then on each translation has a confidence: the sentence chrF to expect
-    of it, 0 to 1. It is kept with the model, in confidence.json.
+    Translates sentences that the model was not trained on, and fits chrF to the model's score on every other one
+    (isotonic regression). From then on each translation has a confidence: the sentence chrF to expect, from 0 to 1.
+    The fit is kept with the model, in confidence.json.
 
-    Prints the calibration error: the mean |predicted - observed| chrF over ten bins of the sentences between.
+    Prints the calibration error: the mean |predicted - observed| chrF over ten bins of the other half.
     """
     from transformer_cli.evaluation import calibration
     from transformer_cli.evaluation.evaluate import find_test_set

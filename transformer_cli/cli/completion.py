@@ -67,7 +67,7 @@ def install_completion() -> str:
             f"{error.filename}: cannot be written: {error.strerror}; put the script of --show-completion where"
             f" {shell} reads it"
         ) from None
-    return f"completion for {shell} is in {path}; it works in shells that start from now on"
+    return f"completion for {shell} is in {path}; it works in shells started from now on"
 
 
 def completion_script() -> str:

@@ -22,7 +22,7 @@ class TrainingSet(opt.Options, panel="Input and output"):
     best_of: int | None = opt.option("--best-of N", BEST_OF, min=2, max=1000)
     with_original: bool = opt.option("--with-original", "Append the original pairs: twice as many in all.", False)
     gzip: bool = opt.option("--gzip", "Compress the two files.", False)
-    jobs: int = opt.option("--jobs N", "Translate by N processes, over all GPUs.", 1, min=1, max=1000)
+    jobs: int = opt.option("--jobs N", "Translate with N processes, over all GPUs.", 1, min=1, max=1000)
     shard: str | None = opt.option(
         "--shard I/N", "Translate only the I-th of N shares, such as 2/8; without this option the shares are joined."
     )
@@ -56,7 +56,7 @@ def distill(
     tfm train learns from them.
 
     What is done is kept in FOLDER.parts, so the same command continues where it was interrupted. FOLDER appears when it
-    is whole.
+    is complete.
     """
     from transformer_cli.data.corpora import open_split
     from transformer_cli.data.held_out import WithoutHeldOut, find_held_out

@@ -29,7 +29,9 @@ class InputOutput(opt.Options, panel="Input and output"):
     )
     reference: list[Path] | None = opt.REFERENCES
     hypothesis: Path | None = opt.option("--hypothesis FILE", "Score these translations, without a model.")
-    language: str | None = opt.option("--language CODE", "Of --hypothesis: such as ja, for BLEU's tokenizer, else 13a.")
+    language: str | None = opt.option(
+        "--language CODE", "With --hypothesis: its language (ja, zh, …), for BLEU's tokenizer."
+    )
     metric: list[str] | None = opt.option("--metric METRIC", f"{METRICS} Repeatable.  [default: bleu, chrf, ter]")
     json_output: bool = opt.JSON
     output_file: Path | None = opt.option("--output -o FILE", "Write the translations to this file.")
@@ -38,7 +40,7 @@ class InputOutput(opt.Options, panel="Input and output"):
 
 def evaluate(
     context: typer.Context,
-    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=f"{opt.MODEL} Or --hypothesis.")] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=f"{opt.MODEL} Not with --hypothesis.")] = None,
     *,
     given: InputOutput,
     search: opt.Search,
@@ -53,11 +55,11 @@ def evaluate(
     tfm evaluate --hypothesis test.hypothesis.en --reference test.en
 
     Prints each metric's name and score; in brackets the mean and the 95 % interval of 1,000 bootstrap resamples, which
-    are those of `sacrebleu --confidence`; and below the signature, in sacreBLEU's short names, that makes scores
-    comparable. More BLEU and chrF is better, less TER.
+    are those of `sacrebleu --confidence`; and below them the signature, in sacreBLEU's short names, which makes scores
+    comparable. Higher is better for BLEU and chrF, lower for TER.
 
-    Texts are raw and detokenized. BLEU and chrF are cased, TER is not, as sacreBLEU has it (c:mixed and c:lc in the
-    signatures). BLEU's tokenizer follows the target language: zh, ja-mecab, ko-mecab, else 13a.
+    Texts are raw and detokenized. BLEU and chrF are cased, TER is not, as is sacreBLEU's default (c:mixed and c:lc in
+    the signatures). BLEU's tokenizer follows the target language: zh, ja-mecab, ko-mecab, else 13a.
     """
     from transformer_cli.evaluation import evaluate as evaluation_of
 

@@ -20,12 +20,12 @@ def export(
     out: Path = option("--out DIR", "The new folder; it must not exist.", ...),
     quantization: Quantization | None = option(
         "--quantization TYPE",
-        "Of ctranslate2's weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
+        "Type of ctranslate2's weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
     ),
     verify: bool = option("--verify/--no-verify", "Translate with both models, and fail where they differ.", True),
     sentences: Path | None = option(
         "--sentences FILE",
-        "Source sentences for --verify, a line each (plain or .gz).  [default: the model's validation data]",
+        "Source sentences for --verify, one per line (plain or .gz).  [default: the model's validation data]",
     ),
     quiet: bool = QUIET,
 ) -> None:

@@ -39,7 +39,7 @@ def inspect(
     target_length: int = option(
         "--target-length T", "Target tokens of the sentence, <s> included.", LENGTH, min=1, max=4096
     ),
-    depth: int | None = option("--depth N", "Show so many levels of parts.  [default: all]", min=1, max=100),
+    depth: int | None = option("--depth N", "Show this many levels of parts.  [default: all]", min=1, max=100),
     json_output: bool = JSON,
 ) -> None:
     """Show a model's parts, shapes, parameters and compute.

@@ -156,7 +156,7 @@ QUIET = option("--quiet -q", "No progress and no notes on stderr.", False)
 BATCH = "Source tokens translated at a time, padding included.  [default: the model's]"
 COVERAGE = "Weight of the penalty for source tokens that get little attention (Wu et al. 2016)."
 DIVERSE = "Diverse beam search: G groups of beams, each unlike those before it."
-DIVERSITY = "Of --diverse-groups: log-probability that repeating another group's token costs."
+DIVERSITY = "With --diverse-groups: log-probability that repeating another group's token costs."
 TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
 
 
@@ -181,11 +181,13 @@ class Search(Options, panel="Search"):
     length_penalty: float | None = search_option(
         "--length-penalty A", "Exponent of the length that scores are divided by."
     )
-    iterations: int | None = search_option("--iterations N", "Of generation: mask_predict: passes over a translation.")
-    length_candidates: int | None = search_option("--length-candidates N", "Of the same: how many lengths are tried.")
+    iterations: int | None = search_option("--iterations N", "Passes over a translation (generation: mask_predict).")
+    length_candidates: int | None = search_option(
+        "--length-candidates N", "How many lengths are tried (the same models)."
+    )
     split: Literal["auto", "always", "never"] | None = option(
         "--split WHEN",
-        "Translate the sentences of a line one by one: always, never, or auto: as training decided by its own lines."
+        "Translate each line sentence by sentence: always, never, or auto (as training decided by its own lines)."
         "  [default: the model's]",
     )
 
@@ -194,20 +196,20 @@ class MoreSearch(Options, panel="Search"):
     """Sampling, and what else changes which translation is found."""
 
     sample: bool = option("--sample", "Draw each token from the model's distribution.", False)
-    temperature: float | None = search_option("--temperature T", "Of --sample: above 1 more varied, below 1 safer.")
+    temperature: float | None = search_option("--temperature T", "With --sample: above 1 more varied, below 1 safer.")
     top_k: int | None = search_option("--top-k K", "--sample from the K most probable tokens.", shown="all", least=1)
     top_p: float | None = search_option("--top-p P", "--sample from the most probable tokens that make up P.")
-    seed: int | None = search_option("--seed N", "Of --sample: the same seed draws the same.")
+    seed: int | None = search_option("--seed N", "With --sample: the same seed draws the same.")
     mbr: int | None = option(
         "--mbr N",
-        "Minimum Bayes risk: of N candidates (beams, or draws of --sample) those most like all others, by chrF.",
+        "Minimum Bayes risk: of N candidates (beams, or samples) prefer those most like all the others, by chrF.",
         min=2,
         max=1000,
     )
     diversity_groups: int | None = search_option("--diverse-groups G", DIVERSE, name="diversity_groups")
     diversity_strength: float | None = search_option("--diversity D", DIVERSITY, name="diversity_strength")
     with_: list[Path] | None = option(
-        "--with MODEL2", "Decide on each token together with this model, of the same vocabulary (ensemble). Repeatable."
+        "--with MODEL2", "Decide on each token together with this model (ensemble); same vocabulary. Repeatable."
     )
     guard: bool = option(
         "--guard/--no-guard", "Search again, without repetition, where a translation repeats itself.", True

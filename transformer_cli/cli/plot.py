@@ -61,10 +61,10 @@ def attention(
     ),
     layers: str | None = option("--layers NUMBERS", FROM_ONE),
     heads: str | None = option("--heads NUMBERS", FROM_ONE),
-    mean: bool = option("--mean", "One map a layer: the mean of the heads.", False),
+    mean: bool = option("--mean", "One map per layer: the mean of its heads.", False),
     grid: bool = option("--grid", "Small maps without tokens, to see all heads at once.", False),
-    entropy: bool = option("--entropy", "One number a head: how widely it attends, as a mean over positions.", False),
-    input_file: Path | None = option("--input -i FILE", "Of --entropy: the first sentences of this file."),
+    entropy: bool = option("--entropy", "One number per head: how widely it attends, as a mean over positions.", False),
+    input_file: Path | None = option("--input -i FILE", "With --entropy: the first sentences of this file."),
     count: int | None = option(
         "--count -n N", f"Sentences of the file.  [default: {ENTROPY_SENTENCES}]", min=1, max=1000
     ),
@@ -209,9 +209,9 @@ def mask(
 @with_options
 def schedule(
     context: typer.Context,
-    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML config files, a line each.")],
+    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML config files, one curve for each.")],
     overrides: list[str] | None = OVERRIDES,
-    steps: int | None = option("--steps N", "Draw so many steps.  [default: training.max_steps]", min=1, max=10**9),
+    steps: int | None = option("--steps N", "Draw this many steps.  [default: training.max_steps]", min=1, max=10**9),
     output_file: Path | None = OUTPUT,
     quiet: bool = QUIET,
 ) -> None:
@@ -238,7 +238,7 @@ def schedule(
 @with_options
 def training(
     context: typer.Context,
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, a colour each.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; each has its own colour.")],
     output_file: Path | None = OUTPUT,
     quiet: bool = QUIET,
 ) -> None:

@@ -91,9 +91,9 @@ def align(
     \b
     tfm align checkpoints/my --source train.de --target train.en -o train.align
 
-    N lines in give N lines out, in order: the links of each pair, source-target by the words' places from 0 (Pharaoh's
-    format), by the attention of a model that reads both sides. A word is what stands between spaces.
-    training.guided_attention reads such a file, of this or any aligner.
+    N lines in give N lines out, in order: the links of each pair, source-target, by word positions from 0 (Pharaoh's
+    format), from the attention of a model that reads both sides. Words are separated by spaces.
+    training.guided_attention reads such a file, from this or any other aligner.
     """
 
     def rows(translator: "Translator", first: int, sources: Sequence[str], targets: Sequence[str]) -> Iterator[str]:

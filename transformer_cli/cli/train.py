@@ -65,7 +65,7 @@ def train(
 
     Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps (unless the schedule
     is cosine), max_epochs, patience, keep_last, keep_best, average_last, average_best, save_every, max_skipped, workers
-    and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM save the state and leave with 130 and 143.
+    and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM save the state and exit with 130 and 143.
     """
     from transformer_cli.storage.origin import load_found_config
 

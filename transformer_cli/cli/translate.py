@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from transformer_cli.jobs.translating import TranslationOptions
 
 
-JOBS = "Translate a big file by N processes, over all GPUs; given again, it continues where it was interrupted."
-MIN_CONFIDENCE = "Mark translations whose expected chrF (0 to 1) is below X; tfm calibrate calibrates a model for it."
+JOBS = "Translate a big file with N processes, over all GPUs; given again, it continues where it was interrupted."
+MIN_CONFIDENCE = (
+    "Mark translations whose expected chrF (0 to 1) is below X; needs a model that tfm calibrate calibrated."
+)
 
 
 class InputOutput(opt.Options, panel="Input and output"):
@@ -57,7 +59,7 @@ class Constraints(opt.Options, panel="Constraints"):
     forbid: list[str] | None = option("--forbid WORDS", "No translation contains these words. Repeatable.")
     constraints: Path | None = option(
         "--constraints FILE",
-        'Constraints of each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
+        'Constraints for each line: JSON lines such as {"prefix": "…", "require": ["…"], "forbid": ["…"]}.',
     )
 
 
@@ -66,7 +68,7 @@ class Confidence(opt.Options, panel="Confidence"):
 
     min_confidence: float | None = option("--min-confidence X", MIN_CONFIDENCE, min=0.0, max=1.0)
     below: Below | None = option(
-        "--below WHAT", "Of --min-confidence: mark ([?] before it) or drop (an empty line).  [default: mark]"
+        "--below WHAT", "With --min-confidence: mark ([?] before it) or drop (an empty line).  [default: mark]"
     )
 
 

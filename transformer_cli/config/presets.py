@@ -147,7 +147,7 @@ def resolve_preset(config: Config, count_pairs: Callable[[DataConfig], int]) -> 
     resolved = config_of_tree(tree, f"model.preset {rung.preset}{why}")
     lines = [f"preset       {rung.preset}{why}: {_summary(resolved)}"]
     if kept := [key for key in wanted if key in given]:
-        lines.append(f"             not of the preset, for the config sets them: {', '.join(kept)}")
+        lines.append(f"             not from the preset, because the config sets them: {', '.join(kept)}")
     return resolved, lines
 
 

@@ -54,7 +54,7 @@ class HeldOut:
         return cls([*TextCorpus(*(folder / name for name in held_out.names)).pairs()], data, folder)
 
     def save(self, folder: Path) -> None:
-        """Write two text files, a sentence a line."""
+        """Write two text files, one sentence per line."""
         for name, texts in zip(self.names, zip(*self._pairs, strict=True), strict=True):
             (folder / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8", newline="\n")
 
@@ -203,7 +203,7 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
     held_out, repeated = hold_out(train, config, folder, progress)
     note = (
         f"data.valid is not set: {len(held_out):,} pairs held out of data.train (drawn by training.seed), kept as "
-        f"{held_out.describe()}; {repeated:,} pairs that repeat a sentence of them are left out"
+        f"{held_out.describe()}; {repeated:,} pairs that repeat one of their sentences are left out"
     )
     return Corpora(train, held_out, held_out, [note])
 

@@ -226,7 +226,7 @@ def _load_ctranslate2(
     if place != "cpu":  # CUDA's libraries are looked for when first used, and may be missing
         list(engine.search([SearchBatch([[UNK]])], SearchOptions(method="greedy", max_length=1)))
     what = compute_type if place == "cpu" else f"{compute_type}, {place}"
-    kept = f"; made from {folder.name}, kept in {model}" if made else ""
+    kept = f"; converted from {folder.name}, cached in {model}" if made else ""
     return LoadedEngine(engine, codecs, config), f"engine: ctranslate2 ({what}){kept}"
 
 

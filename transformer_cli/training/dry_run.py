@@ -160,9 +160,9 @@ def _measure_memory(data: TrainingData, learner: Learner) -> str:
     # On a CPU the memory that the probe sets aside for the moments is not in use before something is written there.
     touched, where = (moments, "on the GPU") if device.type == "cuda" else (0, "in this process")
     return (
-        f"memory       weights {_size(weights)}, gradients {_size(gradients)}, moments of Adam {_size(moments)}"
+        f"memory       weights {_size(weights)}, gradients {_size(gradients)}, Adam's moments {_size(moments)}"
         f"{average}; activations of the costliest batch about {_size(max(0, grown - gradients - touched))}; "
-        f"in all {_size(used + moments - touched)} {where}, measured here"
+        f"{_size(used + moments - touched)} in all {where}, measured here"
     )
 
 
@@ -211,14 +211,14 @@ def _measure_time(data: TrainingData, learner: Learner) -> Iterator[str]:
     seconds, _ = _time_updates(learner, training, repeat(costliest), middle)
     sentences, source, target = *batch.source.shape, batch.target_output.size(1)
     yield (
-        f"time         {seconds:.3g} s an update of the costliest batch ({sentences} sentences of {source} source and "
-        f"{target} target tokens), measured here"
+        f"time         {seconds:.3g} s per update with the costliest batch ({sentences} sentences of {source} source "
+        f"and {target} target tokens), measured here"
     )
     seconds, tokens = _time_updates(learner, training, list(islice(data.updates(), TIMED + 1)), middle)
     left = data.total_steps - learner.progress.step
     yield (
-        f"             {seconds:.3g} s an update of the first batches, {tokens / seconds:,.0f} target tokens/s: about "
-        f"{left * seconds / 60:,.1f} minutes for {left:,} steps, validations not counted"
+        f"             {seconds:.3g} s per update with the first batches, {tokens / seconds:,.0f} target tokens/s: "
+        f"about {left * seconds / 60:,.1f} minutes for {left:,} steps, validations not counted"
     )
 
 

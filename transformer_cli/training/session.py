@@ -97,7 +97,9 @@ class Session:
     def _hardware(self) -> str:
         precision = self.learner.precision
         device = precision.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        on_cpu = "1 thread" if threads == 1 else f"{threads} threads"
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else on_cpu
         alone = f"{device} ({name}), {precision.name}"
         return alone if self.ranks.count == 1 else f"{self.ranks.count} processes, each with {alone}"
 

@@ -193,8 +193,8 @@ def resolve_split(config: Config, run: RunFolder | None) -> tuple[Config, list[s
     pairs = open_split(config.data, "train").pairs()
     share = share_of_several((source for source, _ in pairs), config.data.source_language)
     split = "never" if share > MOST else "always"
-    how = "one by one" if split == "always" else "together, as in training"
-    line = f"sentences    {share:.1%} of the training lines hold several: decoding.split = {split}, translated {how}"
+    how = "sentence by sentence" if split == "always" else "whole, as in training"
+    line = f"sentences    {share:.1%} of the training lines hold several; decoding.split = {split}: translated {how}"
     return _with_split(config, split), [line]
 
 

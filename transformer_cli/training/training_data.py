@@ -121,7 +121,7 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     )
     padding = "{:.1%} of source and {:.1%} of target cells".format(*plan.padding())
     size = f"of at most {training.batch_tokens:,} tokens"
-    yield f"batches      about {len(plan):,} an epoch, {size}; padding {padding}"
+    yield f"batches      about {len(plan):,} per epoch, {size}; padding {padding}"
     counts = {"steps": training.max_steps, "epochs": training.max_epochs}
     limit = " or ".join(f"{count:,} {unit}" for unit, count in counts.items() if count)
     tokens = f"{plan.target_tokens / data.updates_an_epoch:,.0f} target tokens"

@@ -54,7 +54,7 @@ def models(cache: Path) -> list[str]:
 def test_auto_takes_ctranslate2_in_float32_and_says_so(checkpoint: Path, cache: Path) -> None:
     loaded, why = load_engine(checkpoint)
     assert loaded.engine.name == "ctranslate2"
-    assert why == f"engine: ctranslate2 (float32); made from model, kept in {cache / models(cache)[0]}"
+    assert why == f"engine: ctranslate2 (float32); converted from model, cached in {cache / models(cache)[0]}"
     assert load_engine(checkpoint, "cpu")[1] == "engine: ctranslate2 (float32)"
     ours, why = load_engine(checkpoint, choice="torch")
     assert (ours.engine.name, why) == ("torch", "engine: torch")
