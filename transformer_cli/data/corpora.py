@@ -347,7 +347,8 @@ def _check_separator(first: str, own: str, where: str, columns: Columns) -> None
         names = {field.strip().strip('"') for field in first.split(other)}
         if {*columns} <= names or (other in first and own not in first and other != ","):  # commas are in sentences too
             raise UserError(
-                f"{where}:1: its columns are separated by {_SEPARATORS[other]}, not {_SEPARATORS[own]}; {_REMEDIES[other]}"
+                f"{where}:1: its columns are separated by {_SEPARATORS[other]}, not {_SEPARATORS[own]}; "
+                f"{_REMEDIES[other]}"
             )
 
 
