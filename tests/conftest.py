@@ -1,4 +1,4 @@
-"""What every test gets: a cache of its own, and a reason where a GPU is asked for and there is none."""
+"""What every test gets: a cache of its own, no terminal's width, and a reason where a GPU is asked for and there is none."""
 
 from collections.abc import Iterator
 
@@ -7,9 +7,12 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Encoded corpora of the tests stay out of the user's cache; subprocesses too."""
+    """Encoded corpora of the tests stay out of the user's cache, and the terminal's width out of what is printed;
+    subprocesses too.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("COLUMNS", raising=False)  # which processes of pytest-xdist have set
         yield
 
 
