@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from tests.data.test_tmx import memory, unit
 from tests.environment import unmeasured
 from transformer_cli.cli.app import PANELS, app
 
@@ -116,6 +117,9 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             text = (ROOT / "data" / "sample" / f"{split}.{language}").read_bytes()
             few = b"".join(text.splitlines(keepends=True)[: {"train": 400, "valid": 24, "test": 8}[split]])
             (folder / f"{split}.{language}").write_bytes(few)
+    sides = [(folder / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("de", "en")]
+    units = "".join(unit(*pair) for pair in zip(*sides, strict=True))
+    (folder / "memory.tmx").write_text(memory(units).replace('srclang="en"', 'srclang="de"'), encoding="utf-8")
     (folder / "multi30k").mkdir()
     for name, split in MULTI30K.items():
         for language in ("de", "en"):

@@ -16,6 +16,7 @@ from transformer_cli.cli.app import PANELS, app, main
 from transformer_cli.errors import UserError
 
 COMMANDS = [
+    "init",
     "build-vocab",
     "demo",
     "train",

@@ -55,6 +55,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         trial.reference,
     ]
     return {
+        ("init",): [trial.source, trial.reference, "--out", folder / "new"],
         ("demo",): ["--out", folder / "demo", "--quiet"],
         ("build-vocab",): [trial.config, "--out", folder / "run"],
         ("train",): [trial.config, "--out", folder / "run"],

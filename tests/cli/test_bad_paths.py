@@ -37,6 +37,7 @@ def places(tmp_path: Path) -> dict[str, Path]:
 
 # What each command takes in the place of {place}; T: the trial's files, {out}: where nothing may appear.
 FILES = {  # a file is meant
+    "init": ["{place}", "{reference}", "--from", "de", "--to", "en", "--out", "{out}"],
     "build-vocab": ["{place}", "--out", "{out}"],
     "train": ["{place}", "--out", "{out}"],
     "train: data": ["{config}", "--out", "{out}", "--set", "data.train.source={place}"],

@@ -286,12 +286,13 @@ TMX = '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1
 @pytest.mark.parametrize("name", ["c.tmx", "c.gz"])
 def test_markup_is_not_text(tmp_path: Path, text: str, kind: str, name: str) -> None:
     """Also where it is paired with itself, which is how one would try it."""
+    advice = {"JSON": "NAME.jsonl", "TMX": "NAME.tmx"}.get(kind, "to one text file")
     for encoding in ("utf-8", "utf-16"):
         content = text.encode(encoding)
         (tmp_path / name).write_bytes(gzip.compress(content) if name == "c.gz" else content)
         with pytest.raises(
             UserError,
-            match=rf"c\.\w+: is {kind}, not text .*; .*{'NAME.jsonl' if kind == 'JSON' else 'to one text file'}",
+            match=rf"c\.\w+: is {kind}, not text .*; .*{advice}",
         ) as told:
             open_corpus(TextFiles(source=str(tmp_path / name), target=str(tmp_path / name)), "de", "en")
         assert "\n" not in str(told.value)

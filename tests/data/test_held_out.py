@@ -179,12 +179,12 @@ def test_choosing_holds_no_more_pairs_than_it_gives(tmp_path: Path, monkeypatch:
     """Memory stays bounded, however long the text is."""
     sizes = []
 
-    class Watched(module._Smallest):
+    class Watched(module.Smallest):
         def add(self, rank: int, pair: tuple[str, str]) -> None:
             super().add(rank, pair)
             sizes.append((self._capacity, len(self.pairs), len(self._heap)))
 
-    monkeypatch.setattr(module, "_Smallest", Watched)
+    monkeypatch.setattr(module, "Smallest", Watched)
     monkeypatch.setattr(module, "MOST", 10)
     config = configure(write_text(tmp_path, some_pairs(1_000)))
     corpora = open_corpora(config, RunFolder(tmp_path / "run"), resuming=False)

@@ -28,6 +28,7 @@ from transformer_cli.cli import (
     distill,
     evaluate,
     export,
+    init,
     inspect,
     plot,
     score,
@@ -40,7 +41,7 @@ from transformer_cli.cli.streams import flush_stdout, guard_terminals, has_no_re
 from transformer_cli.errors import UserError, not_importable
 
 PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
-    "Data": {"build-vocab": train.build_vocab},
+    "Data": {"init": init.init, "build-vocab": train.build_vocab},
     "Train": {"demo": demo.demo, "train": train.train, "average": average.average, "distill": distill.distill},
     "Use": {"translate": translate.translate, "align": score.align},
     "Judge": {"evaluate": evaluate.evaluate, "score": score.score, "calibrate": calibrate.calibrate},

@@ -60,6 +60,21 @@ def code_fault(text: str) -> str | None:
     return f"{text!r} is not a language code; {_meant(text)}"
 
 
+def covers(language: str, tag: str) -> bool:
+    """Return whether a code stands for what a tag names: `de` does for `de`, `DE` and `de_AT`, `de-AT` not for `de`."""
+    language, tag = (code.lower().replace("_", "-") for code in (language, tag))
+    return bool(language) and (tag == language or tag.startswith(f"{language}-"))
+
+
+def code_of(word: str) -> str | None:
+    """Return the code that a word is, such as `de` or `pt-BR`, or whose English name it is; None: it is neither."""
+    if code_fault(word) is None:
+        return word
+    from iso639 import iter_langs
+
+    return next((one.pt1 for one in iter_langs() if one.pt1 and word.casefold() in {*_names(one)}), None)
+
+
 def short_code(code: str) -> str:
     """Return the code of two letters for one of three, where the language has one; else the code itself."""
     from iso639 import Lang

@@ -53,16 +53,39 @@ class HubDataset(Section):
     target_column: str | None = None  # null: the target language; as above
 
 
-SOURCE_KINDS: dict[str, type[Section]] = {"text": TextFiles, "file": TableFile, "dataset": HubDataset}
+class TmxFile(Section):
+    """A translation memory, such as `{tmx: memory.tmx}`: its units that are in both languages."""
+
+    tmx: str  # a TMX file, plain or `.gz`, or a `.zip` with one in it
+    source_language: str | None = None  # as the file writes it; null: the source language, so that `de` is also `de-DE`
+    target_language: str | None = None  # as above
+
+
+class MosesZip(Section):
+    """A zip archive with two text files in it, such as OPUS gives: `{moses: de-en.txt.zip}`."""
+
+    moses: str  # in it are two files with one name but for its end, a language: `Books.de-en.de` and `Books.de-en.en`
+    source_language: str | None = None  # the end of the source file's name; null: the source language
+    target_language: str | None = None  # the end of the target file's name; null: the target language
+
+
+SOURCE_KINDS: dict[str, type[Section]] = {
+    **{"text": TextFiles, "file": TableFile},
+    **{"tmx": TmxFile, "moses": MosesZip, "dataset": HubDataset},
+}
 
 
 def _source_kind(value: Any) -> str:
     keys = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Section) else {}
-    return "dataset" if "dataset" in keys else "file" if "file" in keys else "text"
+    return next((kind for kind in ("dataset", "tmx", "moses", "file") if kind in keys), "text")
 
 
 DataSource = Annotated[
-    Annotated[TextFiles, Tag("text")] | Annotated[TableFile, Tag("file")] | Annotated[HubDataset, Tag("dataset")],
+    Annotated[TextFiles, Tag("text")]
+    | Annotated[TableFile, Tag("file")]
+    | Annotated[TmxFile, Tag("tmx")]
+    | Annotated[MosesZip, Tag("moses")]
+    | Annotated[HubDataset, Tag("dataset")],
     Discriminator(_source_kind),
 ]
 

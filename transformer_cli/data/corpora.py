@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: text files and tables here, Parquet files and hub datasets in `hub`. No torch.
+"""Where sentence pairs come from: text files and tables here, `tmx` files, Parquet files and `hub` datasets. No torch.
 
 Called by build-vocab, train and evaluate. A corpus is read as a stream, any number of times, and never held in memory.
 Nothing is guessed: `NA`, `null` and a lone quote are text, and a row that is not whole is refused with its line.
@@ -13,13 +13,16 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from transformer_cli.config import DataConfig, HubDataset, TableFile, TextFiles
+from transformer_cli.config import DataConfig, HubDataset, MosesZip, TableFile, TextFiles, TmxFile
+from transformer_cli.data.files import LocalFile, Member, find_tmx, read_pairs_of_members
+from transformer_cli.data.tmx import TmxCorpus
 from transformer_cli.errors import UserError, one_of
-from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, read_lines, with_bar
+from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, with_bar
 
 COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
 
@@ -44,7 +47,9 @@ class Corpus(Protocol):
         """Return where the pairs come from, in few words."""
 
 
-def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str, target_language: str) -> Corpus:
+def open_corpus(
+    source: TextFiles | TableFile | TmxFile | MosesZip | HubDataset, source_language: str, target_language: str
+) -> Corpus:
     """Return the corpus that a config's `data.train`, `data.valid` or `data.test` names.
 
     Column names default to the language codes. Raises `UserError` for what shows without reading it all: no such file,
@@ -54,6 +59,13 @@ def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str
         text = TextCorpus(source.source, source.target)
         text.check_kind()
         return text
+    if isinstance(source, TmxFile | MosesZip):
+        languages = (source.source_language or source_language, source.target_language or target_language)
+        return (
+            TmxCorpus(find_tmx(source.tmx), languages)
+            if isinstance(source, TmxFile)
+            else _open_moses(source, languages)
+        )
     columns = (source.source_column or source_language, source.target_column or target_language)
     if columns[0] == columns[1]:
         where = source.dataset if isinstance(source, HubDataset) else source.file
@@ -72,6 +84,14 @@ def open_corpus(source: TextFiles | TableFile | HubDataset, source_language: str
     return TableCorpus(source.file, columns)
 
 
+def _open_moses(source: MosesZip, languages: Columns) -> "TextCorpus":
+    pairs = read_pairs_of_members(source.moses, languages)
+    if len(pairs) > 1:
+        names = one_of([first.inner for first, _ in pairs]).replace(" or ", " and ")
+        raise UserError(f"{source.moses}: has {len(pairs)} pairs of files ({names}, …); unpack it and name two files")
+    return TextCorpus(*pairs[0])
+
+
 def open_split(data: DataConfig, split: Literal["train", "valid", "test"]) -> Corpus:
     """Return the corpus that a split of the data names, which must be set; raises as `open_corpus` does."""
     source = {"train": data.train, "valid": data.valid, "test": data.test}[split]
@@ -82,31 +102,6 @@ def open_split(data: DataConfig, split: Literal["train", "valid", "test"]) -> Co
 def count_pairs(data: DataConfig, progress: bool = False) -> int:
     """Return the number of pairs of `data.train`, in one pass over them; `progress` shows a bar, on a terminal."""
     return sum(1 for _ in with_bar(open_split(data, "train").pairs(), "counting pairs", progress))
-
-
-class LocalFile:
-    """A file that will be read more than once. Raises `UserError` where there is no such thing."""
-
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self._hashed: tuple[tuple[int, ...], str] | None = None
-        if os.path.exists(self.path) and not os.path.isfile(self.path) and not os.path.isdir(self.path):
-            raise UserError(
-                f"{path}: is a pipe or device, and it is read more than once; write the text to a file first"
-            )
-        read_lines(self.path).close()
-
-    def content_hash(self) -> str:
-        """Return the sha256 of the bytes, taken once for as long as the file stays untouched."""
-        try:
-            with open(self.path, "rb") as file:
-                status = os.fstat(file.fileno())
-                state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-                if self._hashed is None or self._hashed[0] != state:
-                    self._hashed = (state, hashlib.file_digest(file, "sha256").hexdigest())
-                return self._hashed[1]
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot read it: {error.strerror}") from None
 
 
 def dropped(lines: TextLines) -> list[str]:
@@ -129,16 +124,20 @@ def count_lines(before: int, rest: Iterable[str]) -> str:
 # --- two text files --------------------------------------------------------------------------------------------------
 
 
+def _file(place: str | Path | Member) -> LocalFile | Member:
+    return place if isinstance(place, Member) else LocalFile(place)
+
+
 class TextCorpus:
     """Two text files, line n of the one translating line n of the other."""
 
-    def __init__(self, source: str | Path, target: str | Path):
-        self.source, self.target = LocalFile(source), LocalFile(target)
+    def __init__(self, source: str | Path | Member, target: str | Path | Member):
+        self.source, self.target = _file(source), _file(target)
         self.notes: list[str] = []
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield all pairs; raise `UserError` for unequal line counts, no lines, invalid UTF-8."""
-        sources, targets = read_lines(self.source.path), read_lines(self.target.path)
+        sources, targets = self.source.lines(), self.target.lines()
         number = 0
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None:
@@ -147,7 +146,7 @@ class TextCorpus:
                 raise self._unequal(self.target, self.source, number, sources)
             yield source, target
         if not number:
-            raise UserError(f"{self.source.path}: is empty, as is {self.target.path}; they need one sentence per line")
+            raise UserError(f"{self.source.name}: is empty, as is {self.target.name}; they need one sentence per line")
         self.notes = [*dropped(sources), *dropped(targets)]
 
     def check_kind(self) -> None:
@@ -164,9 +163,11 @@ class TextCorpus:
             )
 
     @staticmethod
-    def _unequal(shorter: "LocalFile", longer: "LocalFile", number: int, rest: Iterator[str]) -> UserError:
+    def _unequal(
+        shorter: LocalFile | Member, longer: LocalFile | Member, number: int, rest: Iterator[str]
+    ) -> UserError:
         return UserError(
-            f"{longer.path}:{number}: has no counterpart: {shorter.path} has {number - 1:,} lines and {longer.path} "
+            f"{longer.name}:{number}: has no counterpart: {shorter.name} has {number - 1:,} lines and {longer.name} "
             f"{count_lines(number, rest)}; both need the same number, line by line"
         )
 
@@ -176,12 +177,12 @@ class TextCorpus:
 
     def describe(self) -> str:
         """Return both paths."""
-        return f"{self.source.path}, {self.target.path}"
+        return f"{self.source.name}, {self.target.name}"
 
 
 _ANYHOW = "write the source sentences to one text file and their translations, in the same order, to another"
 _TO_TEXT = {
-    "TMX": f"tfm does not read it: {_ANYHOW} (OPUS has its corpora so, as Moses)",
+    "TMX": "name it so: {tmx: NAME.tmx}, or give it to tfm init",
     "JSON": "one object per line is read as a table: {file: NAME.jsonl}, with source_column and target_column",
 }
 _JSON = re.compile(r'[\s\[]*\{\s*"(?:[^"\\]|\\.)*"\s*:')  # an object, in a list or not
@@ -220,30 +221,31 @@ _KINDS = {
 class TableCorpus:
     """One TSV, CSV or JSONL file; a column of texts for each language."""
 
-    def __init__(self, path: str | Path, columns: Columns):
-        self.file, self.columns = LocalFile(path), columns
-        name = self.file.path.name.lower().removesuffix(".gz")
+    def __init__(self, path: str | Path | Member, columns: Columns, separator: str = ","):
+        """separator: what stands between the columns of a CSV file."""
+        self.file, self.columns = _file(path), columns
         kinds: dict[str, Callable[[Iterator[str], str, Columns], Rows]]
-        kinds = {".tsv": _tsv_rows, ".csv": _csv_rows, ".jsonl": _jsonl_rows}
-        suffix = Path(name).suffix
+        kinds = {".tsv": _tsv_rows, ".csv": partial(_csv_rows, separator=separator), ".jsonl": _jsonl_rows}
+        suffix = Path(self.file.name.lower().removesuffix(".gz")).suffix
         if suffix not in kinds:
             known = one_of([*kinds, ".parquet"])
-            raise UserError(f"{path}: unknown kind of table; its name must end in {known} (text tables also in .gz)")
-        self._rows = kinds[suffix]
+            raise UserError(
+                f"{self.file.name}: unknown kind of table; its name must end in {known} (text tables also in .gz)"
+            )
+        self._rows, self._ends_lines = kinds[suffix], suffix == ".csv"
         self.notes: list[str] = []
         next(self.pairs())  # a missing column shows at once
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield all pairs; raise `UserError` for missing columns, rows that are not whole, no rows, invalid UTF-8."""
-        where = str(self.file.path)
-        lines = read_lines(self.file.path)
+        where, lines = self.file.name, self.file.lines()
         empty = True
         for source, target in self._rows(lines, where, self.columns):
             empty = False
             yield newlines_to_spaces(source), newlines_to_spaces(target)
         if empty:
             raise UserError(f"{where}: has no rows; it needs at least one sentence pair")
-        if self._rows is _csv_rows:
+        if self._ends_lines:
             lines.carriage_returns = 0  # RFC 4180 asks for them
         self.notes = dropped(lines)
 
@@ -253,7 +255,7 @@ class TableCorpus:
 
     def describe(self) -> str:
         """Return the path."""
-        return str(self.file.path)
+        return self.file.name
 
 
 def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
@@ -268,19 +270,21 @@ def _tsv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
         yield fields[source], fields[target]
 
 
-def _csv_rows(lines: Iterator[str], where: str, columns: Columns) -> Rows:
+def _csv_rows(lines: Iterator[str], where: str, columns: Columns, separator: str) -> Rows:
     """Yield pairs by RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled."""
     csv.field_size_limit(LONGEST_LINE)  # of the whole process; its default cuts off at 131,072 characters
-    first = next(lines, "")
-    _check_separator(first, ",", where, columns)
-    reader = csv.reader((f"{line}\n" for line in chain([first], lines)), strict=True)
+    first, before = next(lines, ""), 0
+    if first == f"sep={separator}":  # as spreadsheets write it, and hide it again
+        first, before = next(lines, ""), 1
+    _check_separator(first, separator, where, columns)
+    reader = csv.reader((f"{line}\n" for line in chain([first], lines)), strict=True, delimiter=separator)
     number = 1
     blank = 0  # the first blank line; such may only end the file
     try:
         header = next(reader, [])
-        source, target = _find_columns(header, ",", where, columns)
+        source, target = _find_columns(header, separator, where, columns)
         while True:
-            number = reader.line_num + 1  # where the row begins
+            number = before + reader.line_num + 1  # where the row begins
             fields = next(reader, None)
             if fields is None:
                 return
@@ -337,7 +341,7 @@ _SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
 _REMEDIES = {
     "\t": "rename it to .tsv",
     ",": "rename it to .csv",
-    ";": "write it with commas, in Python: csv.writer(new).writerows(csv.reader(old, delimiter=';'))",
+    ";": "write it with commas, or make text files of it with tfm init",
 }
 
 

@@ -8,7 +8,7 @@ import hashlib
 import heapq
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +35,11 @@ def normalized(text: str) -> str:
     return " ".join(text.split())
 
 
+def sentences_of(pairs: Iterable[Pair]) -> frozenset[str]:
+    """Return the sentences of pairs, of both sides, normalized: no pair that has one of them is trained on."""
+    return frozenset(normalized(text) for pair in pairs for text in pair)
+
+
 class HeldOut:
     """Validation pairs that were taken from the training text: a `Corpus` in memory."""
 
@@ -44,7 +49,7 @@ class HeldOut:
         self.where = where
         self.names = (f"source.{data.source_language}", f"target.{data.target_language}")
         self._pairs = pairs
-        self._sentences = frozenset(normalized(text) for pair in pairs for text in pair)
+        self._sentences = sentences_of(pairs)
 
     @classmethod
     def load(cls, folder: Path, data: DataConfig) -> "HeldOut":
@@ -107,7 +112,7 @@ class WithoutHeldOut:
 # --- choosing -----------------------------------------------------------------------------------------------------
 
 
-class _Smallest:
+class Smallest:
     """The pairs of the smallest ranks, each rank once, however many are added."""
 
     def __init__(self, capacity: int) -> None:
@@ -131,13 +136,12 @@ def hold_out(train: Corpus, config: Config, where: Path, progress: bool = False)
     Of different pairs (normalized), one in ONE_OF and MOST at most: those with the smallest hashes of `training.seed`
     and text. Raises `UserError` where the text has too few, or says the same again and again.
     """
-    smallest, different = _Smallest(MOST), _Smallest(MOST * ONE_OF)
+    smallest, different = Smallest(MOST), Smallest(MOST * ONE_OF)
     for source, target in with_bar(train.pairs(), "choosing validation pairs", progress):
         key = normalized(source), normalized(target)
         if all(key):
-            text = f"{config.training.seed}\n{key[0]}\n{key[1]}"
-            rank = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())
-            smallest.add(rank, (_line(source), _line(target)))
+            rank = rank_of(config.training.seed, key)
+            smallest.add(rank, (as_line(source), as_line(target)))
             different.add(rank, ("", ""))
     count = len(different.pairs) // ONE_OF
     if count < LEAST:
@@ -158,7 +162,13 @@ def hold_out(train: Corpus, config: Config, where: Path, progress: bool = False)
     return held_out, left_out - count
 
 
-def _line(text: str) -> str:
+def rank_of(seed: int, key: Pair) -> int:
+    """Return a number by which pairs, normalized, are in an order that is like drawn, but the same for a seed."""
+    text = f"{seed}\n{key[0]}\n{key[1]}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())
+
+
+def as_line(text: str) -> str:
     """Return the text as a file of lines gives it back."""
     return one_line(text).lstrip("\ufeff")
 

@@ -21,7 +21,7 @@ from transformer_cli.storage.run_folder import CHECKPOINT, CONFIG
 
 ORIGIN = "origin.json"
 _IS_PATH = re.compile(
-    r"data\.(train|valid|test)(\.[0-9]+)?\.(source|target|file|dataset)"
+    r"data\.(train|valid|test)(\.[0-9]+)?\.(source|target|file|tmx|moses|dataset)"
     r"|training\.(init_from|source_vectors|target_vectors|guided_attention\.alignments)"
 )
 

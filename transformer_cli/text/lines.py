@@ -44,7 +44,7 @@ class TextLines:
         try:
             raw = self._stream.readline(LONGEST_LINE + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{self.name}:{self.number + 1}: {_read_fault(error, self._stream)}") from None
+            raise UserError(f"{self.name}:{self.number + 1}: {read_fault(error, self._stream)}") from None
         if not raw:
             raise StopIteration
         self.number += 1
@@ -122,7 +122,7 @@ def open_bytes(path: Path) -> BinaryIO:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _read_fault(error: Exception, stream: BinaryIO) -> str:
+def read_fault(error: Exception, stream: BinaryIO) -> str:
     """Return what to say of an error that reading met: damaged gzip data, or what the system says."""
     if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" in str(error):
         if not _begins_as_gzip(stream):

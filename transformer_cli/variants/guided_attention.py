@@ -13,7 +13,8 @@ from torch import Tensor
 
 from transformer_cli.config import Config, GuidedAttention
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.corpora import Corpus, LocalFile, count_lines, dropped, open_split
+from transformer_cli.data.corpora import Corpus, count_lines, dropped, open_split
+from transformer_cli.data.files import LocalFile
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.alignments import AlignedPair, aligned_pair
