@@ -43,7 +43,7 @@ LAYERS = [
     {"jobs"},
     {"inside"},
     {"export", "plots"},
-    {"demo"},
+    {"demo", "doctor"},
     {"cli"},
 ]
 NARROWER = {
@@ -79,6 +79,7 @@ TORCH_FREE = [
     "data.recognize",
     "data.tmx",
     "data.batching",
+    "data.quality",
     "model.sinusoids",
     "decoding.devices",
     "decoding.engines.protocol",
@@ -93,6 +94,7 @@ TORCH_FREE = [
     "training.start",
     "protected",
     "jobs",
+    "doctor",
     "cli",
 ]
 RUNS_CODE_ON_LOAD = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}

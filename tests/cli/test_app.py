@@ -17,6 +17,7 @@ from transformer_cli.errors import UserError
 
 COMMANDS = [
     "init",
+    "doctor",
     "build-vocab",
     "demo",
     "train",

@@ -146,6 +146,7 @@ SWITCHES = [
     "training.compile",
 ]
 OTHER_KEYS = [
+    "data.filters",
     *["data.source_language", "data.target_language", "data.train", "data.valid", "data.test"],
     *["vocabulary.symbols", "training.betas", "training.batch_tokens", "training.init_from"],
     *["training.freeze", "training.source_vectors", "training.target_vectors"],

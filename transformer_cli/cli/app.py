@@ -26,6 +26,7 @@ from transformer_cli.cli import (
     completion,
     demo,
     distill,
+    doctor,
     evaluate,
     export,
     init,
@@ -41,7 +42,7 @@ from transformer_cli.cli.streams import flush_stdout, guard_terminals, has_no_re
 from transformer_cli.errors import UserError, not_importable
 
 PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
-    "Data": {"init": init.init, "build-vocab": train.build_vocab},
+    "Data": {"init": init.init, "doctor": doctor.doctor, "build-vocab": train.build_vocab},
     "Train": {"demo": demo.demo, "train": train.train, "average": average.average, "distill": distill.distill},
     "Use": {"translate": translate.translate, "align": score.align},
     "Judge": {"evaluate": evaluate.evaluate, "score": score.score, "calibrate": calibrate.calibrate},

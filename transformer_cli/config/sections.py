@@ -90,6 +90,30 @@ DataSource = Annotated[
 ]
 
 
+FilterKind = Literal[
+    "empty_side",
+    "duplicate_pair",
+    "duplicate_source",
+    "identical_sides",
+    "swapped_sides",
+    "wrong_language",
+    "misaligned",
+    "length_ratio",
+    "too_long",
+    "encoding_damage",
+    "control_characters",
+    "markup",
+    "number_mismatch",
+    "url_mismatch",
+    "mixed_scripts",
+    "template",
+    "overlap_valid",
+    "overlap_test",
+]
+# How many times the ratio of a pair's lengths in characters may be the usual one, or the usual one the pair's.
+LengthRatio = dict[Literal["length_ratio"], Annotated[float, Field(gt=1.0, le=1000.0)]]
+
+
 class DataConfig(Section):
     """Where the sentence pairs come from."""
 
@@ -100,6 +124,9 @@ class DataConfig(Section):
     # saved with the run.
     valid: DataSource | None = None
     test: DataSource | None = None  # what `tfm evaluate` takes where no files are given; training never looks at it
+    # Kinds of faulty pairs that training leaves out of `train`, as `tfm doctor` names them, such as
+    # `[duplicate_pair, swapped_sides, {length_ratio: 3.0}]`.
+    filters: list[FilterKind | LengthRatio] = []
     # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
     # translate is cut into chunks.
     max_length: Annotated[int, Field(ge=1, le=100_000)] = 256

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from transformer_cli.config import Config, DataConfig
 from transformer_cli.data.corpora import Corpus, TextCorpus, open_split
@@ -23,6 +23,7 @@ from transformer_cli.text.lines import one_line, with_bar
 
 if TYPE_CHECKING:
     from transformer_cli.data.encoded import LinkedCorpus
+    from transformer_cli.data.quality.filters import Filters
 
 MOST, ONE_OF, LEAST = 1_000, 20, 10  # so many pairs at most, else 1 of 20 different ones; fewer than 10 say nothing
 
@@ -184,11 +185,17 @@ class Corpora:
     valid: Corpus
     held_out: HeldOut | None = None  # where `data.valid` is not set: `valid`, and no part of `train`
     notes: list[str] = field(default_factory=list)  # how it was chosen, for the user to see
+    filters: "Filters | None" = None  # `data.filters`
 
     @property
     def train(self) -> Corpus:
         """What the model learns from."""
-        return self.whole if self.held_out is None else WithoutHeldOut(self.whole, self.held_out)
+        return cast(Corpus, self.select(self.whole))
+
+    def select(self, whole: "Corpus | LinkedCorpus") -> "Corpus | LinkedCorpus":
+        """Return what the model learns from of `whole`, or of a corpus of the same lines with more to them."""
+        filtered = whole if self.filters is None else self.filters.select(whole)
+        return filtered if self.held_out is None else WithoutHeldOut(filtered, self.held_out)
 
 
 def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bool = False) -> Corpora:
@@ -199,23 +206,34 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
     """
     data, folder = config.data, run.held_out_path
     train = open_split(data, "train")
+    others = {}
     if data.valid is not None:
-        return Corpora(train, open_split(data, "valid"))
+        others["valid"] = open_split(data, "valid")
+    if data.test is not None and "overlap_test" in data.filters:
+        others["test"] = open_split(data, "test")
+    filters = None
+    if data.filters:  # only then is what they need imported
+        from transformer_cli.data.quality.filters import Filters
+
+        filters = Filters(train, data, others, seed=config.training.seed, progress=progress)
+    if data.valid is not None:
+        return Corpora(train, others["valid"], filters=filters)
     if resuming and (os.path.lexists(folder) or run.vocab_path.exists() or run.index().steps):
         try:
             held_out = HeldOut.load(folder, data)
         except UserError as error:
             raise UserError(f"{error} (it holds the run's validation pairs), or start again with --fresh") from None
         note = f"data.valid is not set: {len(held_out):,} pairs held out of data.train are in {held_out.describe()}"
-        return Corpora(train, held_out, held_out, [note])
+        return Corpora(train, held_out, held_out, [note], filters)
     if os.path.lexists(folder) and not run.exists():
         raise UserError(f"{folder}: is in the way of the run's validation pairs; choose another folder with --out")
-    held_out, repeated = hold_out(train, config, folder, progress)
+    kept = Corpora(train, train, filters=filters).train
+    held_out, repeated = hold_out(kept, config, folder, progress)
     note = (
         f"data.valid is not set: {len(held_out):,} pairs held out of data.train (drawn by training.seed), kept as "
         f"{held_out.describe()}; {repeated:,} pairs that repeat one of their sentences are left out"
     )
-    return Corpora(train, held_out, held_out, [note])
+    return Corpora(train, held_out, held_out, [note], filters)
 
 
 def open_saved(data: DataConfig, split: Literal["valid", "test"], model: Path) -> Corpus:

@@ -6,7 +6,7 @@ run goes the same way.
 
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import count_pairs
 from transformer_cli.data.held_out import open_corpora
+from transformer_cli.data.quality.judge import learn_languages
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import load_scorers
 from transformer_cli.model.transformer import Transformer
@@ -93,7 +94,7 @@ def train(
             notes = [*sentences, *data.notes, *state.notes]
             if ranks.is_main:
                 notes += take_folder(run, stack, fresh, begins=not resuming)
-                write_start(run, state.saved, data.held_out, data.codecs, resuming)
+                write_start(run, state.saved, data.held_out, data.codecs, data.languages, resuming)
                 progress = state.progress
                 run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
         if len(set(ranks.gather((data.train.key, data.valid.key, state.index.last, dump_config(config))))) > 1:
@@ -192,6 +193,9 @@ def make_data(state: RunState, quiet: bool, ranks: Ranks = SINGLE_PROCESS) -> Tr
     own = run if state.resuming else None
     codecs, notes = load_or_build_codecs(config, corpora.train, own, last, progress=not quiet)
     data = prepare_training_data(config, corpora, codecs, notes, progress=not quiet, ranks=ranks.count)
+    if ranks.is_main and not (state.resuming and run.vocab_path.exists()):
+        languages = config.data.source_language, config.data.target_language
+        data = replace(data, languages=learn_languages(corpora.train, languages, config.training.seed))
     if state.progress.train_corpus not in ("", data.train.key):
         raise UserError(
             f"{run.path}: data.train names the same place, but the text there, or the file of alignments beside it, is "

@@ -18,6 +18,8 @@ from transformer_cli.config.languages import check_languages
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import Corpus, count_pairs, open_split
 from transformer_cli.data.held_out import HeldOut, open_corpora
+from transformer_cli.data.quality.judge import learn_languages
+from transformer_cli.data.quality.languages import FILE, LanguageIdentifier
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
@@ -165,8 +167,18 @@ def take_folder(run: RunFolder, stack: ExitStack, fresh: bool, begins: bool) -> 
     return notes
 
 
-def write_start(run: RunFolder, config: Config, held_out: HeldOut | None, codecs: Codecs, resuming: bool) -> None:
-    """Write the config, held-out pairs and vocabulary of a run, as they are now; resuming: where they differ."""
+def write_start(
+    run: RunFolder,
+    config: Config,
+    held_out: HeldOut | None,
+    codecs: Codecs,
+    identifier: LanguageIdentifier | None,
+    resuming: bool,
+) -> None:
+    """Write the config, held-out pairs and vocabulary of a run, as they are now; resuming: where they differ.
+
+    identifier: what tells the run's languages apart, which lies beside the vocabulary.
+    """
     written = resuming and run.config_path.exists() and load_config(run.config_path) == config
     if not written:  # else it may have comments by now
         atomic_write(run.config_path, dump_config(config))
@@ -174,7 +186,13 @@ def write_start(run: RunFolder, config: Config, held_out: HeldOut | None, codecs
     if held_out is not None and not (resuming and run.held_out_path.exists()):
         run.publish(HELD_OUT, held_out.save)
     if not (resuming and run.vocab_path.exists()):
-        run.publish(VOCAB, codecs.save_into)
+
+        def write(folder: Path) -> None:
+            codecs.save_into(folder)
+            if identifier is not None:
+                identifier.save(folder / FILE)
+
+        run.publish(VOCAB, write)
 
 
 # --- lines of several sentences -----------------------------------------------------------------------------------
@@ -321,8 +339,10 @@ def build_vocabulary(
         train, valid = corpora.train, corpora.valid
         codecs, notes = build_codecs(config, train.pairs, progress=progress)
         rows = describe(codecs, valid.pairs())
+        languages = config.data.source_language, config.data.target_language
+        identifier = learn_languages(train, languages, config.training.seed)
         notes += take_folder(run, stack, fresh, begins)
-        write_start(run, config, corpora.held_out, codecs, resuming=False)
+        write_start(run, config, corpora.held_out, codecs, identifier, resuming=False)
     for line in [*corpora.notes, *train.notes, *valid.notes, *notes, *crowding(codecs, config.vocabulary)]:
         note(line)
     return [[str(cell) for cell in row] for row in rows]

@@ -12,8 +12,9 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import EncodedCorpus, LinkedCorpus, encode_corpus
-from transformer_cli.data.held_out import Corpora, HeldOut, WithoutHeldOut
+from transformer_cli.data.held_out import Corpora, HeldOut
 from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
+from transformer_cli.data.quality.languages import LanguageIdentifier
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.build import crowding
 from transformer_cli.text.codec import Codecs
@@ -34,6 +35,7 @@ class TrainingData:
     plan: BatchPlan  # of the first epoch; a later one may have a few batches more or fewer
     updates_an_epoch: int  # of the first epoch
     notes: list[str]  # what was dropped or sampled on the way, for the user to see
+    languages: LanguageIdentifier | None = None  # where a run begins, and they can be told apart
 
     @property
     def total_steps(self) -> int:
@@ -80,8 +82,7 @@ def prepare_training_data(
     train: Corpus | LinkedCorpus = corpora.train
     linked = guide is not None and guide.alignments is not None
     if guide is not None and guide.alignments is not None:  # they are of all lines of data.train
-        aligned = AlignedCorpus(corpora.whole, guide.alignments)
-        train = aligned if held_out is None else WithoutHeldOut(aligned, held_out)
+        train = corpora.select(AlignedCorpus(corpora.whole, guide.alignments))
 
     def encode(corpus: Corpus | LinkedCorpus, keep_text: bool) -> EncodedCorpus:
         return encode_corpus(

@@ -1,0 +1,47 @@
+"""Shifted regions are found with their bounds, whatever the shift and wherever they stand."""
+
+import pytest
+
+from tests.data.quality.conftest import Pair
+from transformer_cli.data.quality.alignment import SHIFTS, AlignmentModel, Region, shifted_regions
+from transformer_cli.data.quality.words import Words
+
+
+def regions(pairs: list[Pair]) -> list[Region]:
+    sides = [Words.of(pair[side] for pair in pairs) for side in (0, 1)]
+    model = AlignmentModel.learn(sides[0], sides[1])
+    return shifted_regions(model.evidence(sides[0], sides[1]))
+
+
+def shifted(pairs: list[Pair], first: int, last: int, shift: int) -> list[Pair]:
+    """Lines first to last (from 1) have the target that stands `shift` lines before them: theirs comes later."""
+    targets = [target for _, target in pairs]
+    changed = list(pairs)
+    for line in range(first - 1, last):
+        changed[line] = (pairs[line][0], targets[(line - shift) % len(pairs)])
+    return changed
+
+
+@pytest.mark.parametrize("shift", [1, -1, 3, -3, 10])
+@pytest.mark.parametrize(("first", "last"), [(1, 200), (1500, 1560), (2801, 3000)])
+def test_a_region_is_found_with_its_bounds(sample: list[Pair], shift: int, first: int, last: int) -> None:
+    found = regions(shifted(sample[:3000], first, last, shift))
+    assert [region.shift for region in found] == [shift]
+    assert abs(found[0].first - first) <= 12
+    assert abs(found[0].last - last) <= 12
+    assert shift in SHIFTS
+
+
+def test_several_regions_are_told_apart(sample: list[Pair]) -> None:
+    pairs = shifted(shifted(sample[:4000], 500, 600, 1), 3000, 3200, -2)
+    assert [region.shift for region in regions(pairs)] == [1, -2]
+
+
+def test_a_sound_corpus_has_no_region(sample: list[Pair]) -> None:
+    assert regions(sample[:4000]) == []
+
+
+def test_texts_without_words_are_no_evidence(sample: list[Pair]) -> None:
+    pairs = sample[:1000]
+    pairs[100:200] = [("…", "")] * 100
+    assert regions(pairs) == []

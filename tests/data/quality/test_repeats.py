@@ -1,0 +1,69 @@
+"""What repeats is found by hashes: with case, spaces and punctuation or without, with other numbers, nearly."""
+
+import random
+
+from transformer_cli.data.quality.repeats import NearTexts, TextHashes
+from transformer_cli.data.quality.words import Words, words_of
+
+Pairs = list[tuple[str, str]]
+
+
+def hashes(pairs: Pairs) -> TextHashes:
+    return TextHashes.of(pairs, *(Words.of(pair[side] for pair in pairs) for side in (0, 1)))
+
+
+def where(mask: object) -> list[int]:
+    return [place for place, found in enumerate(mask.tolist()) if found]  # type: ignore[attr-defined]
+
+
+def test_the_later_one_of_equal_pairs_is_a_duplicate() -> None:
+    pairs = [
+        ("Ein Hund.", "a dog"),
+        ("Hund ein", "a dog"),
+        ("ein  hund", "“A dog!”"),
+        ("ein Hund", "dog a"),
+        ("…", "!"),
+        ("?", "!"),
+        ("…", "! "),
+    ]
+    found = hashes(pairs)
+    assert where(found.duplicate_pairs()) == [2, 6]
+    assert where(found.ambiguous(found.duplicate_pairs())) == [1, 3, 5]
+
+
+def test_templates_differ_by_numbers_alone() -> None:
+    pairs = [(f"Seite {number} von A{number}b", "page") for number in range(10)]
+    pairs += [("Seite von A", "page")] * 12 + [(f"Blatt {number}", "sheet") for number in range(9)]
+    found = hashes(pairs)
+    assert where(found.templates(found.duplicate_pairs())) == list(range(10))
+
+
+def test_hashes_of_parts_are_those_of_the_whole() -> None:
+    pairs = [(f"{a} b {a * 7}", "." if a % 3 else "") for a in range(50)]
+    whole, parts = hashes(pairs), TextHashes.join([hashes(pairs[:13]), hashes(pairs[13:])])
+    for name in ("source", "target", "template"):
+        assert getattr(whole, name).tolist() == getattr(parts, name).tolist()
+    words = Words.of(source for source, _ in pairs)
+    assert words[10:12].hashes.tolist() == Words.of(source for source, _ in pairs[10:12]).hashes.tolist()
+
+
+def test_a_text_with_a_word_changed_added_or_lost_is_near() -> None:
+    draw = random.Random(1)
+    texts = [[f"w{draw.randrange(400)}" for _ in range(draw.randint(7, 20))] for _ in range(300)]
+    near = NearTexts(Words.of(" ".join(text) for text in texts))
+    for change in ("changed", "added", "lost"):
+        other = []
+        for text in texts:
+            place = draw.randrange(len(text))
+            new = [] if change == "lost" else ["new"]
+            other.append(" ".join([*text[:place], *new, *text[place + (change != "added") :]]))
+        assert near.find(Words.of(other)).mean() > 0.97
+    assert not near.find(Words.of(" ".join(draw.sample(text, len(text))) for text in texts)).any()
+    assert not near.find(Words.of(["", "w1", "w1 w2 w3 w4", "."])).any()
+    assert not NearTexts(Words.of([])).find(Words.of(["a b c d e f"])).any()
+
+
+def test_words_are_without_case_and_punctuation_and_one_a_character_without_spaces() -> None:
+    assert words_of("Der „HUND“, 3D-Bilder!") == ["der", "hund", "3", "d", "bilder"]
+    assert words_of("我爱 你2") == ["我", "爱", "你", "2"]
+    assert words_of("ﬁne Ｇood") == ["fine", "good"]

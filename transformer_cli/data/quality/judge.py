@@ -1,0 +1,298 @@
+"""All checks of a corpus together, in two passes over it: the second on some processes, each taking lines in parts.
+
+`tfm doctor` reports what is found, `filters` leaves it out of training. No torch.
+"""
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from transformer_cli.data.corpora import Corpus
+from transformer_cli.data.quality.alignment import SHIFTS, AlignmentModel, Region, shifted_regions
+from transformer_cli.data.quality.languages import LEAST_LEARNED, LanguageIdentifier
+from transformer_cli.data.quality.pair_checks import PairChecks, log_ratio
+from transformer_cli.data.quality.repeats import NearTexts, TextHashes
+from transformer_cli.data.quality.words import NUMBER, Words
+from transformer_cli.processes import map_in_processes
+
+OF_PAIRS = (  # kinds of fault that a pair has by itself
+    "empty_side",
+    "identical_sides",
+    "swapped_sides",
+    "wrong_language",
+    "length_ratio",
+    "too_long",
+    "encoding_damage",
+    "control_characters",
+    "markup",
+    "number_mismatch",
+    "url_mismatch",
+    "mixed_scripts",
+)
+AMONG_PAIRS = ("duplicate_pair", "duplicate_source", "misaligned", "template")  # and those that it has among others
+OVERLAPS = {"valid": "overlap_valid", "test": "overlap_test"}  # and with another corpus
+KINDS = (*OF_PAIRS, *AMONG_PAIRS, *OVERLAPS.values())
+
+EXCUSED = {  # what follows from another fault is not counted twice
+    "length_ratio": ("misaligned", "wrong_language"),
+    "number_mismatch": ("misaligned",),
+    "url_mismatch": ("misaligned",),
+    "markup": ("misaligned",),
+    "duplicate_source": ("empty_side", "length_ratio", "template", "identical_sides"),
+}
+
+SAMPLE = 30_000  # pairs that languages, lengths and word vectors are learned from
+PART = 5_000  # lines that a process takes at a time
+MARGIN = -SHIFTS.start  # lines before and after them, with which they may be aligned
+LEAST_COPIED = 3  # words that a copied text has
+USUAL_RATIOS = 6.0  # standard deviations of the logarithm of the lengths' ratio …
+RATIO_BOUNDS = (1.8, 3.0)  # … within which the bound on it that is learned lies
+
+Pair = tuple[str, str]
+Lines = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What depends on the model that is to be trained, or on the user."""
+
+    max_length: int = 256  # tokens
+    length_ratio: float | None = None  # None: by the spread of the corpus' own
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """What a corpus is judged by: checks, and what was learned from a sample of it."""
+
+    checks: PairChecks
+    languages: LanguageIdentifier | None
+    alignment: AlignmentModel | None
+    others: Mapping[str, tuple[TextHashes, NearTexts, NearTexts]]  # valid, test: their texts, sources, targets
+
+    @classmethod
+    def learn(cls, sample: Sequence[Pair], bounds: Bounds, others: Mapping[str, Corpus] | None = None) -> "Judge":
+        """Learn from some pairs of the corpus; others: those that it must not share texts with, by name."""
+        ratios = sorted(log_ratio(source, target) for source, target in sample)
+        low, usual, high = (
+            (ratios[int(share * (len(ratios) - 1))] for share in (0.25, 0.5, 0.75)) if ratios else (0,) * 3
+        )
+        most = min(max(math.exp(USUAL_RATIOS * (high - low) / 1.349), RATIO_BOUNDS[0]), RATIO_BOUNDS[1])
+        checks = PairChecks(bounds.max_length, math.exp(usual), bounds.length_ratio or most)
+        sources, targets = [pair[0] for pair in sample], [pair[1] for pair in sample]
+        return cls(
+            checks,
+            LanguageIdentifier.learn(sources, targets),
+            AlignmentModel.learn(Words.of(sources), Words.of(targets)) if len(sample) >= LEAST_LEARNED else None,
+            {name: _texts_of(corpus) for name, corpus in (others or {}).items()},
+        )
+
+
+def learn_languages(corpus: Corpus, languages: tuple[str, str], seed: int = 1) -> LanguageIdentifier | None:
+    """Return what tells the languages of a corpus apart; None where it is too small, or they look alike."""
+    sample, _ = _sample(corpus.pairs(), seed)
+    return LanguageIdentifier.learn([pair[0] for pair in sample], [pair[1] for pair in sample], languages)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What was found in some lines of a corpus."""
+
+    lines: dict[str, Lines]  # by kind, from 0 within the part
+    hashes: TextHashes
+    evidence: NDArray[np.int8] | None  # of shifts
+    characters: Counter[str]
+    lengths: Counter[int]  # of source sentences, in characters, by the power of two above them
+    ratios: Counter[int]  # of the sides' lengths, in quarters of the power of two by which they differ from the usual
+    rare: dict[str, list[int]]  # lines in which characters stand that are rare in this part
+
+
+@dataclass(eq=False)
+class Judgement:
+    """What is wrong with a corpus."""
+
+    pairs: int = 0
+    lines: dict[str, Lines] = field(default_factory=dict)  # by kind, from 1, rising
+    regions: list[Region] = field(default_factory=list)  # that are misaligned
+    characters: Counter[str] = field(default_factory=Counter)
+    lengths: Counter[int] = field(default_factory=Counter)  # as in `Part`
+    ratios: Counter[int] = field(default_factory=Counter)
+    rare: dict[str, list[int]] = field(default_factory=dict)  # character: lines, from 1
+    length_ratio: float = 0.0  # the bound that was used …
+    usual_ratio: float = 1.0  # … on how far a pair's may be from this
+
+
+RARE = 5  # times that a character comes, at most, to be called rare
+
+
+def judge_corpus(
+    corpus: Corpus,
+    bounds: Bounds = Bounds(),
+    *,
+    others: Mapping[str, Corpus] | None = None,
+    seed: int = 1,
+    workers: int = 0,
+    progress: bool = False,
+) -> Judgement:
+    """Return what is wrong with a corpus; others: `valid` and `test`, which it must not share texts with.
+
+    Raises `UserError` where a corpus cannot be read.
+    """
+    disable = None if progress else True  # None: where stderr is not a terminal
+    reading = tqdm(corpus.pairs(), desc="reading", unit=" pairs", unit_scale=True, disable=disable)
+    sample, pairs = _sample(reading, seed)
+    judge = Judge.learn(sample, bounds, others)
+    parts = _parts(corpus.pairs())
+    prepare = partial(_prepare, judge)
+    results = map_in_processes(prepare, parts, workers) if workers and pairs > PART else map(prepare(0), parts)
+    found = Judgement(pairs, length_ratio=judge.checks.length_ratio, usual_ratio=judge.checks.usual_ratio)
+    lines: dict[str, list[Lines]] = {kind: [] for kind in KINDS}
+    hashes: list[TextHashes] = []
+    evidence: list[NDArray[np.int8]] = []
+    start = 0
+    with tqdm(total=pairs, desc="judging", unit=" pairs", unit_scale=True, disable=disable) as bar:
+        for part in results:
+            for kind, places in part.lines.items():
+                lines[kind].append(places + start + 1)
+            hashes.append(part.hashes)
+            if part.evidence is not None:
+                evidence.append(part.evidence)
+            found.characters.update(part.characters)
+            found.lengths.update(part.lengths)
+            found.ratios.update(part.ratios)
+            for character, where in part.rare.items():
+                known = found.rare.setdefault(character, [])
+                known += [start + line + 1 for line in where[: RARE + 1 - len(known)]]
+            start += len(part.hashes.source)
+            bar.update(len(part.hashes.source))
+    found.rare = {one: where for one, where in found.rare.items() if found.characters[one] <= RARE}
+    if evidence:
+        of_lines, evidence = np.concatenate(evidence), []  # both at once would be too much for a large corpus
+        found.regions = shifted_regions(of_lines)
+        del of_lines
+        lines["misaligned"] += [np.arange(region.first, region.last + 1) for region in found.regions]
+    everything, hashes = TextHashes.join(hashes), []
+    duplicates = everything.duplicate_pairs()
+    repeats = {
+        "duplicate_pair": duplicates,
+        "duplicate_source": everything.ambiguous(duplicates),
+        "template": everything.templates(duplicates),
+    }
+    for kind, mask in repeats.items():
+        lines[kind].append(np.flatnonzero(mask) + 1)
+    together = {kind: np.concatenate(some) for kind, some in lines.items() if sum(map(len, some))}
+    for kind, others_of_it in EXCUSED.items():
+        excused = [together[other] for other in others_of_it if other in together]
+        if kind in together and excused:
+            together[kind] = np.setdiff1d(together[kind], np.concatenate(excused))
+    found.lines = {kind: some for kind, some in together.items() if len(some)}
+    return found
+
+
+def _prepare(judge: Judge, number: int) -> "partial[Part]":
+    return partial(_judge_part, judge)
+
+
+def _judge_part(judge: Judge, part: tuple[list[Pair], int, int]) -> Part:
+    """Judge some lines; what stands before `start` and from `end` on is there to be aligned with."""
+    around, start, end = part
+    sources, targets = (Words.of(pair[side] for pair in around) for side in (0, 1))
+    pairs, own = around[start:end], (sources[start:end], targets[start:end])
+    lines: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    for line, (source, target) in enumerate(pairs):
+        for kind in judge.checks(source, target):
+            lines[kind].append(line)
+    hashes = TextHashes.of(pairs, *own)
+    lines["identical_sides"] += np.flatnonzero(_are_copies(hashes, own[0])).tolist()
+    for name, (texts, *near) in judge.others.items():
+        shared = hashes.shared_with(texts)
+        for words, known in zip(own, near, strict=True):
+            shared |= known.find(words)
+        lines[OVERLAPS[name]] += np.flatnonzero(shared).tolist()
+    if judge.languages is not None:
+        _judge_languages(judge.languages, pairs, lines)
+    evidence = None
+    if judge.alignment is not None:
+        evidence = judge.alignment.evidence(sources, targets)[start:end]
+    characters = Counter("".join(side for pair in pairs for side in pair))
+    return Part(
+        {kind: np.array(some, dtype=np.int64) for kind, some in lines.items() if some},
+        hashes,
+        evidence,
+        characters,
+        Counter(len(source).bit_length() for source, _ in pairs),
+        Counter(
+            round(4 * (log_ratio(source, target) - math.log(judge.checks.usual_ratio)) / math.log(2))
+            for source, target in pairs
+        ),
+        _rare_lines(pairs, characters),
+    )
+
+
+def _judge_languages(languages: LanguageIdentifier, pairs: Sequence[Pair], lines: dict[str, list[int]]) -> None:
+    """Find sides in the wrong language, among pairs that have text on both sides and do not copy one."""
+    scores = [languages.score([pair[side] for pair in pairs], side) for side in (0, 1)]
+    swapped = languages.is_other(scores[0], 0) & languages.is_other(scores[1], 1)
+    wrong = np.zeros(len(pairs), dtype=bool)
+    for side in (0, 1):
+        wrong |= languages.is_foreign(scores[side], side) | languages.is_other(scores[side], side)
+    excused = {*lines["empty_side"], *lines["identical_sides"], *lines["encoding_damage"]}
+    lines["swapped_sides"] += [line for line in np.flatnonzero(swapped).tolist() if line not in excused]
+    lines["wrong_language"] += [line for line in np.flatnonzero(wrong & ~swapped).tolist() if line not in excused]
+
+
+def _are_copies(hashes: TextHashes, sources: Words) -> NDArray[np.bool_]:
+    """Return which pairs have the same words on both sides, and enough of them to be more than a name or a title."""
+    words = np.bincount(sources.owners[(sources.hashes & NUMBER) == 0], minlength=len(hashes.source))
+    return np.asarray((hashes.source == hashes.target) & (words >= LEAST_COPIED))
+
+
+def _rare_lines(pairs: Sequence[Pair], characters: Counter[str]) -> dict[str, list[int]]:
+    rare = [character for character, count in characters.items() if count <= RARE]
+    if not rare:
+        return {}
+    search = re.compile(f"[{re.escape(''.join(rare))}]").findall
+    found: dict[str, list[int]] = {}
+    for line, (source, target) in enumerate(pairs):
+        for character in {*search(source), *search(target)}:
+            found.setdefault(character, []).append(line)
+    return found
+
+
+def _texts_of(corpus: Corpus) -> tuple[TextHashes, NearTexts, NearTexts]:
+    pairs = list(corpus.pairs())
+    sources, targets = (Words.of(pair[side] for pair in pairs) for side in (0, 1))
+    return TextHashes.of(pairs, sources, targets), NearTexts(sources), NearTexts(targets)
+
+
+def _sample(pairs: "Iterator[Pair] | tqdm[Pair]", seed: int) -> tuple[list[Pair], int]:
+    """Return some pairs, each as likely as any other (reservoir sampling), and how many there are."""
+    drawn = random.Random(seed)
+    sample: list[Pair] = []
+    number = -1
+    for number, pair in enumerate(pairs):
+        if len(sample) < SAMPLE:
+            sample.append(pair)
+        elif (place := int(drawn.random() * (number + 1))) < SAMPLE:
+            sample[place] = pair
+    return sample, number + 1
+
+
+def _parts(pairs: Iterator[Pair]) -> Iterator[tuple[list[Pair], int, int]]:
+    """Yield the lines in parts, each with those around it, and where its own begin and end."""
+    before: list[Pair] = []
+    ahead: list[Pair] = []
+    for pair in pairs:
+        ahead.append(pair)
+        if len(ahead) == PART + MARGIN:
+            yield [*before, *ahead], len(before), len(before) + PART
+            before, ahead = ahead[PART - MARGIN : PART], ahead[PART:]
+    if ahead:
+        yield [*before, *ahead], len(before), len(before) + len(ahead)

@@ -1,0 +1,147 @@
+"""What a corpus says more than once, and what it shares with another one: found by hashes of 64 bits. No torch.
+
+Eight bytes for each text in each form stay in memory: five million pairs take 120 MB.
+"""
+
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_cli.data.quality.words import NUMBER, Hashes, Words, hash_of
+
+LEAST_OF_TEMPLATE = 10  # pairs of one form, with other numbers each
+LEAST_WORDS = 5  # of a text that may be near another
+LEAST_SHARED = 0.4  # of the trigrams of words of a text are in another one that it is near to …
+COMMON = 100  # … but for those that more texts have, which say nothing of them
+NEAR = 0.85  # of the words of two texts, in order, are the same
+SEEN_BITS = 20  # of a table that says whether a trigram may stand in any of the texts
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class TextHashes:
+    """Some pairs, in order, each text as the hash of its words; 0 in `template`: a pair without numbers."""
+
+    source: Hashes
+    target: Hashes
+    template: Hashes  # the source, with one number for all
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, str]], sources: Words, targets: Words) -> "TextHashes":
+        """Return those of some pairs, given with the words of their sides."""
+        sides = [_of_texts(words, words.hashes) for words in (sources, targets)]
+        for side, words in enumerate((sources, targets)):
+            for line in np.flatnonzero(words.counts == 0).tolist():  # signs alone: they are compared as they are
+                sides[side][line] = hash_of(pairs[line][side].strip())
+        is_number = (sources.hashes & NUMBER).astype(bool)
+        template = _of_texts(sources, np.where(is_number, NUMBER, sources.hashes))
+        has_number = np.bincount(sources.owners[is_number], minlength=len(template)) > 0
+        return cls(sides[0], sides[1], template * has_number)
+
+    @classmethod
+    def join(cls, parts: Sequence["TextHashes"]) -> "TextHashes":
+        """Return parts of a corpus as one."""
+        names = ("source", "target", "template")
+        return cls(
+            *(np.concatenate([np.zeros(0, np.uint64), *(getattr(part, name) for part in parts)]) for name in names)
+        )
+
+    def duplicate_pairs(self) -> Mask:
+        """Return which pairs came before, exactly or but for case, spaces and punctuation."""
+        return _came_before(self.source * np.uint64(0x9E3779B97F4A7C15) ^ self.target)
+
+    def ambiguous(self, duplicates: Mask) -> Mask:
+        """Return which pairs, duplicates apart, have a side that came before with another translation."""
+        found = np.zeros(len(self.source), dtype=bool)
+        rest = np.flatnonzero(~duplicates)
+        found[rest] = _came_before(self.source[rest]) | _came_before(self.target[rest])
+        return found
+
+    def templates(self, duplicates: Mask) -> Mask:
+        """Return which pairs, duplicates apart, differ from many others by their numbers alone."""
+        found = np.zeros(len(self.source), dtype=bool)
+        rest = np.flatnonzero((self.template != 0) & ~duplicates)
+        _, places, counts = np.unique(self.template[rest], return_inverse=True, return_counts=True)
+        found[rest] = counts[places] >= LEAST_OF_TEMPLATE
+        return found
+
+    def shared_with(self, other: "TextHashes") -> Mask:
+        """Return which pairs have a side, normalized, that is one of the other corpus' on the same side."""
+        return np.isin(self.source, other.source) | np.isin(self.target, other.target)
+
+
+class NearTexts:
+    """Knows texts that are nearly one of those given, but for a word or two."""
+
+    def __init__(self, words: Words) -> None:
+        self._texts = _by_text(words)
+        holders: defaultdict[int, list[int]] = defaultdict(list)
+        for trigram, owner in zip(*(values.tolist() for values in _trigrams(words)), strict=True):
+            holders[trigram].append(owner)
+        self._holders = {trigram: texts for trigram, texts in holders.items() if len(texts) <= COMMON}
+        self._seen = np.zeros(1 << SEEN_BITS, dtype=bool)
+        self._seen[_places(np.array([*self._holders], dtype=np.uint64))] = True
+
+    def find(self, words: Words) -> Mask:
+        """Return which of some texts are near one of those given."""
+        trigrams, owners = _trigrams(words)
+        may_be = self._seen[_places(trigrams)]
+        shared = np.bincount(owners[may_be], minlength=len(words.counts))
+        found = (words.counts >= LEAST_WORDS) & (shared >= LEAST_SHARED * (words.counts - 2))
+        last = np.cumsum((words.counts - 2).clip(min=0))  # trigrams
+        for line in np.flatnonzero(found).tolist():
+            start, count = words.starts[line], words.counts[line]
+            text, its = words.hashes[start : start + count], trigrams[last[line] - count + 2 : last[line]]
+            found[line] = self._is_near(text.tolist(), its.tolist())
+        return found
+
+    def _is_near(self, text: list[int], trigrams: list[int]) -> bool:
+        shared = Counter(number for trigram in trigrams for number in self._holders.get(trigram, ()))
+        for number, count in shared.most_common(3):
+            if count < LEAST_SHARED * len(trigrams):
+                return False
+            matcher = difflib.SequenceMatcher(None, text, self._texts[number], autojunk=False)
+            if matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR and matcher.ratio() >= NEAR:
+                return True
+        return False
+
+
+def _by_text(words: Words) -> list[list[int]]:
+    return [some.tolist() for some in np.split(words.hashes, words.starts[1:])]
+
+
+def _trigrams(words: Words) -> tuple[Hashes, NDArray[np.int64]]:
+    """Return a hash of each three words that follow each other in a text, and the text."""
+    hashes, owners = words.hashes, words.owners
+    mixed = hashes[:-2] * np.uint64(0x9E3779B97F4A7C15) + hashes[1:-1] * np.uint64(0xC2B2AE3D27D4EB4F) + hashes[2:]
+    whole = owners[:-2] == owners[2:]
+    return mixed[whole], owners[:-2][whole]
+
+
+def _places(hashes: Hashes) -> NDArray[np.int64]:
+    return (hashes >> np.uint64(64 - SEEN_BITS)).astype(np.int64)
+
+
+def _of_texts(words: Words, hashes: Hashes) -> Hashes:
+    """Return a hash of each text's words, in order; 0 where there are none."""
+    place = (np.arange(len(hashes)) - words.starts[words.owners]).astype(np.uint64)
+    mixed = (hashes ^ place * np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xC2B2AE3D27D4EB4F)
+    mixed = (mixed ^ mixed >> np.uint64(29)) * np.uint64(0x165667B19E3779F9)
+    sums = np.zeros(len(words.counts), dtype=np.uint64)
+    there = words.counts > 0
+    if len(hashes):
+        sums[there] = np.add.reduceat(mixed, words.starts[there])
+    return sums
+
+
+def _came_before(hashes: Hashes) -> Mask:
+    """Return which values came before."""
+    order = np.argsort(hashes, kind="stable")
+    again = np.zeros(len(hashes), dtype=bool)
+    again[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
+    return again

@@ -1,0 +1,259 @@
+"""What is wrong with the corpora of a config, where, what it costs and what to do: what `tfm doctor` says. No torch.
+
+The checks are `data.quality`'s; here they become findings, the worst first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from transformer_cli.data.corpora import Corpus
+from transformer_cli.data.quality.judge import OVERLAPS, Bounds, Judgement, judge_corpus
+
+EXAMPLES = 3
+LEAST_PAIRS = 10_000  # fewer are few, whatever the language
+SERIOUS_SHARE = 0.002  # of the pairs, from which on a fault of them is serious; an overlap: of the other's pairs
+CHARACTERS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is known of a kind of fault."""
+
+    what: str
+    cost: str
+    do: str
+    weight: float  # how much a pair with it spoils, to rank by; under 0.5: nothing serious
+
+
+KINDS = {
+    "empty_side": Advice(
+        "one side is empty",
+        "nothing: training leaves these out anyway",
+        "correct or remove the lines",
+        0.3,
+    ),
+    "duplicate_pair": Advice(
+        "came before, apart from case, spaces and punctuation",
+        "the model gives these pairs more weight than others",
+        "filter duplicate_pair",
+        0.2,
+    ),
+    "duplicate_source": Advice(
+        "one side came before with another translation",
+        "little while they are few, and short sentences often have several translations; many contradict each other",
+        "look at the examples; filter duplicate_source if they contradict each other",
+        0.1,
+    ),
+    "identical_sides": Advice(
+        "the translation is a copy of the source",
+        "the model learns to copy, not to translate: the most harmful noise of those that Khayrallah and Koehn "
+        "(2018) tried",
+        "filter identical_sides",
+        1.0,
+    ),
+    "swapped_sides": Advice(
+        "source and target are exchanged",
+        "the model learns to translate into the wrong language",
+        "exchange the sides, or filter swapped_sides",
+        1.0,
+    ),
+    "wrong_language": Advice(
+        "one side is in the other language, or in a third one",
+        "the model sometimes answers in that language",
+        "filter wrong_language",
+        1.0,
+    ),
+    "misaligned": Advice(
+        "translations stand some lines away from their sources",
+        "the model learns translations that have nothing to do with their sources",
+        "restore or remove the line that is missing where the region begins; otherwise filter misaligned",
+        1.0,
+    ),
+    "length_ratio": Advice(
+        "one side is much longer than the other",
+        "the model learns to leave out text, or to invent some",
+        "filter length_ratio",
+        0.8,
+    ),
+    "too_long": Advice(
+        "a side is surely longer than data.max_length",
+        "nothing is learned from these: training leaves them out",
+        "split them into sentences, or raise data.max_length",
+        0.2,
+    ),
+    "encoding_damage": Advice(
+        "characters were read in the wrong encoding (Ã¼ for ü)",
+        "the model learns to write the damage, and the vocabulary holds it",
+        "convert the original file again; otherwise filter encoding_damage",
+        0.8,
+    ),
+    "control_characters": Advice(
+        "there are control characters",
+        "they take up vocabulary and split words",
+        "filter control_characters",
+        0.5,
+    ),
+    "markup": Advice(
+        "there are tags or entities on one side only",
+        "the model learns to add or drop them",
+        "remove the markup, or filter markup",
+        0.6,
+    ),
+    "number_mismatch": Advice(
+        "the numbers of the two sides differ",
+        "the model learns to change numbers",
+        "filter number_mismatch",
+        0.6,
+    ),
+    "url_mismatch": Advice(
+        "the addresses of the two sides differ",
+        "the model learns to change addresses",
+        "filter url_mismatch",
+        0.5,
+    ),
+    "mixed_scripts": Advice(
+        "letters of two scripts stand in one word",
+        "words that look the same are spelled in two ways",
+        "replace the letters of the other script, or filter mixed_scripts",
+        0.5,
+    ),
+    "template": Advice(
+        "the same line comes many times with other numbers",
+        "the model sees it far more often than other sentences",
+        "keep a few, or filter template",
+        0.2,
+    ),
+    "overlap_valid": Advice(
+        "these pairs share a text, or nearly, with the validation data",
+        "the best checkpoint is chosen partly by what was memorised",
+        "filter overlap_valid",
+        0.9,
+    ),
+    "overlap_test": Advice(
+        "these pairs share a text, or nearly, with the test data",
+        "the score is partly that of memorised sentences",
+        "filter overlap_test",
+        0.9,
+    ),
+    "vocabulary": Advice(
+        "some characters are too rare for the model to learn them",
+        "words with these characters are hardly ever translated correctly",
+        "nothing while they are few; if they are damage, clean the text",
+        0.05,
+    ),
+    "too_small": Advice(
+        "there are few pairs",
+        "the model will know few words",
+        "add text; a small vocabulary and more dropout (model.preset: auto chooses both) help",
+        0.4,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault of a corpus."""
+
+    kind: str
+    corpus: str  # train, valid or test
+    count: int
+    share: float  # of the corpus' pairs
+    lines: list[int]  # all of them, from 1
+    examples: list[dict[str, Any]]  # line, source and target of some
+    is_serious: bool = False  # whether the model will be the worse for it
+    details: str = ""  # regions of what is misaligned, characters that are rare
+
+    @property
+    def advice(self) -> str:
+        """What to do; what is evaluated on is never filtered."""
+        if self.corpus == "train":
+            return KINDS[self.kind].do
+        return "correct these lines in the file, or remove them; filters do not apply here"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--format json` shows."""
+        known = KINDS[self.kind]
+        return {**vars(self), "what": known.what, "cost": known.cost, "advice": self.advice}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found in all corpora, the worst first."""
+
+    findings: list[Finding]
+    pairs: dict[str, int]  # of each corpus
+    judgements: dict[str, Judgement] = field(default_factory=dict)
+
+    @property
+    def is_serious(self) -> bool:
+        """Whether something should be done before training."""
+        return any(finding.is_serious for finding in self.findings)
+
+
+def examine(
+    corpora: Mapping[str, Corpus], bounds: Bounds, *, workers: int = 0, seed: int = 1, progress: bool = False
+) -> Report:
+    """Judge train and what it is evaluated on, by name: train, valid, test. Raises `UserError` as reading them does."""
+    others = {name: corpus for name, corpus in corpora.items() if name in OVERLAPS}
+    judgements = {
+        name: judge_corpus(
+            corpus,
+            bounds,
+            others=others if name == "train" else {},
+            seed=seed,
+            workers=workers,
+            progress=progress,
+        )
+        for name, corpus in corpora.items()
+    }
+    findings = [one for name in corpora for one in _findings(name, judgements, corpora[name])]
+    findings.sort(key=lambda one: (-one.is_serious, -KINDS[one.kind].weight * one.share, one.kind))
+    return Report(findings, {name: found.pairs for name, found in judgements.items()}, judgements)
+
+
+def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) -> Iterator[Finding]:
+    found = judgements[name]
+    lines = {kind: some.tolist() for kind, some in found.lines.items()}
+    details = {}
+    if found.regions:
+        details["misaligned"] = "; ".join(
+            f"lines {region.first:,} to {region.last:,}: translations {abs(region.shift)} "
+            f"{'later' if region.shift > 0 else 'earlier'}"
+            for region in found.regions
+        )
+    if name == "train" and found.rare:
+        rare = sorted(found.rare, key=lambda one: (found.characters[one], one))
+        lines["vocabulary"] = sorted({line for one in rare for line in found.rare[one]})
+        shown = " ".join(one if one.isprintable() else f"U+{ord(one):04X}" for one in rare[:CHARACTERS_SHOWN])
+        details["vocabulary"] = (
+            f"{len(rare):,} character{'s' * (len(rare) > 1)}: {shown}{' …' if len(rare) > CHARACTERS_SHOWN else ''}"
+        )
+    wanted = {line for some in lines.values() for line in _shown(some)}
+    texts = dict(_texts(corpus, wanted))
+    for kind, some in lines.items():
+        examples = [{"line": line, "source": texts[line][0], "target": texts[line][1]} for line in _shown(some)]
+        whole = next((judgements[other].pairs for other, overlap in OVERLAPS.items() if overlap == kind), found.pairs)
+        is_serious = KINDS[kind].weight >= 0.5 and len(some) >= SERIOUS_SHARE * whole
+        share = len(some) / found.pairs
+        yield Finding(kind, name, len(some), share, some, examples, is_serious, details.get(kind, ""))
+    if name == "train" and found.pairs < LEAST_PAIRS:
+        yield Finding("too_small", name, found.pairs, 1.0, [], [])
+
+
+def _shown(lines: list[int]) -> list[int]:
+    """Return some lines, from all over the corpus."""
+    return [lines[place] for place in sorted({int(place) for place in np.linspace(0, len(lines) - 1, EXAMPLES)})]
+
+
+def _texts(corpus: Corpus, lines: set[int]) -> Iterator[tuple[int, tuple[str, str]]]:
+    left = len(lines)
+    if left:
+        for number, pair in enumerate(corpus.pairs(), start=1):
+            if number in lines:
+                yield number, pair
+                left -= 1
+                if not left:
+                    return
