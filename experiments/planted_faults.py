@@ -77,7 +77,7 @@ def main() -> None:
             texts, planted = made or plant(pairs, seed=seed, foreign=foreign)
             found = judge_corpus(Pairs(texts), others=corpora)
             for kind, lines in planted.items():
-                named = {*found.lines.get(kind, []).tolist()} if kind in found.lines else set()
+                named = {*found.lines[kind].tolist()} if kind in found.lines else set()
                 if kind in REPEATED and kind in clean.lines:
                     named -= {*clean.lines[kind].tolist()} - lines
                 both = len(named & lines) / len(lines), len(named & lines) / max(1, len(named))

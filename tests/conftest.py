@@ -1,4 +1,4 @@
-"""What every test gets: a cache of its own, no terminal's width, and a reason where a GPU is asked for and there is none."""
+"""What every test gets: its own cache, no terminal's width, and a reason where it needs a GPU and there is none."""
 
 from collections.abc import Iterator
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def flagged(found: Judgement) -> float:
 
 
 def test_every_kind_is_a_filter() -> None:
-    assert sorted(FilterKind.__args__) == sorted(KINDS)
+    assert sorted(get_args(FilterKind)) == sorted(KINDS)
 
 
 def test_faults_planted_into_the_sample_are_found(sample: list[Pair]) -> None:

@@ -14,7 +14,8 @@ from transformer_cli.storage.publishing import publish
 
 @pytest.fixture(scope="module")
 def identifier(sample: list[Pair]) -> LanguageIdentifier:
-    found = LanguageIdentifier.learn(*zip(*sample[:4000], strict=True), languages=("de", "en"))
+    sources, targets = zip(*sample[:4000], strict=True)
+    found = LanguageIdentifier.learn(sources, targets, languages=("de", "en"))
     assert found is not None
     return found
 
