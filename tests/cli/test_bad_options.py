@@ -56,6 +56,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
     ]
     return {
         ("init",): [trial.source, trial.reference, "--out", folder / "new"],
+        ("doctor",): [trial.config],
         ("demo",): ["--out", folder / "demo", "--quiet"],
         ("build-vocab",): [trial.config, "--out", folder / "run"],
         ("train",): [trial.config, "--out", folder / "run"],

@@ -38,6 +38,8 @@ def places(tmp_path: Path) -> dict[str, Path]:
 # What each command takes in the place of {place}; T: the trial's files, {out}: where nothing may appear.
 FILES = {  # a file is meant
     "init": ["{place}", "{reference}", "--from", "de", "--to", "en", "--out", "{out}"],
+    "doctor": ["{place}"],
+    "doctor: source": ["--source", "{place}", "--target", "{reference}"],
     "build-vocab": ["{place}", "--out", "{out}"],
     "train": ["{place}", "--out", "{out}"],
     "train: data": ["{config}", "--out", "{out}", "--set", "data.train.source={place}"],
@@ -67,6 +69,7 @@ MODELS = {  # a run folder or a checkpoint is meant
 }
 RESULTS = {  # a new file is meant
     "translate": ["{run}", "ein hund", "-o", "{place}"],
+    "doctor": ["{config}", "-o", "{place}"],
     "evaluate": ["{run}", "--source", "{source}", "--reference", "{reference}", "-o", "{place}"],
     "score": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
     "align": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],

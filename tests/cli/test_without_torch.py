@@ -47,6 +47,7 @@ def calls(trial: Trial, tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     test_set = ["--source", str(trial.source), "--reference", str(trial.reference)]
     return {
         "init": ([f"{trial.folder}/train.de", f"{trial.folder}/train.en", "--out", str(tmp_path / "new")], ""),
+        "doctor": ([config], ""),
         "build-vocab": ([config, "--out", out], ""),
         "demo": (["--out", out], "PyTorch"),
         "train": ([config, "--out", out], "PyTorch"),
