@@ -187,13 +187,18 @@ def judge_corpus(
     }
     for kind, mask in repeats.items():
         lines[kind].append(np.flatnonzero(mask) + 1)
+    found.lines = _without_consequences(lines)
+    return found
+
+
+def _without_consequences(lines: Mapping[str, Sequence[Lines]]) -> dict[str, Lines]:
+    """Return the lines of each kind, in one piece, without those whose fault follows from another one."""
     together = {kind: np.concatenate(some) for kind, some in lines.items() if sum(map(len, some))}
-    for kind, others_of_it in EXCUSED.items():
-        excused = [together[other] for other in others_of_it if other in together]
+    for kind, others in EXCUSED.items():
+        excused = [together[other] for other in others if other in together]
         if kind in together and excused:
             together[kind] = np.setdiff1d(together[kind], np.concatenate(excused))
-    found.lines = {kind: some for kind, some in together.items() if len(some)}
-    return found
+    return {kind: some for kind, some in together.items() if len(some)}
 
 
 def _prepare(judge: Judge, number: int) -> "partial[Part]":
