@@ -2,16 +2,14 @@
 
 import random
 from collections.abc import Mapping
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from tests.data.quality.conftest import Pair, Pairs, multi30k
 from tests.data.quality.planting import plant, plant_otherwise
-from transformer_cli.config.sections import FilterKind
 from transformer_cli.data.quality import judge as module
-from transformer_cli.data.quality.judge import KINDS, Bounds, Judgement, judge_corpus
+from transformer_cli.data.quality.judge import Bounds, Judgement, judge_corpus
 
 NATURAL = ("duplicate_pair", "duplicate_source", "overlap_valid", "overlap_test")  # a sound corpus has some
 
@@ -35,10 +33,6 @@ def flagged(found: Judgement) -> float:
     """The share of pairs that are flagged by what a filter would drop, natural repetitions apart."""
     lines = set().union(*(lines.tolist() for kind, lines in found.lines.items() if kind not in NATURAL))
     return len(lines) / found.pairs
-
-
-def test_every_kind_is_a_filter() -> None:
-    assert sorted(get_args(FilterKind)) == sorted(KINDS)
 
 
 def test_faults_planted_into_the_sample_are_found(sample: list[Pair]) -> None:

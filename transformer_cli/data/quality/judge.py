@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from transformer_cli.config.sections import FilterKind
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.alignment import SHIFTS, AlignmentModel, Region, shifted_regions
 from transformer_cli.data.quality.languages import LEAST_LEARNED, LanguageIdentifier
@@ -23,23 +25,8 @@ from transformer_cli.data.quality.repeats import NearTexts, TextHashes
 from transformer_cli.data.quality.words import NUMBER, Words
 from transformer_cli.processes import map_in_processes
 
-OF_PAIRS = (  # kinds of fault that a pair has by itself
-    "empty_side",
-    "identical_sides",
-    "swapped_sides",
-    "wrong_language",
-    "length_ratio",
-    "too_long",
-    "encoding_damage",
-    "control_characters",
-    "markup",
-    "number_mismatch",
-    "url_mismatch",
-    "mixed_scripts",
-)
-AMONG_PAIRS = ("duplicate_pair", "duplicate_source", "misaligned", "template")  # and those that it has among others
-OVERLAPS = {"valid": "overlap_valid", "test": "overlap_test"}  # and with another corpus
-KINDS = (*OF_PAIRS, *AMONG_PAIRS, *OVERLAPS.values())
+KINDS: tuple[str, ...] = get_args(FilterKind)
+OVERLAPS = {"valid": "overlap_valid", "test": "overlap_test"}  # those that a pair has with another corpus
 
 EXCUSED = {  # what follows from another fault is not counted twice
     "length_ratio": ("misaligned", "wrong_language"),
