@@ -88,6 +88,8 @@ class Session:
             finished = self._finished() or self._train()
             self._average()
             if self.ranks.is_main:
+                self.saver.wait()
+                self.run.prune()  # a kill may have come after the last save and before this
                 self.saver.change_index(finished=finished)
         result = result_of(self.run, self.config, progress, finished)
         for line in describe_result(result, self.config, progress):
