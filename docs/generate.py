@@ -23,7 +23,7 @@ from typer.main import get_command
 from transformer_cli.cli.app import app
 from transformer_cli.config import Config, Section, TextFiles
 from transformer_cli.config.presets import LADDER, PRESETS
-from transformer_cli.config.sections import SOURCE_KINDS
+from transformer_cli.config.sections import SOURCE_KINDS, DataFilters, Source
 
 DOCS = Path(__file__).parent
 CONFIG = DOCS.parent / "transformer_cli" / "config"
@@ -59,8 +59,9 @@ names the key, and so is a changed `max_steps` with the `cosine` schedule, whose
 """
 
 SOURCES_HEADER = """\
-`data.train`, `data.valid` and `data.test` are each one of three kinds, distinguished by their keys. `data.valid` may
-be left out: the run then [holds pairs out](training.md#without-validation-files) of `data.train`.
+`data.train`, `data.valid` and `data.test` are each of one of the kinds below, distinguished by their keys. `data.train`
+may be a list of sources, [which are mixed](data.md#several-sources). `data.valid` may be left out: the run then
+[holds pairs out](training.md#without-validation-files) of `data.train`.
 """
 
 PRESETS_HEADER = """\
@@ -117,8 +118,9 @@ def config_page() -> str:
         if name == "training":
             parts.append(filled(CONTINUATION.format(keys=", ".join(f"`{key}`" for key in MAY_CHANGE))))
     parts += ["## Sources\n", SOURCES_HEADER]
-    for kind in SOURCES:
+    for kind in (*SOURCES, Source):
         parts += [docstring(kind), key_table(kind, meanings, "")]
+    parts += ["What must fit together:\n", rules(Source)]
     parts += ["## What must fit together across sections\n", rules(Config)]
     parts += ["## Presets\n", PRESETS_HEADER, preset_table(), ladder(), PRESETS_RULES]
     return "\n".join(parts)
@@ -147,7 +149,10 @@ def key_table(model: type[Section], meanings: Mapping[str, Mapping[str, str]], p
     hints = typing.get_type_hints(model, include_extras=True)
     own = {field: text for base in reversed(model.__mro__) for field, text in meanings.get(base.__name__, {}).items()}
     rows = []
+    shared = Source.model_fields if model in SOURCES else {}
     for name, field in model.model_fields.items():
+        if name in shared:
+            continue
         kind, bound = describe(hints[name])
         rows.append((f"`{prefix}{name}`", kind, bound, default(field), own[name]))
     return table(("key", "type", "bound", "default", "meaning"), rows)
@@ -225,6 +230,8 @@ def describe(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[str, str]:
     if origin is tuple:
         kind, bound = describe(get_args(annotation)[0])
         return f"list of {len(get_args(annotation))} {kind}s", f"each {bound}"
+    if annotation == DataFilters:
+        return "list of [kinds](your-data.md#what-it-finds), or `{length_ratio: NUMBER}`", ""
     if origin is list:
         return f"list of {describe(get_args(annotation)[0])[0]}s", ""
     if is_section(annotation):

@@ -74,7 +74,9 @@ def learn(config: Config, every: int) -> Iterator[dict[str, float]]:
     """Train to the last step of the config; what is measured, at the beginning and every so many steps."""
     languages = config.data.source_language, config.data.target_language
     assert config.data.valid is not None
-    train, valid = (open_corpus(source, *languages) for source in (config.data.train, config.data.valid))
+    train, valid = (
+        open_corpus(source, *languages) for source in (config.data.sources["data.train"], config.data.valid)
+    )
     codecs, _ = build_codecs(config, train.pairs)
     encoded = encode_corpus(train, codecs, max_length=config.data.max_length)
     held_out = encode_corpus(valid, codecs, max_length=config.data.max_length)

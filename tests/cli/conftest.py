@@ -112,13 +112,13 @@ def _write_run(config_path: Path, path: Path, steps: list[int]) -> None:
 
     from transformer_cli.build import build_model
     from transformer_cli.config import load_config
-    from transformer_cli.data.corpora import open_corpus
+    from transformer_cli.data.corpora import open_split
     from transformer_cli.storage.checkpoint import save_model
     from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder, step_name
     from transformer_cli.text.build import build_codecs
 
     config = load_config(config_path)
-    codecs, _ = build_codecs(config, open_corpus(config.data.train, "de", "en").pairs)
+    codecs, _ = build_codecs(config, open_split(config.data, "train").pairs)
     sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
     run = RunFolder(path)
     run.create()

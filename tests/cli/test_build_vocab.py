@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import dump_config, load_config
-from transformer_cli.data.corpora import open_corpus
+from transformer_cli.data.corpora import open_split
 from transformer_cli.data.encoded import encode_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import verify
@@ -153,7 +153,7 @@ def test_a_line_of_a_megabyte_is_no_harm(line: str, tokenizer: str, trial: Any, 
     assert done.code == 0, done.err
     config = load_config(tmp_path / "run/config.yaml")
     codecs = Codecs.load(tmp_path / "run", config)
-    corpus = encode_corpus(open_corpus(config.data.train, "de", "en"), codecs, max_length=100, cache_folder=tmp_path)
+    corpus = encode_corpus(open_split(config.data, "train"), codecs, max_length=100, cache_folder=tmp_path)
     one_token = (line, tokenizer) in (("a word", "whitespace"), ("wide characters", "whitespace"))
     assert (len(corpus), corpus.left_out_long) == ((61, 0) if one_token else (60, 1))
 

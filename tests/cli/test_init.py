@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.data.test_tmx import memory, unit
-from transformer_cli.data.corpora import open_corpus
+from transformer_cli.data.corpora import open_split
 from transformer_cli.storage.origin import load_found_config
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -107,7 +107,7 @@ def test_from_a_memory_to_a_translation(tfm: Any, tmp_path: Path, monkeypatch: p
         shown.append(tfm("build-vocab", "own.yaml", *given).out)
         monkeypatch.chdir("/")  # the saved config finds the file from any folder
         data = load_found_config(out / "config.yaml").data
-        assert list(open_corpus(data.train, "de", "en").pairs()) == pairs()
+        assert list(open_split(data, "train").pairs()) == pairs()
         monkeypatch.chdir(tmp_path)
     assert shown[0] == shown[1] != ""
 

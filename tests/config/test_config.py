@@ -146,7 +146,7 @@ SWITCHES = [
     "training.compile",
 ]
 OTHER_KEYS = [
-    "data.filters",
+    *["data.filters", "decoding.tag"],
     *["data.source_language", "data.target_language", "data.train", "data.valid", "data.test"],
     *["vocabulary.symbols", "training.betas", "training.batch_tokens", "training.init_from"],
     *["training.freeze", "training.source_vectors", "training.target_vectors"],
@@ -438,7 +438,7 @@ def test_a_source_is_told_by_its_keys() -> None:
         ("{source: a, target: null}", "data.train.target: should be a valid string"),
         ("a.de", "data.train: "),
         ("null", "data.train: "),
-        ("[a, b]", "data.train: "),
+        ("[a, b]", "data.train.0: "),
     ],
 )
 def test_a_wrong_source_is_refused(source: str, says: str) -> None:
@@ -858,3 +858,61 @@ def test_reading_a_config_imports_no_torch() -> None:
 def test_odd_yaml_is_the_users_mistake(text: str) -> None:
     with pytest.raises(UserError, match=r"^odd\.yaml: .*not valid YAML"):
         parse_config(text, "odd.yaml")
+
+
+# --- several sources ----------------------------------------------------------------------------------------------
+
+MIXED = """\
+data:
+  source_language: de
+  target_language: en
+  train:
+    - {source: a.de, target: a.en}
+    - {source: b.de, target: b.en, tag: <bt>, weight: 0.5, filters: [duplicate_pair, {length_ratio: 3.0}]}
+    - {tmx: c.tmx, tag: <2de>, filters: []}
+"""
+
+
+def test_training_data_may_be_a_list_of_sources() -> None:
+    config = read(text=MIXED)
+    assert [*config.data.sources] == ["data.train.0", "data.train.1", "data.train.2"]
+    plain, back_translated, memory = config.data.sources.values()
+    assert (plain.tag, plain.weight, plain.filters) == (None, 1.0, None)
+    assert (back_translated.tag, back_translated.weight) == ("<bt>", 0.5)
+    assert (memory.tag, memory.filters) == ("<2de>", [])
+    assert config.vocabulary.symbols == ["<bt>", "<2de>"]
+    assert parse_config(dump_config(config), "again") == config
+    assert [*read().data.sources] == ["data.train"]
+
+
+def test_tags_stand_among_the_symbols_that_are_there_once() -> None:
+    assert read("vocabulary.symbols=[<x>, <2de>]", text=MIXED).vocabulary.symbols == ["<x>", "<2de>", "<bt>"]
+    assert read("decoding.tag=<x>", "vocabulary.symbols=[<x>]").decoding.tag == "<x>"
+    assert read("decoding.tag=<bt>", text=MIXED).decoding.tag == "<bt>"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("data.train=[]", "data.train: .*at least 1 item"),
+        ("data.train=[[{source: a, target: b}]]", "data.train.0: should be an object"),
+        ("data.train=[{source: a, target: b}, 3]", "data.train.1: should be an object, got 3"),
+        ("data.train=[{source: a}]", "data.train.0.target: is missing"),
+        ("data.train=[{tmx: a, wieght: 2}]", "data.train.0.wieght: unknown key; did you mean data.train.0.weight?"),
+        ("data.train={tmx: a, wieght: 2}", "data.train.wieght: unknown key; did you mean data.train.weight?"),
+        ("data.train=[{tmx: a, weight: 0.0}]", "data.train.0.weight: should be greater than 0"),
+        ("data.train=[{tmx: a, weight: 1001}]", "data.train.0.weight: should be less than or equal to 1000"),
+        ("data.train=[{tmx: a, tag: bt}]", "data.train.0.tag: write it in angle brackets .*, such as <bt>, got 'bt'"),
+        ("data.train=[{tmx: a, tag: <b t>}]", "data.train.0.tag: write it in angle brackets"),
+        ("data.train=[{tmx: a, filters: [nonsense]}]", "data.train.0.filters.0: should be 'empty_side'"),
+        ("data.valid={tmx: a, weight: 2.0}", "data.valid.weight: only sources of data.train have it"),
+        ("data.test={tmx: a, filters: [markup]}", "data.test.filters: only sources of data.train have it"),
+        ("decoding.tag=<2fr>", "decoding.tag: '<2fr>' is not a tag of any source .* give <bt> or <2de>"),
+        (
+            "training.guided_attention={prior: alignments, alignments: a}",
+            "training.guided_attention.alignments: are of one source",
+        ),
+    ],
+)
+def test_a_fault_in_a_source_is_named_by_its_place(fault: str, message: str) -> None:
+    assert re.match(f"my.yaml: {message}", refused(fault, text=MIXED))

@@ -86,7 +86,7 @@ def test_no_sentence_that_is_held_out_is_on_either_side_of_what_is_left(tmp_path
     assert "data.valid is not set: 20 pairs held out of data.train" in corpora.notes[0]
     assert corpora.notes[0].endswith(f"; {repeated} pairs that repeat one of their sentences are left out")
     assert str(tmp_path / "run" / "held-out" / "source.de") in corpora.notes[0]
-    assert corpora.train.content_hash() != corpora.whole.content_hash()
+    assert corpora.train.content_hash() != corpora.sources[0].whole.content_hash()
     assert corpora.valid is corpora.held_out
 
 

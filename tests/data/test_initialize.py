@@ -5,6 +5,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.data.test_tmx import memory, unit
 from transformer_cli.config import TextFiles, load_config
 from transformer_cli.data import initialize as module
-from transformer_cli.data.corpora import open_corpus
+from transformer_cli.data.corpora import open_split
 from transformer_cli.data.held_out import normalized
 from transformer_cli.data.initialize import initialize
 from transformer_cli.errors import UserError
@@ -41,8 +42,8 @@ def numbered(count: int) -> list[Pair]:
 
 def read(config: Path) -> dict[str, list[Pair]]:
     data = load_config(config).data
-    sources = {"train": data.train, "valid": data.valid, "test": data.test}
-    return {split: list(open_corpus(source, "de", "en").pairs()) for split, source in sources.items() if source}
+    splits: tuple[Literal["train", "valid", "test"], ...] = ("train", "valid", "test")
+    return {split: list(open_split(data, split).pairs()) for split in splits if getattr(data, split)}
 
 
 def sentences(pairs: list[Pair]) -> set[str]:

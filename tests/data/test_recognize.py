@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.test_tmx import memory, unit
-from transformer_cli.data.corpora import open_corpus
+from transformer_cli.data.corpora import open_split
 from transformer_cli.data.recognize import Recognized, Wanted, recognize, settle, split_of
 from transformer_cli.errors import UserError
 
@@ -36,7 +36,7 @@ def check(found: Recognized, languages: tuple[str, str] = ("de", "en")) -> None:
 
         data = {"source_language": languages[0], "target_language": languages[1], "train": found.source}
         config = config_of_tree({"data": data}, "a.yaml").data
-        assert list(open_corpus(config.train, *languages).pairs()) == PAIR
+        assert list(open_split(config, "train").pairs()) == PAIR
 
 
 @pytest.mark.parametrize(

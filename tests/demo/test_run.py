@@ -142,7 +142,7 @@ def test_without_matplotlib_there_are_no_pictures_but_advice(tmp_path: Path, mon
 def test_the_config_names_the_corpus_wherever_it_lies(name: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(run.config_text(tmp_path / name), encoding="utf-8")
-    train = load_config(path).data.train
+    train = load_config(path).data.sources["data.train"]
     assert train.model_dump()["source"] == str(tmp_path / name / "corpus" / "train.de")
 
 

@@ -45,7 +45,7 @@ def _write_checkpoint(folder: Path, name: str, seed: int, options: dict[str, Any
 
     from transformer_cli.build import build_model
     from transformer_cli.config import Config
-    from transformer_cli.data.corpora import open_corpus
+    from transformer_cli.data.corpora import open_split
     from transformer_cli.storage.checkpoint import TrainingState, save_model, save_training_state
     from transformer_cli.storage.publishing import publish
     from transformer_cli.text.build import build_codecs
@@ -69,7 +69,7 @@ def _write_checkpoint(folder: Path, name: str, seed: int, options: dict[str, Any
             "decoding": {"max_length_ratio": 0.5, "max_length_extra": 2, **sections["decoding"]},
         }
     )
-    codecs, _ = build_codecs(config, open_corpus(config.data.train, "de", "en").pairs)
+    codecs, _ = build_codecs(config, open_split(config.data, "train").pairs)
     sizes = len(codecs.source.vocabulary), len(codecs.target.vocabulary)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

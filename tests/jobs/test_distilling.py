@@ -47,8 +47,8 @@ def test_files_are_named_after_the_languages(tmp_path: Path) -> None:
 def test_the_option_names_the_files_whatever_they_are_called(folder: str) -> None:
     option, value = shlex.split(TrainingSet(Path(folder), "train.de", "train.en").setting)
     assert option == "--set"
-    train = parse_config(DATA.format("de", "en"), "config.yaml", [value]).data.train
-    assert train.model_dump() == {"source": f"{folder}/train.de", "target": f"{folder}/train.en"}
+    train = parse_config(DATA.format("de", "en"), "config.yaml", [value]).data.sources["data.train"]
+    assert train.model_dump(exclude_unset=True) == {"source": f"{folder}/train.de", "target": f"{folder}/train.en"}
 
 
 @pytest.mark.parametrize("compressed", [False, True])

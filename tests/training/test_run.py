@@ -23,6 +23,7 @@ from transformer_cli import Translator
 from transformer_cli.build import load_model
 from transformer_cli.config import Config, load_config
 from transformer_cli.data.batching import plan_epoch
+from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.held_out import open_corpora
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
@@ -635,6 +636,7 @@ def test_alignments_stay_with_their_pairs(tmp_path: Path, two_files: MakeConfig)
     corpora = open_corpora(config, RunFolder(run), resuming=False)
     codecs, _ = load_or_build_codecs(config, corpora.train, None, None, progress=False)
     encoded = prepare_training_data(config, corpora, codecs, [], progress=False).train
+    assert isinstance(encoded, EncodedCorpus)
     assert 300 < len(encoded) < 400 - 10
     for pair in range(len(encoded)):
         assert encoded.links(pair)[:, 0].tolist() == list(range(len(encoded.ids(pair)[1])))

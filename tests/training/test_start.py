@@ -12,7 +12,7 @@ import torch
 
 from tests.training.conftest import write_corpus
 from transformer_cli.build import build_model, load_model
-from transformer_cli.config import Config, ModelConfig, config_of_tree, dump_config, parse_config
+from transformer_cli.config import Config, ModelConfig, TextFiles, config_of_tree, dump_config, parse_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.errors import UserError
 from transformer_cli.storage.checkpoint import load_training_state
@@ -165,7 +165,7 @@ def old(tmp_path: Path, tiny_config: MakeConfig) -> Config:
     for path in source.values():
         with open(path, "a") as file:
             file.write("a word that nobody knows\n")
-    train_data = type(config.data.train).model_validate(source)
+    train_data = TextFiles.model_validate(source)
     return change(change(config, "data", train=train_data), "training", max_steps=2)
 
 

@@ -71,6 +71,9 @@ def distill(
     options = opt.translation_options(context, teacher)
     student = load_found_config(config, given.overrides or [])
     distilling.check_languages(options.model, student)
+    if student.data.tags:
+        tags = ", ".join(student.data.tags)
+        raise UserError(f"{config}: data.train has tags ({tags}), which distilled text would lose; leave them out")
     folder = given.out or Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"
     training_set = distilling.TrainingSet.of(folder, student, compressed=given.gzip)
     training_set.check_place()

@@ -16,6 +16,8 @@ from pydantic import ValidationError, ValidationInfo, model_validator
 from transformer_cli.config.languages import code_fault
 from transformer_cli.config.sections import (
     AWAITS_PRESET,
+    LIST,
+    ONE,
     SOURCE_KINDS,
     DataConfig,
     DecodingConfig,
@@ -25,6 +27,7 @@ from transformer_cli.config.sections import (
     MosesZip,
     ScheduledSampling,
     Section,
+    Source,
     TableFile,
     TextFiles,
     TmxFile,
@@ -45,6 +48,7 @@ __all__ = [
     "MosesZip",
     "ScheduledSampling",
     "Section",
+    "Source",
     "TableFile",
     "TextFiles",
     "TmxFile",
@@ -78,7 +82,8 @@ class Config(Section):
         `training.guided_attention` names a layer and heads that the decoder has; its `alignments` are of tokens as
         they were encoded once, so that they exclude `training.subword_sampling`.
         `training.source_vectors` and `target_vectors` are not both set where `model.tie_embeddings` is `all`.
-        `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings."""
+        `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings.
+        `decoding.tag` is the `tag` of a source, or among `vocabulary.symbols`."""
         if awaits_preset(info):
             return self
         pad_to = self.training.pad_to
@@ -109,6 +114,10 @@ class Config(Section):
                 "training.target_vectors: with model.tie_embeddings all both sides share one table; give one file for "
                 "it (of both languages, in one space), or set tie_embeddings: decoder"
             )
+        known = [*self.data.tags, *self.vocabulary.symbols]
+        if self.decoding.tag is not None and self.decoding.tag not in known:
+            tags = f"give {one_of(known)}" if known else "leave it out"
+            raise ValueError(f"decoding.tag: {self.decoding.tag!r} is not a tag of any source of data.train; {tags}")
         self._check_objective()
         self._check_guide()
         tied = self.model.tie_embeddings != "none" and not self.model.generator_bias
@@ -146,6 +155,10 @@ class Config(Section):
         guide, layers, heads = self.training.guided_attention, self.model.decoder_layers, self.model.heads
         if guide is None:
             return
+        if guide.alignments is not None and (len(self.data.sources) > 1 or self.data.tags):
+            raise ValueError(
+                "training.guided_attention.alignments: are of one source of data.train, without tags; leave one out"
+            )
         if not -layers <= guide.layer < layers:
             raise ValueError(
                 f"training.guided_attention.layer: {guide.layer}, but the decoder has {layers} layers; count them from "
@@ -187,12 +200,20 @@ def config_of_tree(tree: Tree, where: str, overrides: Sequence[str] = ()) -> Con
     model = tree.get("model")
     preset = model.get("preset") if isinstance(model, dict) else None
     try:  # as JSON, which like YAML has lists alone for tuples
-        return Config.model_validate_json(json.dumps(tree), context={AWAITS_PRESET: preset is not None})
+        return _with_tags(Config.model_validate_json(json.dumps(tree), context={AWAITS_PRESET: preset is not None}))
     except ValidationError as error:
         first = error.errors()[0]
-        if first["type"] == "string_pattern_mismatch":  # which languages alone have
+        if first["type"] == "string_pattern_mismatch" and str(first["loc"][-1]).endswith("language"):
             raise UserError(f"{where}: {'.'.join(map(str, first['loc']))}: {code_fault(first['input'])}") from None
         raise UserError(f"{where}: {explain(error, _hint)}") from None
+
+
+def _with_tags(config: Config) -> Config:
+    """Return the config with each tag of its sources among `vocabulary.symbols`."""
+    symbols = list(dict.fromkeys([*config.vocabulary.symbols, *config.data.tags]))
+    if symbols == config.vocabulary.symbols:
+        return config
+    return config.model_copy(update={"vocabulary": config.vocabulary.model_copy(update={"symbols": symbols})})
 
 
 def dump_config(config: Config) -> str:
@@ -206,6 +227,7 @@ def _hint(location: tuple[str | int, ...]) -> str:
     name, keys = str(name)[:SHOWN], sorted(dict(keys_within(Config)), key=lambda key: key.count("."))
     if len(place) > 2 and place[0] == "data":  # a source; no file names its kind, the last part
         known = list(SOURCE_KINDS[str(place.pop())].model_fields)
+        place = [part for part in place if part not in (ONE, LIST)]
     else:
         known = [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == ".".join(map(str, place))]
     elsewhere: dict[str, list[str]] = {}  # by their last name

@@ -1,5 +1,6 @@
 """The sections of a config, and what they share."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -26,70 +27,6 @@ def awaits_preset(info: ValidationInfo) -> bool:
     return bool(info.context and info.context.get(AWAITS_PRESET))
 
 
-class TextFiles(Section):
-    """Two text files, plain or `.gz`, such as `{source: a.de, target: a.en}`."""
-
-    source: str  # the file with one source sentence per line
-    target: str  # the file with their translations, line by line
-
-
-class TableFile(Section):
-    """One table, such as `{file: a.tsv, source_column: german, target_column: english}`."""
-
-    file: str  # its name ends in `.tsv`, `.csv` or `.jsonl`, each also with `.gz`, or in `.parquet`
-    source_column: str | None = None  # null: the column named as the source language
-    target_column: str | None = None  # null: the column named as the target language
-
-
-class HubDataset(Section):
-    """A Hugging Face dataset, such as `{dataset: bentrevett/multi30k, split: train}`; needs
-    `pip install 'transformer-cli[datasets]'`, as Parquet files do."""
-
-    dataset: str  # its name on the Hugging Face hub, or a local folder of one
-    name: str | None = None  # which configuration of the dataset, where it has several
-    split: str  # such as `train` or `validation`
-    revision: str | None = None  # commit, branch or tag of the dataset; null: the newest
-    source_column: str | None = None  # null: the source language; a dot reaches into a nested column (`translation.de`)
-    target_column: str | None = None  # null: the target language; as above
-
-
-class TmxFile(Section):
-    """A translation memory, such as `{tmx: memory.tmx}`: its units that are in both languages."""
-
-    tmx: str  # a TMX file, plain or `.gz`, or a `.zip` with one in it
-    source_language: str | None = None  # as the file writes it; null: the source language, so that `de` is also `de-DE`
-    target_language: str | None = None  # as above
-
-
-class MosesZip(Section):
-    """A zip archive with two text files in it, such as OPUS gives: `{moses: de-en.txt.zip}`."""
-
-    moses: str  # in it are two files with one name but for its end, a language: `Books.de-en.de` and `Books.de-en.en`
-    source_language: str | None = None  # the end of the source file's name; null: the source language
-    target_language: str | None = None  # the end of the target file's name; null: the target language
-
-
-SOURCE_KINDS: dict[str, type[Section]] = {
-    **{"text": TextFiles, "file": TableFile},
-    **{"tmx": TmxFile, "moses": MosesZip, "dataset": HubDataset},
-}
-
-
-def _source_kind(value: Any) -> str:
-    keys = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Section) else {}
-    return next((kind for kind in ("dataset", "tmx", "moses", "file") if kind in keys), "text")
-
-
-DataSource = Annotated[
-    Annotated[TextFiles, Tag("text")]
-    | Annotated[TableFile, Tag("file")]
-    | Annotated[TmxFile, Tag("tmx")]
-    | Annotated[MosesZip, Tag("moses")]
-    | Annotated[HubDataset, Tag("dataset")],
-    Discriminator(_source_kind),
-]
-
-
 FilterKind = Literal[
     "empty_side",
     "duplicate_pair",
@@ -112,6 +49,97 @@ FilterKind = Literal[
 ]
 # How many times the ratio of a pair's lengths in characters may be the usual one, or the usual one the pair's.
 LengthRatio = dict[Literal["length_ratio"], Annotated[float, Field(gt=1.0, le=1000.0)]]
+DataFilters = list[FilterKind | LengthRatio]
+
+
+class Source(Section):
+    """What a source may say of its pairs, whatever its kind, such as
+    `{source: bt.de, target: bt.en, tag: <bt>, weight: 0.5}`."""
+
+    # A symbol put before its source sentences, such as `<bt>` or `<2de>`, which becomes one of `vocabulary.symbols`
+    # (Johnson et al. 2017, Caswell et al. 2019); null: of `data.valid` and `data.test`, `decoding.tag`.
+    tag: str | None = None
+    # `data.train` only: how many times an epoch takes its pairs; a fraction of them is drawn anew for each epoch.
+    weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 1.0
+    # `data.train` only: kinds of faulty pairs that are left out of it; null: `data.filters`.
+    filters: DataFilters | None = None
+
+    @model_validator(mode="after")
+    def _tag_is_a_symbol(self) -> "Source":
+        """`tag` stands in angle brackets, as no word does, and has no white space."""
+        if self.tag is not None and not re.fullmatch(r"<[^<>\s]{1,50}>", self.tag):
+            raise ValueError(f"tag: write it in angle brackets and without spaces, such as <bt>, got {self.tag!r:.60}")
+        return self
+
+
+class TextFiles(Source):
+    """Two text files, plain or `.gz`, such as `{source: a.de, target: a.en}`."""
+
+    source: str  # the file with one source sentence per line
+    target: str  # the file with their translations, line by line
+
+
+class TableFile(Source):
+    """One table, such as `{file: a.tsv, source_column: german, target_column: english}`."""
+
+    file: str  # its name ends in `.tsv`, `.csv` or `.jsonl`, each also with `.gz`, or in `.parquet`
+    source_column: str | None = None  # null: the column named as the source language
+    target_column: str | None = None  # null: the column named as the target language
+
+
+class HubDataset(Source):
+    """A Hugging Face dataset, such as `{dataset: bentrevett/multi30k, split: train}`; needs
+    `pip install 'transformer-cli[datasets]'`, as Parquet files do."""
+
+    dataset: str  # its name on the Hugging Face hub, or a local folder of one
+    name: str | None = None  # which configuration of the dataset, where it has several
+    split: str  # such as `train` or `validation`
+    revision: str | None = None  # commit, branch or tag of the dataset; null: the newest
+    source_column: str | None = None  # null: the source language; a dot reaches into a nested column (`translation.de`)
+    target_column: str | None = None  # null: the target language; as above
+
+
+class TmxFile(Source):
+    """A translation memory, such as `{tmx: memory.tmx}`: its units that are in both languages."""
+
+    tmx: str  # a TMX file, plain or `.gz`, or a `.zip` with one in it
+    source_language: str | None = None  # as the file writes it; null: the source language, so that `de` is also `de-DE`
+    target_language: str | None = None  # as above
+
+
+class MosesZip(Source):
+    """A zip archive with two text files in it, such as OPUS gives: `{moses: de-en.txt.zip}`."""
+
+    moses: str  # in it are two files with one name but for its end, a language: `Books.de-en.de` and `Books.de-en.en`
+    source_language: str | None = None  # the end of the source file's name; null: the source language
+    target_language: str | None = None  # the end of the target file's name; null: the target language
+
+
+SOURCE_KINDS: dict[str, type[Source]] = {
+    **{"text": TextFiles, "file": TableFile},
+    **{"tmx": TmxFile, "moses": MosesZip, "dataset": HubDataset},
+}
+
+ONE, LIST = "one", "list"  # of sources
+
+
+def _source_kind(value: Any) -> str:
+    keys = value if isinstance(value, Mapping) else vars(value) if isinstance(value, Section) else {}
+    return next((kind for kind in ("dataset", "tmx", "moses", "file") if kind in keys), "text")
+
+
+DataSource = Annotated[
+    Annotated[TextFiles, Tag("text")]
+    | Annotated[TableFile, Tag("file")]
+    | Annotated[TmxFile, Tag("tmx")]
+    | Annotated[MosesZip, Tag("moses")]
+    | Annotated[HubDataset, Tag("dataset")],
+    Discriminator(_source_kind),
+]
+TrainingSource = Annotated[
+    Annotated[DataSource, Tag(ONE)] | Annotated[list[DataSource], Tag(LIST), Field(min_length=1, max_length=1000)],
+    Discriminator(lambda value: LIST if isinstance(value, list) else ONE),
+]
 
 
 class DataConfig(Section):
@@ -119,19 +147,42 @@ class DataConfig(Section):
 
     source_language: Language  # translated from, such as `de`; also names columns, and the spaCy tokenizer
     target_language: Language  # translated into; also chooses the tokenizer of BLEU
-    train: DataSource  # what the model learns from
+    train: TrainingSource  # what the model learns from: a source, or a list of sources that are mixed
     # What decides which checkpoint is best; null: 5 % of the pairs of `train`, at most 1,000, are held out for it and
     # saved with the run.
     valid: DataSource | None = None
     test: DataSource | None = None  # what `tfm evaluate` takes where no files are given; training never looks at it
     # Kinds of faulty pairs that training leaves out of `train`, as `tfm doctor` names them, such as
     # `[duplicate_pair, swapped_sides, {length_ratio: 3.0}]`.
-    filters: list[FilterKind | LengthRatio] = []
+    filters: DataFilters = []
     # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
     # translate is cut into chunks.
     max_length: Annotated[int, Field(ge=1, le=100_000)] = 256
     # Processes that encode and batch beside the training one; 0: none.
     workers: Annotated[int, Field(ge=0, le=256)] = 2
+
+    @property
+    def sources(self) -> dict[str, "TextFiles | TableFile | TmxFile | MosesZip | HubDataset"]:
+        """Return the sources of `train` by their keys: `data.train`, or `data.train.0`, `data.train.1`, …"""
+        if not isinstance(self.train, list):
+            return {"data.train": self.train}
+        return {f"data.train.{place}": source for place, source in enumerate(self.train)}
+
+    @property
+    def tags(self) -> list[str]:
+        """Return the tags of all sources, each once."""
+        every = [*self.sources.values(), self.valid, self.test]
+        return list(dict.fromkeys(source.tag for source in every if source is not None and source.tag is not None))
+
+    @model_validator(mode="after")
+    def _mixes_train_alone(self) -> "DataConfig":
+        """`weight` and `filters` belong to sources of `train`: validation and test data stay as they are."""
+        for name in ("valid", "test"):
+            source: Source | None = getattr(self, name)
+            for key in ("weight", "filters"):
+                if source is not None and getattr(source, key) != Source.model_fields[key].default:
+                    raise ValueError(f"{name}.{key}: only sources of data.train have it; leave it out")
+        return self
 
 
 class VocabularyConfig(Section):
@@ -397,3 +448,5 @@ class DecodingConfig(Section, ConfiguredSearch):  # type: ignore[misc]  # mypy d
     batch_tokens: Positive = 4096  # size of a batch in translating: sentences × longest source, padding included
     # Other tokenizers than sentencepiece: `<unk>` becomes the source word that attention points at.
     copy_unknown: bool = True
+    # A symbol put before each text to translate: one of the tags that the model was trained with, such as `<2de>`.
+    tag: str | None = None

@@ -102,9 +102,7 @@ def explain(error: ValidationError, hint: Callable[[tuple[str | int, ...]], str]
     """
     first = error.errors()[0]
     location = first["loc"]
-    parts = [str(part) for part in location]
-    if len(parts) > 2 and parts[0] == "data":
-        parts = [*parts[:2], *parts[3:]]  # drop the tag of the source's kind
+    parts = _as_written(location)
     key = ".".join(part if len(part) <= SHOWN else f"{part[: SHOWN - 1]}…" for part in parts)
     if first["type"] == "extra_forbidden":
         return f"{key}: unknown key; {hint(location)}"
@@ -118,6 +116,15 @@ def explain(error: ValidationError, hint: Callable[[tuple[str | int, ...]], str]
     one = first["type"] in ("int_type", "float_type", "bool_type", "literal_error", "string_type")
     more = "; it has one value: train a run for each, with an --out of its own" if several and one else ""
     return f"{key}: {message}, got {shown(value)}{more}"
+
+
+def _as_written(location: tuple[str | int, ...]) -> list[str]:
+    """Return the place of a fault by the keys of the file, without the kinds of a value that pydantic tells apart."""
+    parts = [str(part) for part in location if not re.match(r"(literal|dict)\[", str(part))]
+    if parts[:2] == ["data", "train"]:  # one source, or a list of them; each then has its kind
+        several = parts[2:3] == ["list"]
+        return [*parts[:2], *parts[3 : 3 + several], *parts[4 + several :]]
+    return [*parts[:2], *parts[3:]] if parts[:2] in (["data", "valid"], ["data", "test"]) else parts
 
 
 _SEVERAL = re.compile(r"(?!\d{1,3}(?:,\d{3})+$)[^,]+(?:,[^,]+)+")  # but 4,000 is a number that someone wrote for people

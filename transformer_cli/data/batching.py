@@ -4,6 +4,7 @@ Called by the loader, and by training to say how much padding there is and which
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ _GOOD_ENOUGH = 0.98  # share of cells that are tokens from which on no better pl
 class BatchPlan:
     """The batches of one epoch: `plan[i]` is the pairs (their indices) of batch i."""
 
-    order: npt.NDArray[np.int32]  # (N,) every pair once, those of a batch side by side
+    order: npt.NDArray[np.integer[Any]]  # (N,) the pairs of the epoch, those of a batch side by side
     starts: npt.NDArray[np.int64]  # (batches,) where batch i begins in `order`
     stops: npt.NDArray[np.int64]  # (batches,) where it ends
     longest_source: Lengths  # (batches,) with </s>, and rounded up where `pad_to` asks for it
@@ -29,7 +30,7 @@ class BatchPlan:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def __getitem__(self, batch: int) -> npt.NDArray[np.int32]:
+    def __getitem__(self, batch: int) -> npt.NDArray[np.integer[Any]]:
         return self.order[self.starts[batch] : self.stops[batch]]
 
     def padding(self) -> tuple[float, float]:

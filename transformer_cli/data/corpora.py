@@ -11,14 +11,14 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from transformer_cli.config import DataConfig, HubDataset, MosesZip, TableFile, TextFiles, TmxFile
+from transformer_cli.config import DataConfig, HubDataset, MosesZip, Source, TableFile, TextFiles, TmxFile
 from transformer_cli.data.files import LocalFile, Member, find_tmx, read_pairs_of_members
 from transformer_cli.data.tmx import TmxCorpus
 from transformer_cli.errors import UserError, one_of
@@ -47,10 +47,8 @@ class Corpus(Protocol):
         """Return where the pairs come from, in few words."""
 
 
-def open_corpus(
-    source: TextFiles | TableFile | TmxFile | MosesZip | HubDataset, source_language: str, target_language: str
-) -> Corpus:
-    """Return the corpus that a config's `data.train`, `data.valid` or `data.test` names.
+def open_corpus(source: Source, source_language: str, target_language: str) -> Corpus:
+    """Return the corpus that a source in a config names.
 
     Column names default to the language codes. Raises `UserError` for what shows without reading it all: no such file,
     an unknown kind of file, a missing column.
@@ -66,6 +64,7 @@ def open_corpus(
             if isinstance(source, TmxFile)
             else _open_moses(source, languages)
         )
+    assert isinstance(source, TableFile | HubDataset)
     columns = (source.source_column or source_language, source.target_column or target_language)
     if columns[0] == columns[1]:
         where = source.dataset if isinstance(source, HubDataset) else source.file
@@ -93,10 +92,41 @@ def _open_moses(source: MosesZip, languages: Columns) -> "TextCorpus":
 
 
 def open_split(data: DataConfig, split: Literal["train", "valid", "test"]) -> Corpus:
-    """Return the corpus that a split of the data names, which must be set; raises as `open_corpus` does."""
-    source = {"train": data.train, "valid": data.valid, "test": data.test}[split]
+    """Return the corpus that a split of the data names, which must be set: all sources of `data.train`, one after the
+    other, whatever their tags and weights. Raises as `open_corpus` does.
+    """
+    if split == "train":
+        corpora = [open_corpus(one, data.source_language, data.target_language) for one in data.sources.values()]
+        return corpora[0] if len(corpora) == 1 else JoinedCorpus(corpora)
+    source = data.valid if split == "valid" else data.test
     assert source is not None, f"no data.{split}"
     return open_corpus(source, data.source_language, data.target_language)
+
+
+class JoinedCorpus:
+    """Several corpora, one after the other."""
+
+    def __init__(self, corpora: Sequence[Corpus]):
+        self.corpora = corpora
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the last whole pass dropped."""
+        return [note for corpus in self.corpora for note in corpus.notes]
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield all pairs."""
+        for corpus in self.corpora:
+            yield from corpus.pairs()
+
+    def content_hash(self) -> str:
+        """Return a hash of all of them."""
+        return hashlib.sha256(" ".join(["joined", *(one.content_hash() for one in self.corpora)]).encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Return what they are, but for those beyond the third."""
+        names = [corpus.describe() for corpus in self.corpora]
+        return "; ".join(names[:3] + [f"and {len(names) - 3} more"] * (len(names) > 3))
 
 
 def count_pairs(data: DataConfig, progress: bool = False) -> int:

@@ -8,13 +8,13 @@ import hashlib
 import heapq
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_cli.config import Config, DataConfig
-from transformer_cli.data.corpora import Corpus, TextCorpus, open_split
+from transformer_cli.data.corpora import Corpus, JoinedCorpus, TextCorpus, open_corpus, open_split
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_data
 from transformer_cli.storage.publishing import verify
@@ -178,62 +178,140 @@ def as_line(text: str) -> str:
 
 
 @dataclass(frozen=True)
+class TrainingSource:
+    """One source of `data.train`."""
+
+    whole: Corpus  # as it is
+    tag: str | None = None  # a symbol put before its source sentences
+    weight: float = 1.0  # how many times an epoch takes its pairs
+    filters: "Filters | None" = None
+
+    def select(self, held_out: HeldOut | None, whole: "Corpus | LinkedCorpus | None" = None) -> Any:
+        """Return what the model learns from, without the tag: pairs of the source, or of `whole`, which are the same
+        with more to them."""
+        corpus = self.whole if whole is None else whole
+        filtered = corpus if self.filters is None else self.filters.select(corpus)
+        return filtered if held_out is None else WithoutHeldOut(filtered, held_out)
+
+
+@dataclass(frozen=True)
 class Corpora:
     """What a run trains and validates on."""
 
-    whole: Corpus  # `data.train` as it is
+    sources: list[TrainingSource]
     valid: Corpus
-    held_out: HeldOut | None = None  # where `data.valid` is not set: `valid`, and no part of `train`
+    valid_tag: str | None = None
+    held_out: HeldOut | None = None  # where `data.valid` is not set: `valid`, and no part of what is trained on
     notes: list[str] = field(default_factory=list)  # how it was chosen, for the user to see
-    filters: "Filters | None" = None  # `data.filters`
 
     @property
     def train(self) -> Corpus:
-        """What the model learns from."""
-        return cast(Corpus, self.select(self.whole))
+        """What the model learns from: all sources, whatever their tags and weights."""
+        return _join([source.select(self.held_out) for source in self.sources])
 
-    def select(self, whole: "Corpus | LinkedCorpus") -> "Corpus | LinkedCorpus":
-        """Return what the model learns from of `whole`, or of a corpus of the same lines with more to them."""
-        filtered = whole if self.filters is None else self.filters.select(whole)
-        return filtered if self.held_out is None else WithoutHeldOut(filtered, self.held_out)
+    @property
+    def untagged(self) -> Corpus | None:
+        """What of it is in the languages of the config, for tags may say otherwise; None: every source has another."""
+        return None if _languages_differ(self.sources) else _join(_untagged(self.sources, self.held_out))
+
+
+class TaggedCorpus:
+    """The pairs of a corpus, a symbol before each source that is not blank."""
+
+    def __init__(self, corpus: Corpus, tag: str):
+        self.corpus, self.tag = corpus, tag
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the last whole pass dropped."""
+        return self.corpus.notes
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield all pairs."""
+        for source, target in self.corpus.pairs():
+            yield f"{self.tag} {source}" if source.strip() else source, target
+
+    def content_hash(self) -> str:
+        """Return a hash of the corpus and of the tag."""
+        return hashlib.sha256(f"tagged {self.tag} {self.corpus.content_hash()}".encode()).hexdigest()
+
+    def describe(self) -> str:
+        """Return what the corpus is."""
+        return self.corpus.describe()
+
+
+def tagged(corpus: Any, tag: str | None) -> Any:
+    """Return the corpus with its tag, if it has one."""
+    return corpus if tag is None else TaggedCorpus(corpus, tag)
+
+
+def _untagged(sources: Sequence[TrainingSource], held_out: HeldOut | None = None) -> list[Corpus]:
+    """Return the sources without a tag; all, where every source has one."""
+    plain = [source for source in sources if source.tag is None] or sources
+    return [source.select(held_out) for source in plain]
+
+
+def _languages_differ(sources: Sequence[TrainingSource]) -> bool:
+    """Return whether every source has a tag, and they differ."""
+    tags = {source.tag for source in sources}
+    return None not in tags and len(tags) > 1
+
+
+def _join(corpora: Sequence[Corpus]) -> Corpus:
+    return corpora[0] if len(corpora) == 1 else JoinedCorpus(corpora)
 
 
 def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bool = False) -> Corpora:
     """Open `data.train` and `data.valid`; where this is not set, the pairs that the run holds out, chosen or saved.
 
-    resuming: what is in the run folder counts. Raises `UserError` for faulty data, and for damaged or missing files of
-    the run.
+    Those are chosen from the sources without a tag, if there are any. resuming: what is in the run folder counts.
+    Raises `UserError` for faulty data, and for damaged or missing files of the run.
     """
     data, folder = config.data, run.held_out_path
-    train = open_split(data, "train")
-    others = {}
+    sources = open_sources(config, progress)
     if data.valid is not None:
-        others["valid"] = open_split(data, "valid")
-    if data.test is not None and "overlap_test" in data.filters:
-        others["test"] = open_split(data, "test")
-    filters = None
-    if data.filters:  # only then is what they need imported
-        from transformer_cli.data.quality.filters import Filters
-
-        filters = Filters(train, data, others, seed=config.training.seed, progress=progress)
-    if data.valid is not None:
-        return Corpora(train, others["valid"], filters=filters)
+        return Corpora(sources, open_split(data, "valid"), data.valid.tag or config.decoding.tag)
+    if _languages_differ(sources):
+        raise UserError(
+            f"data.valid: is not set, and the sources of data.train have different tags ({', '.join(data.tags)}), of "
+            "which validation pairs have one; name validation files, with their tag"
+        )
+    tag = None if any(source.tag is None for source in sources) else sources[0].tag
     if resuming and (os.path.lexists(folder) or run.vocab_path.exists() or run.index().steps):
         try:
             held_out = HeldOut.load(folder, data)
         except UserError as error:
             raise UserError(f"{error} (it holds the run's validation pairs), or start again with --fresh") from None
         note = f"data.valid is not set: {len(held_out):,} pairs held out of data.train are in {held_out.describe()}"
-        return Corpora(train, held_out, held_out, [note], filters)
+        return Corpora(sources, held_out, tag, held_out, [note])
     if os.path.lexists(folder) and not run.exists():
         raise UserError(f"{folder}: is in the way of the run's validation pairs; choose another folder with --out")
-    kept = Corpora(train, train, filters=filters).train
-    held_out, repeated = hold_out(kept, config, folder, progress)
+    held_out, repeated = hold_out(_join(_untagged(sources)), config, folder, progress)
     note = (
         f"data.valid is not set: {len(held_out):,} pairs held out of data.train (drawn by training.seed), kept as "
         f"{held_out.describe()}; {repeated:,} pairs that repeat one of their sentences are left out"
     )
-    return Corpora(train, held_out, held_out, [note], filters)
+    return Corpora(sources, held_out, tag, held_out, [note])
+
+
+def open_sources(config: Config, progress: bool = False) -> list[TrainingSource]:
+    """Open the sources of `data.train`, with their filters."""
+    data = config.data
+    languages = data.source_language, data.target_language
+    others: dict[str, Corpus] = {}
+    opened = []
+    for source in data.sources.values():
+        corpus, filters = open_corpus(source, *languages), None
+        kinds = data.filters if source.filters is None else source.filters
+        for split, other in (("valid", data.valid), ("test", data.test)):
+            if f"overlap_{split}" in kinds and other is not None and split not in others:
+                others[split] = open_corpus(other, *languages)
+        if kinds:  # only then is what they need imported
+            from transformer_cli.data.quality.filters import Filters
+
+            filters = Filters(corpus, kinds, data, others, seed=config.training.seed, progress=progress)
+        opened.append(TrainingSource(corpus, source.tag, source.weight, filters))
+    return opened
 
 
 def open_saved(data: DataConfig, split: Literal["valid", "test"], model: Path) -> Corpus:

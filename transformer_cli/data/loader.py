@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformer_cli.data.batch import Batch, Ids
 from transformer_cli.data.batching import BatchPlan, plan_epoch
 from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.mixture import Mixture
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 
@@ -43,7 +44,7 @@ class SubwordSampling:
 class CorpusBatches:
     """A corpus in batches: which pairs stand together in each epoch, and the tensors that they become."""
 
-    corpus: EncodedCorpus
+    corpus: EncodedCorpus | Mixture
     batch_tokens: int  # size of a batch: sentences × the longer of its longest source and target, padding included
     seed: int
     pad_to: int = 1  # lengths are padded up to a multiple of this
@@ -59,10 +60,14 @@ class CorpusBatches:
         Lengths count as multiples of `pad_to`, as batches will have them; the plan's tokens are without padding.
         """
         source, target = self.corpus.source_lengths + 1, self.corpus.target_lengths + 1
+        mixed = self.corpus.epoch(self.seed, epoch) if isinstance(self.corpus, Mixture) else None
+        if mixed is not None:
+            source, target = source[mixed % len(self.corpus)], target[mixed % len(self.corpus)]
         padded = (-(-lengths // self.pad_to) * self.pad_to for lengths in (source, target))
         plan = plan_epoch(*padded, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
         source_tokens, target_tokens = (int(lengths.sum(dtype=np.int64)) for lengths in (source, target))
-        return replace(plan, source_tokens=source_tokens, target_tokens=target_tokens)
+        order = plan.order if mixed is None else mixed[plan.order]
+        return replace(plan, order=order, source_tokens=source_tokens, target_tokens=target_tokens)
 
     def read(self, pairs: Pairs, epoch: int = 0) -> Batch:
         """Return the batch of these pairs, segmented as they were encoded or drawn anew.
@@ -74,7 +79,9 @@ class CorpusBatches:
         if self.sampling is not None:
             limits = self._limits(pairs, self.sampling)
             return Batch.from_ids([self._draw(pair, epoch, limits, self.sampling) for pair in numbers], self.pad_to)
-        links = [self.corpus.links(pair) for pair in numbers] if self.corpus.has_links else None
+        links = None
+        if isinstance(self.corpus, EncodedCorpus) and self.corpus.has_links:
+            links = [self.corpus.links(pair) for pair in numbers]
         return Batch.from_ids([self.corpus.ids(pair) for pair in numbers], self.pad_to, links)
 
     def largest(self, pairs: Pairs) -> Batch:
@@ -89,7 +96,7 @@ class CorpusBatches:
     def _limits(self, pairs: Pairs, sampling: SubwordSampling) -> tuple[int, int]:
         """Return the longest source and target that drawing may give in a batch: `GROWTH` × the longest planned."""
         source, target = (
-            min(sampling.max_length, int(GROWTH * int(lengths[pairs].max())))
+            min(sampling.max_length, int(GROWTH * int(lengths[pairs % len(self.corpus)].max())))
             for lengths in (self.corpus.source_lengths, self.corpus.target_lengths)
         )
         return source, target
@@ -169,7 +176,7 @@ class _Share(NamedTuple):
 
     epoch: int
     next_position: Position
-    batches: list[npt.NDArray[np.int32]]
+    batches: list[Pairs]
 
 
 def _shares(batches: CorpusBatches, start: Position, size: int, rank: int, ranks: int) -> Iterator[_Share]:

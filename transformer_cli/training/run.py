@@ -195,7 +195,9 @@ def make_data(state: RunState, quiet: bool, ranks: Ranks = SINGLE_PROCESS) -> Tr
     data = prepare_training_data(config, corpora, codecs, notes, progress=not quiet, ranks=ranks.count)
     if ranks.is_main and not (state.resuming and run.vocab_path.exists()):
         languages = config.data.source_language, config.data.target_language
-        data = replace(data, languages=learn_languages(corpora.train, languages, config.training.seed))
+        known = corpora.untagged
+        learned = None if known is None else learn_languages(known, languages, config.training.seed)
+        data = replace(data, languages=learned)
     if state.progress.train_corpus not in ("", data.train.key):
         raise UserError(
             f"{run.path}: data.train names the same place, but the text there, or the file of alignments beside it, is "

@@ -16,7 +16,7 @@ from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.languages import check_languages
 from transformer_cli.config.presets import resolve_preset
-from transformer_cli.data.corpora import Corpus, count_pairs, open_split
+from transformer_cli.data.corpora import Corpus, count_pairs, open_corpus, open_split
 from transformer_cli.data.held_out import HeldOut, open_corpora
 from transformer_cli.data.quality.judge import learn_languages
 from transformer_cli.data.quality.languages import FILE, LanguageIdentifier
@@ -97,7 +97,8 @@ def check_inputs(config: Config, run: RunFolder, begins: bool, more: tuple[str, 
         read = _within(key, ("data.train", "data.valid", *more)) and not key.endswith(".dataset")
         if read and not os.path.exists(path):
             raise UserError(f"{key}: {path}: no such file{_found_elsewhere(run, key, path)}")
-    next(open_split(config.data, "train").pairs(), None)
+    for source in config.data.sources.values():
+        next(open_corpus(source, config.data.source_language, config.data.target_language).pairs(), None)
     if config.data.valid is not None:
         for _ in open_split(config.data, "valid").pairs():
             pass
@@ -340,7 +341,8 @@ def build_vocabulary(
         codecs, notes = build_codecs(config, train.pairs, progress=progress)
         rows = describe(codecs, valid.pairs())
         languages = config.data.source_language, config.data.target_language
-        identifier = learn_languages(train, languages, config.training.seed)
+        known = corpora.untagged
+        identifier = None if known is None else learn_languages(known, languages, config.training.seed)
         notes += take_folder(run, stack, fresh, begins)
         write_start(run, config, corpora.held_out, codecs, identifier, resuming=False)
     for line in [*corpora.notes, *train.notes, *valid.notes, *notes, *crowding(codecs, config.vocabulary)]:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from transformer_cli.build import count_parameters
-from transformer_cli.config import Config
+from transformer_cli.config import Config, Source
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import EncodedCorpus, LinkedCorpus, encode_corpus
-from transformer_cli.data.held_out import Corpora, HeldOut
+from transformer_cli.data.held_out import Corpora, HeldOut, tagged
 from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
+from transformer_cli.data.mixture import Mixture
 from transformer_cli.data.quality.languages import LanguageIdentifier
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.build import crowding
@@ -29,7 +30,7 @@ class TrainingData:
 
     config: Config
     codecs: Codecs
-    train: EncodedCorpus
+    train: EncodedCorpus | Mixture
     valid: EncodedCorpus
     held_out: HeldOut | None  # `valid` as text, where data.valid is not set
     plan: BatchPlan  # of the first epoch; a later one may have a few batches more or fewer
@@ -77,30 +78,33 @@ def prepare_training_data(
 
     Writes nothing but the cache. Raises `UserError` for whatever is wrong with the data.
     """
-    training, valid, held_out = config.training, corpora.valid, corpora.held_out
-    guide = training.guided_attention
-    train: Corpus | LinkedCorpus = corpora.train
-    linked = guide is not None and guide.alignments is not None
-    if guide is not None and guide.alignments is not None:  # they are of all lines of data.train
-        train = corpora.select(AlignedCorpus(corpora.whole, guide.alignments))
+    training, data, guide = config.training, config.data, config.training.guided_attention
+    alignments = guide.alignments if guide is not None else None
 
-    def encode(corpus: Corpus | LinkedCorpus, keep_text: bool) -> EncodedCorpus:
+    def encode(corpus: Corpus | LinkedCorpus, keep_text: bool, linked: bool = False) -> EncodedCorpus:
         return encode_corpus(
             corpus,
             codecs,
-            max_length=config.data.max_length,
+            max_length=data.max_length,
             keep_text=keep_text,
-            linked=linked and corpus is train,
-            workers=config.data.workers,
+            linked=linked,
+            workers=data.workers,
             progress=progress,
         )
 
-    encoded_valid = encode(valid, keep_text=True)
-    encoded_train = encode(train, keep_text=bool(training.subword_sampling))
-    plan = CorpusBatches(encoded_train, training.batch_tokens, training.seed, training.pad_to).plan(epoch=0)
+    encoded_valid = encode(tagged(corpora.valid, corpora.valid_tag), keep_text=True)
+    encoded: list[EncodedCorpus] = []
+    for source in corpora.sources:  # a file of alignments has all lines of the only source
+        corpus = source.select(corpora.held_out, AlignedCorpus(source.whole, alignments) if alignments else None)
+        sampled = bool(training.subword_sampling)
+        encoded.append(encode(tagged(corpus, source.tag), sampled, linked=alignments is not None))
+        notes = [*corpus.notes, *notes]
+    weights = [source.weight for source in corpora.sources]
+    train = encoded[0] if weights == [1.0] else Mixture(encoded, weights)
+    plan = CorpusBatches(train, training.batch_tokens, training.seed, training.pad_to).plan(epoch=0)
     updates = -(-len(plan) // (training.accumulation * ranks))
-    notes = [*corpora.notes, *train.notes, *valid.notes, *notes]
-    return TrainingData(config, codecs, encoded_train, encoded_valid, held_out, plan, updates, notes)
+    notes = [*corpora.notes, *corpora.valid.notes, *notes]
+    return TrainingData(config, codecs, train, encoded_valid, corpora.held_out, plan, updates, notes)
 
 
 def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
@@ -108,7 +112,10 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     config, plan = data.config, data.plan
     shape, training, words = config.model, config.training, config.vocabulary
     yield f"data         {_count_pairs(data.train)}"
-    if data.train.has_links:
+    if isinstance(data.train, Mixture):
+        sources = zip(config.data.sources.items(), data.train.corpora, strict=True)
+        yield from (f"             {_describe_source(key, source, len(pairs))}" for (key, source), pairs in sources)
+    elif data.train.has_links:
         yield f"alignments   of {data.train.linked_pairs:,} pairs"
     yield f"validation   {_count_pairs(data.valid)}"
     kind = f"{words.algorithm} subwords" if words.tokenizer == "sentencepiece" else f"{words.tokenizer} tokens"
@@ -132,7 +139,12 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     yield f"optimizer    {training.optimizer}, {training.schedule} schedule with its peak of {peak:.2e} at step {top:,}"
 
 
-def _count_pairs(corpus: EncodedCorpus) -> str:
+def _describe_source(key: str, source: Source, pairs: int) -> str:
+    tag = f", with {source.tag} before them" if source.tag is not None else ""
+    return f"{key}: {pairs:,} pairs, each {source.weight:g} times in an epoch{tag}"
+
+
+def _count_pairs(corpus: EncodedCorpus | Mixture) -> str:
     left_out = {"with an empty side": corpus.left_out_empty, "over data.max_length": corpus.left_out_long}
     counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
     return f"{len(corpus):,} pairs" + (f"; left out: {counts}" if counts else "")

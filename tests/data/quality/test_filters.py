@@ -54,7 +54,7 @@ def test_faulty_pairs_are_left_out_and_counted(tmp_path: Path, faulty: list[Pair
     assert corpora.train.notes == [
         "data.filters leave out 5 of 305 pairs: 3 duplicate_pair, 1 identical_sides, 1 control_characters"
     ]
-    assert [*corpora.whole.pairs()] == faulty
+    assert [*corpora.sources[0].whole.pairs()] == faulty
 
 
 def test_each_filter_is_known_to_the_cache(tmp_path: Path, faulty: list[Pair], sample: list[Pair]) -> None:

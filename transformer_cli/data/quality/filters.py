@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_cli.config import DataConfig
+from transformer_cli.config.sections import DataFilters
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import LinkedCorpus
 from transformer_cli.data.quality.judge import OVERLAPS, Bounds, judge_corpus
@@ -24,12 +25,19 @@ class Filters:
     """Which lines of a corpus stay."""
 
     def __init__(
-        self, corpus: Corpus, data: DataConfig, others: Mapping[str, Corpus], *, seed: int = 1, progress: bool = False
+        self,
+        corpus: Corpus,
+        filters: DataFilters,
+        data: DataConfig,
+        others: Mapping[str, Corpus],
+        *,
+        seed: int = 1,
+        progress: bool = False,
     ) -> None:
-        """others: valid and test, for the filters that compare with them."""
+        """filters: of `data`, or the source's own; others: valid and test, for the filters that compare with them."""
         self.corpus, self.data = corpus, data
         self.kinds: dict[str, float | None] = {}
-        for one in data.filters:
+        for one in filters:
             self.kinds |= {one: None} if isinstance(one, str) else dict(one.items())
         self._others = {name: other for name, other in others.items() if OVERLAPS[name] in self.kinds}
         self._seed, self._progress = seed, progress
@@ -53,9 +61,9 @@ class Filters:
             lines = found.lines.get(kind, np.zeros(0, dtype=np.int64))
             kept[lines - 1] = False
             counts.append(f"{len(lines):,} {kind}")
-        self.notes = [
-            f"data.filters leave out {found.pairs - kept.sum():,} of {found.pairs:,} pairs: {', '.join(counts)}"
-        ]
+        where = f" of {self.corpus.describe()}" if isinstance(self.data.train, list) else ""
+        left_out = f"{found.pairs - kept.sum():,} of {found.pairs:,} pairs{where}"
+        self.notes = [f"data.filters leave out {left_out}: {', '.join(counts)}"]
         return kept
 
     def select(self, corpus: "Corpus | LinkedCorpus") -> "FilteredCorpus":
