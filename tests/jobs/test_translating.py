@@ -18,9 +18,10 @@ from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.jobs import shards
-from transformer_cli.jobs.distilling import TrainingSet, distill
+from transformer_cli.jobs.distilling import distill
 from transformer_cli.jobs.layout import Format, Layout
 from transformer_cli.jobs.shards import translate_file
+from transformer_cli.jobs.training_set import TrainingSet
 from transformer_cli.jobs.translating import TranslationOptions
 
 TEXT = ["ba da fa", "", "ga", "ke kö", "ba ba ba", "da ga"]

@@ -14,7 +14,7 @@ from transformer_cli.errors import UserError
 BEST_OF = "Of the N best translations, take the one most similar to the reference, by chrF.  [default: the best]"
 
 
-class TrainingSet(opt.Options, panel="Input and output"):
+class InputOutput(opt.Options, panel="Input and output"):
     """What is written, and by whom."""
 
     out: Path | None = opt.option("--out FOLDER", "The training set.  [default: data/<config name>-distilled]")
@@ -37,7 +37,7 @@ def distill(
     ],
     config: opt.ConfigFile,
     *,
-    given: TrainingSet,
+    given: InputOutput,
     search: opt.Search,
     more_search: opt.MoreSearch,
     protection: opt.Protection,
@@ -62,6 +62,7 @@ def distill(
     from transformer_cli.data.held_out import WithoutHeldOut, find_held_out
     from transformer_cli.jobs import distilling
     from transformer_cli.jobs.shards import UNHEARD
+    from transformer_cli.jobs.training_set import TrainingSet, setting
     from transformer_cli.storage.origin import load_found_config
 
     rank, size = rank_and_size()
@@ -75,7 +76,8 @@ def distill(
         tags = ", ".join(student.data.tags)
         raise UserError(f"{config}: data.train has tags ({tags}), which distilled text would lose; leave them out")
     folder = given.out or Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"
-    training_set = distilling.TrainingSet.of(folder, student, compressed=given.gzip)
+    languages = student.data.source_language, student.data.target_language
+    training_set = TrainingSet.of(folder, languages, compressed=given.gzip)
     training_set.check_place()
     corpus = open_split(student.data, "train")
     if held_out := find_held_out(options.model.config.data, options.model.folder):
@@ -94,7 +96,7 @@ def distill(
     )
     if warnings is not None:
         warn(*warnings)
-        print(training_set.setting)
+        print(setting(training_set.files))
 
 
 def parse_share(shard: str | None) -> tuple[int, int] | None:

@@ -95,6 +95,16 @@ def dump_tree(tree: Tree) -> str:
     return str(yaml.dump(tree, Dumper=_CoreDumper, sort_keys=False, allow_unicode=True))
 
 
+def dump_flow(value: Any) -> str:
+    """Return a value as YAML on one line, which reads back as an equal value in any config."""
+    text = str(
+        yaml.dump(
+            value, Dumper=_CoreDumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+        )
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
 def explain(error: ValidationError, hint: Callable[[tuple[str | int, ...]], str]) -> str:
     """Return what to say of the first fault of a config: key, what is wrong, what is allowed.
 

@@ -4,7 +4,6 @@ Called by `tfm init`. All is written, or nothing; and nothing that exists is wri
 """
 
 import contextlib
-import math
 import os
 import re
 import shlex
@@ -12,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
+from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.data.held_out import Pair, Smallest, as_line, normalized, rank_of, sentences_of
 from transformer_cli.data.recognize import Recognized, Wanted, recognize, split_of
 from transformer_cli.errors import UserError
@@ -189,7 +187,9 @@ def _config_text(done: Initialized, sources: Mapping[str, Mapping[str, str]]) ->
     """Return the config, with what each key of it means."""
     name = done.config.name.removesuffix(".yaml")
     says = {"valid": "decides which checkpoint is best", "test": "what tfm evaluate takes; training never looks at it"}
-    lines = {split: f"{split}: {_yaml(dict(sources[split]))}  # {says[split]}" for split in says if split in sources}
+    lines = {
+        split: f"{split}: {dump_flow(dict(sources[split]))}  # {says[split]}" for split in says if split in sources
+    }
     missing = {
         "valid": "# valid: {source: …, target: …}  # not given: training holds 5 % of its pairs out, 1,000 at most",
         "test": "# test: {source: …, target: …}  # not given: what tfm evaluate would take",
@@ -198,9 +198,9 @@ def _config_text(done: Initialized, sources: Mapping[str, Mapping[str, str]]) ->
         origin=_comment("; ".join(done.found.values())),
         config=_comment(shlex.quote(str(done.config))),
         name=_comment(shlex.quote(name)),
-        source=_yaml(done.languages[0]),
-        target=_yaml(done.languages[1]),
-        train=_yaml(dict(sources["train"])),
+        source=dump_flow(done.languages[0]),
+        target=dump_flow(done.languages[1]),
+        train=dump_flow(dict(sources["train"])),
         **(missing | lines),
     )
 
@@ -208,12 +208,6 @@ def _config_text(done: Initialized, sources: Mapping[str, Mapping[str, str]]) ->
 def _comment(text: str) -> str:
     """Return the text as a comment may hold it: in one line, all of it printable."""
     return "".join(one if one.isprintable() else "�" for one in as_line(text))
-
-
-def _yaml(value: object) -> str:
-    """Return a value as YAML in one line; what YAML would take for something else stands in quotes."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=math.inf)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _publish(config: Path, text: str, folder: Path, files: Mapping[tuple[Path, Path], Iterable[Pair]]) -> None:

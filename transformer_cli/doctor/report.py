@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
-from transformer_cli.config.yaml_file import dump_tree, parse_tree
+from transformer_cli.config.yaml_file import dump_flow, dump_tree, parse_tree
 from transformer_cli.doctor.findings import KINDS, Finding, Report
 
 WIDTH = 80
@@ -49,7 +49,7 @@ def filters(report: Report) -> list[str | dict[str, float]]:
 
 def as_yaml(kinds: list[str | dict[str, float]]) -> str:
     """Return the lines of a config's `data` section that filter these kinds."""
-    return f"  filters: {_flow(kinds)}\n"
+    return f"  filters: {dump_flow(kinds)}\n"
 
 
 def filtered_config(text: str, where: str, kinds: list[str | dict[str, float]]) -> str:
@@ -68,20 +68,12 @@ def filtered_config(text: str, where: str, kinds: list[str | dict[str, float]]) 
         rest = re.sub(
             rf"^{key[1]}filters:.*\n(?:{key[1]}[ \t]+.*\n|{key[1]}-.*\n)*", "", text[key.start() :], count=1, flags=re.M
         )
-        line = f"{key[1]}filters: {_flow(tree['data']['filters'])}\n"
+        line = f"{key[1]}filters: {dump_flow(tree['data']['filters'])}\n"
         start = rest.index("\n") + 1
         changed = text[: key.start()] + rest[:start] + line + rest[start:]
         if parse_tree(changed, where) == tree:
             return changed
     return dump_tree(tree)
-
-
-def _flow(kinds: list[str | dict[str, float]]) -> str:
-    """Return filters as YAML within one line."""
-    words = [
-        kind if isinstance(kind, str) else f"{{{', '.join(f'{k}: {v}' for k, v in kind.items())}}}" for kind in kinds
-    ]
-    return f"[{', '.join(words)}]"
 
 
 # What may be natural, and what training leaves out anyway, is not filtered unasked.
