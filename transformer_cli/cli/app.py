@@ -22,6 +22,7 @@ import typer.main
 from transformer_cli import __version__
 from transformer_cli.cli import (
     average,
+    backtranslate,
     calibrate,
     completion,
     demo,
@@ -43,7 +44,13 @@ from transformer_cli.errors import UserError, not_importable
 
 PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's way
     "Data": {"init": init.init, "doctor": doctor.doctor, "build-vocab": train.build_vocab},
-    "Train": {"demo": demo.demo, "train": train.train, "average": average.average, "distill": distill.distill},
+    "Train": {
+        "demo": demo.demo,
+        "train": train.train,
+        "average": average.average,
+        "distill": distill.distill,
+        "backtranslate": backtranslate.backtranslate,
+    },
     "Use": {"translate": translate.translate, "align": score.align},
     "Judge": {"evaluate": evaluate.evaluate, "score": score.score, "calibrate": calibrate.calibrate},
     "Look inside": {"inspect": inspect.inspect, "plot": plot.app},

@@ -1,6 +1,5 @@
 """`tfm distill`: a teacher translates the training data, and a student learns from what it wrote."""
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,6 @@ import typer
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.streams import Progress, note, warn
 from transformer_cli.decoding.devices import rank_and_size
-from transformer_cli.errors import UserError
 
 BEST_OF = "Of the N best translations, take the one most similar to the reference, by chrF.  [default: the best]"
 
@@ -21,12 +19,6 @@ class InputOutput(opt.Options, panel="Input and output"):
     overrides: list[str] | None = opt.OVERRIDES
     best_of: int | None = opt.option("--best-of N", BEST_OF, min=2, max=1000)
     with_original: bool = opt.option("--with-original", "Append the original pairs: twice as many in all.", False)
-    gzip: bool = opt.option("--gzip", "Compress the two files.", False)
-    jobs: int = opt.option("--jobs N", "Translate with N processes, over all GPUs.", 1, min=1, max=1000)
-    shard: str | None = opt.option(
-        "--shard I/N", "Translate only the I-th of N shares, such as 2/8; without this option the shares are joined."
-    )
-    quiet: bool = opt.QUIET
 
 
 def distill(
@@ -38,6 +30,7 @@ def distill(
     config: opt.ConfigFile,
     *,
     given: InputOutput,
+    shares: opt.Shares,
     search: opt.Search,
     more_search: opt.MoreSearch,
     protection: opt.Protection,
@@ -65,10 +58,7 @@ def distill(
     from transformer_cli.jobs.training_set import TrainingSet, setting
     from transformer_cli.storage.origin import load_found_config
 
-    rank, size = rank_and_size()
-    share = parse_share(given.shard)
-    if share is not None and size > 1:
-        raise UserError("--shard and torchrun exclude each other: torchrun's processes share the data by themselves")
+    share = shares.parse()
     options = opt.translation_options(context, teacher)
     student = load_found_config(config, given.overrides or [])
     distilling.check_languages(options.model, student)
@@ -77,19 +67,19 @@ def distill(
         raise UserError(f"{config}: data.train has tags ({tags}), which distilled text would lose; leave them out")
     folder = given.out or Path("data") / f"{config.name.removesuffix(config.suffix)}-distilled"
     languages = student.data.source_language, student.data.target_language
-    training_set = TrainingSet.of(folder, languages, compressed=given.gzip)
+    training_set = TrainingSet.of(folder, languages, compressed=shares.gzip)
     training_set.check_place()
     corpus = open_split(student.data, "train")
     if held_out := find_held_out(options.model.config.data, options.model.folder):
         corpus = WithoutHeldOut(corpus, held_out)  # so that the student can be validated on them too
-    quiet = given.quiet or rank > 0
+    quiet = shares.quiet or rank_and_size()[0] > 0
     warnings = distilling.distill(
         options,
         corpus,
         training_set,
         best_of=given.best_of is not None,
         with_original=given.with_original,
-        jobs=given.jobs,
+        jobs=shares.jobs,
         share=share,
         progress=Progress("translated", quiet=quiet),
         note=UNHEARD if quiet else note,
@@ -97,13 +87,3 @@ def distill(
     if warnings is not None:
         warn(*warnings)
         print(setting(training_set.files))
-
-
-def parse_share(shard: str | None) -> tuple[int, int] | None:
-    """Return the share of `--shard I/N`, counted from 0, and of how many. Raises `UserError`."""
-    if shard is None:
-        return None
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise UserError(f"--shard {shard}: write it as I/N, the I-th of N shares, such as 2/8")
-    return int(found[1]) - 1, int(found[2])

@@ -8,6 +8,7 @@ translate. Fields that set a search option have its name; bounds and defaults ar
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from pathlib import Path
@@ -17,6 +18,7 @@ import typer
 
 from transformer_cli.cli.completion import complete_setting
 from transformer_cli.cli.help import full_help, short_help
+from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
 
@@ -158,6 +160,30 @@ COVERAGE = "Weight of the penalty for source tokens that get little attention (W
 DIVERSE = "Diverse beam search: G groups of beams, each unlike those before it."
 DIVERSITY = "With --diverse-groups: log-probability that repeating another group's token costs."
 TYPES = "What is computed in: float32, float16, bfloat16; with ctranslate2 int8, int8_float32, … too."
+
+
+class Shares(Options, panel="Input and output"):
+    """How a training set that a model writes is made, by one process or several."""
+
+    gzip: bool = option("--gzip", "Compress the two files.", False)
+    jobs: int = option("--jobs N", "Translate with N processes, over all GPUs.", 1, min=1, max=1000)
+    shard: str | None = option(
+        "--shard I/N", "Translate only the I-th of N shares, such as 2/8; without this option the shares are joined."
+    )
+    quiet: bool = QUIET
+
+    def parse(self) -> tuple[int, int] | None:
+        """Return the share that `--shard` names, counted from 0, and of how many. Raises `UserError`."""
+        if self.shard is None:
+            return None
+        found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", self.shard)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise UserError(f"--shard {self.shard}: write it as I/N, the I-th of N shares, such as 2/8")
+        if rank_and_size()[1] > 1:
+            raise UserError(
+                "--shard and torchrun exclude each other: torchrun's processes share the data by themselves"
+            )
+        return int(found[1]) - 1, int(found[2])
 
 
 class Engine(Options, panel="Engine"):

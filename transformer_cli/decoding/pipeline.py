@@ -4,7 +4,7 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -27,6 +27,9 @@ IN_A_ROW = 2  # times that a phrase may come in a row whatever the source; a sin
 COUNTED_PHRASE = 4  # tokens of what is counted wherever it stands …
 ANYWHERE = 3  # … and the times that it may come
 BLOCKED_PHRASE = 3  # tokens that may not come twice, when a sentence is searched for again
+
+
+Tokens = Sequence[Hashable]  # ids, or tokens as texts
 
 
 @dataclass(eq=False)
@@ -294,7 +297,7 @@ def excess_tokens(hypothesis: Hypothesis, source: Sequence[int], options: Search
     return repeated(hypothesis.ids, source) + (max(1, len(hypothesis.ids) - len(source)) if runaway else 0)
 
 
-def repeated(ids: Sequence[int], source: Sequence[int]) -> int:
+def repeated(ids: Tokens, source: Tokens) -> int:
     """Return how many tokens of a translation are one repetition too many; a source that repeats itself excuses it."""
     if len(ids) - len(set(ids)) <= IN_A_ROW:
         return 0  # nearly all: no phrase can have come too often
@@ -308,7 +311,7 @@ def search_again(options: SearchOptions) -> SearchOptions | None:
     return replace(options, no_repeat_ngram=BLOCKED_PHRASE)
 
 
-def runs(ids: Sequence[int]) -> list[int]:
+def runs(ids: Tokens) -> list[int]:
     """Return for each phrase length from 1 how many times a phrase of so many tokens comes in a row at the most."""
     found = []
     for size in range(1, min(LONGEST_PHRASE, len(ids) // 2) + 1):
@@ -320,7 +323,7 @@ def runs(ids: Sequence[int]) -> list[int]:
     return found
 
 
-def _repeated_in_a_row(ids: Sequence[int], source: Sequence[int]) -> int:
+def _repeated_in_a_row(ids: Tokens, source: Tokens) -> int:
     beyond = {
         size: times for size, times in enumerate(runs(ids), start=1) if times > IN_A_ROW + (size == 1)
     }  # nearly always none
@@ -328,12 +331,12 @@ def _repeated_in_a_row(ids: Sequence[int], source: Sequence[int]) -> int:
     return max([0, *((times - max(excused, IN_A_ROW + (size == 1))) * size for size, times in beyond.items())])
 
 
-def _repeated_anywhere(ids: Sequence[int], source: Sequence[int]) -> int:
+def _repeated_anywhere(ids: Tokens, source: Tokens) -> int:
     beyond = [times for times in _phrases(ids, COUNTED_PHRASE).values() if times > ANYWHERE]
     # Half as long in the source: where one language needs four tokens, another may need two.
     excused = 2 * max(_phrases(source, COUNTED_PHRASE // 2).values(), default=1) if beyond else 0
     return sum(max(0, times - max(excused, ANYWHERE)) for times in beyond)
 
 
-def _phrases(ids: Sequence[int], size: int) -> Counter[tuple[int, ...]]:
+def _phrases(ids: Tokens, size: int) -> Counter[tuple[Hashable, ...]]:
     return Counter(zip(*(ids[start:] for start in range(size)), strict=False))

@@ -90,12 +90,14 @@ def read_lines(path: str | Path) -> TextLines:
     return lines
 
 
-def with_bar(items: Iterable[Item], what: str, progress: bool, total: int | None = None) -> Iterator[Item]:
+def with_bar(
+    items: Iterable[Item], what: str, progress: bool, total: int | None = None, unit: str = "pairs"
+) -> Iterator[Item]:
     """Yield what is read from a long text; `progress` shows a bar, on a terminal."""
     from tqdm import tqdm  # here: whatever translates reads lines too
 
     disable = None if progress else True  # None: where stderr is not a terminal
-    return iter(tqdm(items, desc=what, total=total, unit=" pairs", unit_scale=True, disable=disable))
+    return iter(tqdm(items, desc=what, total=total, unit=f" {unit}", unit_scale=True, disable=disable))
 
 
 def one_line(text: str) -> str:

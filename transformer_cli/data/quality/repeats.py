@@ -34,10 +34,7 @@ class TextHashes:
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]], sources: Words, targets: Words) -> "TextHashes":
         """Return those of some pairs, given with the words of their sides."""
-        sides = [_of_texts(words, words.hashes) for words in (sources, targets)]
-        for side, words in enumerate((sources, targets)):
-            for line in np.flatnonzero(words.counts == 0).tolist():  # signs alone: they are compared as they are
-                sides[side][line] = hash_of(pairs[line][side].strip())
+        sides = [hashes_of([pair[side] for pair in pairs], words) for side, words in enumerate((sources, targets))]
         is_number = (sources.hashes & NUMBER).astype(bool)
         template = _of_texts(sources, np.where(is_number, NUMBER, sources.hashes))
         has_number = np.bincount(sources.owners[is_number], minlength=len(template)) > 0
@@ -53,13 +50,13 @@ class TextHashes:
 
     def duplicate_pairs(self) -> Mask:
         """Return which pairs came before, exactly or but for case, spaces and punctuation."""
-        return _came_before(self.source * np.uint64(0x9E3779B97F4A7C15) ^ self.target)
+        return came_before(self.source * np.uint64(0x9E3779B97F4A7C15) ^ self.target)
 
     def ambiguous(self, duplicates: Mask) -> Mask:
         """Return which pairs, duplicates apart, have a side that came before with another translation."""
         found = np.zeros(len(self.source), dtype=bool)
         rest = np.flatnonzero(~duplicates)
-        found[rest] = _came_before(self.source[rest]) | _came_before(self.target[rest])
+        found[rest] = came_before(self.source[rest]) | came_before(self.target[rest])
         return found
 
     def templates(self, duplicates: Mask) -> Mask:
@@ -139,7 +136,15 @@ def _of_texts(words: Words, hashes: Hashes) -> Hashes:
     return sums
 
 
-def _came_before(hashes: Hashes) -> Mask:
+def hashes_of(texts: Sequence[str], words: Words) -> Hashes:
+    """Return a hash of each text, given with its words: equal but for case, spaces and punctuation is equal."""
+    hashes = _of_texts(words, words.hashes)
+    for line in np.flatnonzero(words.counts == 0).tolist():  # signs alone: they are compared as they are
+        hashes[line] = hash_of(texts[line].strip())
+    return hashes
+
+
+def came_before(hashes: Hashes) -> Mask:
     """Return which values came before."""
     order = np.argsort(hashes, kind="stable")
     again = np.zeros(len(hashes), dtype=bool)
