@@ -23,6 +23,7 @@ COMMANDS = [
     "train",
     "average",
     "distill",
+    "backtranslate",
     "translate",
     "align",
     "evaluate",

@@ -67,6 +67,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("average",): [trial.run, "--out", folder / "average"],
         ("calibrate",): [trial.run, *texts],
         ("distill",): [trial.run, trial.config, "--out", folder / "distilled"],
+        ("backtranslate",): [trial.run, "--input", trial.folder / "train.de", "--out", folder / "made"],
         ("inspect",): [trial.run],
         ("plot", "attention"): [trial.run, "ein hund", "-o", folder / "a.png"],
         ("plot", "positions"): ["-o", folder / "a.png"],
@@ -152,6 +153,7 @@ EXCLUDING = {
         ["--best-of", "4", "--beam", "3"],
         ["--glossary", "{source}", "--no-protect"],
     ],
+    "backtranslate": [["--beam", "2", "--sample"], ["--temperature", "2"], ["--keep", "low_score"]],
 }
 
 

@@ -52,6 +52,9 @@ FILES = {  # a file is meant
     "align: source": ["{run}", "--source", "{place}", "--target", "{reference}"],
     "align: target": ["{run}", "--source", "{source}", "--target", "{place}"],
     "distill: config": ["{run}", "{place}", "--out", "{out}"],
+    "backtranslate: input": ["{run}", "-i", "{place}", "--out", "{out}"],
+    "backtranslate: exclude": ["{run}", "-i", "{reference}", "--out", "{out}", "--exclude", "{place}"],
+    "backtranslate: config": ["{run}", "-i", "{reference}", "--out", "{out}", "--config", "{place}"],
     "plot schedule": ["{place}", "-o", "{out}.png"],
 }
 MODELS = {  # a run folder or a checkpoint is meant
@@ -61,6 +64,7 @@ MODELS = {  # a run folder or a checkpoint is meant
     "average": ["{place}", "{place}", "--out", "{out}"],
     "align": ["{place}", "--source", "{source}", "--target", "{reference}"],
     "distill": ["{place}", "{config}", "--out", "{out}"],
+    "backtranslate": ["{place}", "-i", "{source}", "--out", "{out}"],
     "inspect": ["{place}"],
     "average: last": ["{place}", "--last", "2", "--out", "{out}"],
     "plot attention": ["{place}", "ein hund", "-o", "{out}.png"],

@@ -119,6 +119,7 @@ def test_a_config_with_comments_stays_as_it_is(trial: Any, tfm: Any, tmp_path: P
         (["average", "{run}", "--last", "2", "--out", "{out}"], ["mine", "model.safetensors"]),
         (["export", "{run}", "--format", "safetensors", "--out", "{out}"], ["mine"]),
         (["distill", "{run}", "{config}", "--out", "{out}"], ["mine", "train.de", "manifest.json"]),
+        (["backtranslate", "{run}", "-i", "{config}", "--out", "{out}"], ["mine", "train.de", "manifest.json"]),
         (["demo", "--out", "{out}"], ["mine", "corpus/train.de", "model/mine", "training.png"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,

@@ -53,6 +53,10 @@ def calls(trial: Trial, tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "train": ([config, "--out", out], "PyTorch"),
         "average": ([run, "--last", "2", "--out", out], "PyTorch"),
         "distill": ([run, config, "--out", str(tmp_path / "distilled")], ""),
+        "backtranslate": (
+            [run, "--input", f"{trial.folder}/train.de", "--out", str(tmp_path / "made"), "--keep", "too_long"],
+            "",
+        ),
         "translate": ([run, "ein hund"], ""),
         "align": ([run, *pair], ""),
         "evaluate": ([run, *test_set], ""),

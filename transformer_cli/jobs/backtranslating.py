@@ -118,8 +118,8 @@ def backtranslate(
                 yield source, target
         if not counts[""]:
             raise UserError(
-                f"{training_set.folder}: no pair is left ({_left_out(counts)}); give other filters or another model,"
-                " and another --out"
+                f"{training_set.folder}: no pair is left ({_left_out(counts)}); delete {training_set.folder}.parts,"
+                " and give other filters or another model"
             )
 
     if not training_set.is_finished(recipe):
