@@ -30,6 +30,7 @@ SMALLER = {
     "decoding.max_length_extra": "2",
     "data.workers": "0",
 }
+FAULTS = ("too_long", "length_ratio", "repetition", "identical_sides", "wrong_language")  # of hardly trained models
 KEPT = ("model.heads=",)  # what a page changes to see what it does, whatever else is made small
 INTERRUPTED = re.compile(r"checkpoints/(stopped|limited)")  # runs that a block interrupts: their first part is long
 ABSENT = "data.train={source: no/such.de, target: no/such.en}"
@@ -112,7 +113,10 @@ def _answer(connection: socket.socket) -> None:
 
 
 def shortened(arguments: list[str]) -> int:
-    """Run the command, training shortened; one that needs the hub or a GPU until its config is validated."""
+    """Run the command; one that needs the hub or a GPU until its config is validated.
+
+    Training is shortened, so any translation is good enough to train on.
+    """
     from transformer_cli.cli.app import main
 
     sys.argv = ["tfm", *arguments]
@@ -121,6 +125,8 @@ def shortened(arguments: list[str]) -> int:
         if needs_the_hub(arguments):
             return _until_the_data(arguments)
         sys.argv += _changes(arguments)
+    if command == "backtranslate":
+        sys.argv += ["--min-length", "4", *(word for fault in FAULTS for word in ("--keep", fault))]
     if command == "demo":
         _shorten_demo()
     return main()

@@ -131,6 +131,14 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / ".venv" / "bin" / "tfm").symlink_to(stand_ins / "tfm")
     (folder / "my.yaml").write_text(DATA + "  test: {source: test.de, target: test.en}\n", encoding="utf-8")
     run_script("SAVE_EVERY=1 tfm train my.yaml --quiet", folder, stand_ins)  # some helps ask for five checkpoints
+    swapped = re.sub(r"\{source: (\S+), target: (\S+)\}", r"{source: \2, target: \1}", DATA)
+    swapped = swapped.replace(
+        "source_language: de\n  target_language: en", "source_language: en\n  target_language: de"
+    )
+    (folder / "reverse.yaml").write_text(swapped, encoding="utf-8")
+    run_script("tfm train reverse.yaml --quiet", folder, stand_ins)  # what text in one language is translated by
+    more = (ROOT / "data" / "sample" / "train.en").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "news.en").write_text("".join(more[400:430]), encoding="utf-8")
     return folder
 
 
@@ -141,11 +149,11 @@ def prepare(page: Path, trained: Path, folder: Path, script: str = "") -> Path:
     """
     shutil.copytree(trained, folder, symlinks=True)
     (folder / "translator").symlink_to(folder)
-    model = (folder / "checkpoints" / "my").rename(folder / "model")
+    model, reverse = ((folder / "checkpoints" / name).rename(folder / f"a-{name}") for name in ("my", "reverse"))
     names = {"shell.md": {"my", "back"}}.get(page.name, {"my"} if page.name in WITH_MODEL else set())
     names |= set(re.findall(r"(?<!--out )checkpoints/([A-Za-z0-9_]+)", script))
     for name in names:
-        shutil.copytree(model, folder / "checkpoints" / name)
+        shutil.copytree(reverse if name == "reverse" else model, folder / "checkpoints" / name)
         if name == "run":
             rename_steps(folder / "checkpoints" / name, {5: 9000, 6: 10000})
     for name in re.findall(r" ([a-z]+\.yaml)", script):

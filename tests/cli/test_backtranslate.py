@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from transformer_cli.config import load_config
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.jobs import shards as sharding
 
@@ -47,6 +48,13 @@ def pairs(folder: Path, ending: str = "") -> list[tuple[str, str]]:
 
 def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
+
+
+def sources(printed: str) -> Any:
+    """The list of sources that a printed option sets."""
+    option, value = shlex.split(printed)
+    assert option == "--set"
+    return yaml.safe_load(value.removeprefix("data.train="))
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -91,12 +99,22 @@ def test_a_config_gives_the_whole_list_and_its_valid_is_left_out(trial: Any, tfm
         done.err
     )
     assert [target for _, target in pairs(place / "made")] == [text[6].upper(), "hund haus .", text[7], *text[9:]]
-    option, value = shlex.split(done.out)
-    assert option == "--set"
-    assert yaml.safe_load(value.removeprefix("data.train=")) == [
+    assert sources(done.out) == [
         {"source": f"{trial.folder}/train.en", "target": f"{trial.folder}/train.de"},
         {"source": "made/train.en", "target": "made/train.de", "tag": "<bt>"},
     ]
+
+
+def test_a_model_trains_on_the_setting_that_is_printed(trial: Any, tfm: Any, place: Path) -> None:
+    """Whose tag becomes a symbol of its vocabulary; the same command again prints the same."""
+    run = ["backtranslate", trial.run, "-i", "few.de", "--out", "it's made", *KEEP, "--greedy", "--config"]
+    printed = tfm(*run, "forward.yaml").out
+    done = tfm("train", "forward.yaml", "--out", "run", *shlex.split(printed), "--device", "cpu")
+    assert done.code == 0, done.err
+    config = load_config(place / "run" / "config.yaml")
+    assert [source.tag for source in config.data.sources.values()] == [None, "<bt>"]
+    assert config.vocabulary.symbols == ["<bt>"]
+    assert sources(tfm(*run, "run/config.yaml").out) == sources(printed)
 
 
 def test_what_is_filtered_leaves_whole_pairs_out_and_is_counted(trial: Any, tfm: Any, place: Path) -> None:

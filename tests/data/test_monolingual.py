@@ -14,7 +14,16 @@ from transformer_cli.data.quality.languages import LanguageIdentifier
 from transformer_cli.errors import UserError
 
 HELD_OUT = ["The quick brown fox jumps over the lazy dog.", "¿?", "Yes!"]
-ENGLISH = ["a first line", "the second one", "two three four", "five six", "eight nine ten", "eleven twelve", "with", "dog"]
+ENGLISH = [
+    "a first line",
+    "the second one",
+    "two three four",
+    "five six",
+    "eight nine ten",
+    "eleven twelve",
+    "with",
+    "dog",
+]
 GERMAN = ["das haus", "und hund", "wasser", "mit hund", "welche", "während", "dieses", "straße"]
 
 

@@ -95,5 +95,7 @@ def test_the_list_of_sources_gets_one_more_once() -> None:
     assert beside(config("{source: out/train.de, target: out/train.en}"), made) == [
         {"source": "out/train.de", "target": "out/train.en"}
     ]
+    both = config("[{source: a.de, target: a.en, weight: 2}, {file: b.tsv, tag: null}]")
+    assert beside(both, made) == [{**own, "weight": 2.0}, {"file": "b.tsv"}, made]
     hub = {"dataset": "bentrevett/multi30k", "split": "train"}
     assert beside(config("{dataset: bentrevett/multi30k, split: train}"), made) == [hub, made]

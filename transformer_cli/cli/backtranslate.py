@@ -51,30 +51,32 @@ def backtranslate(
     """Make training pairs of text in one language, by a model of the other direction.
 
     \b
-    tfm backtranslate checkpoints/en-de --input news.en --out synthetic
-    tfm backtranslate checkpoints/en-de --input news.en --out synthetic \\
-        --config de-en.yaml --sample
+    tfm backtranslate checkpoints/reverse --input news.en --out synthetic
+    tfm backtranslate checkpoints/reverse --input news.en --out synthetic \\
+        --config my.yaml --sample --top-k 10
 
-    Back-translation (Sennrich et al. 2016). To improve German to English with more English text, a model from English
-    to German translates that text. Each pair has its translation as the source and the text itself as the target, in
-    the order of the text, in FOLDER/train.de and FOLDER/train.en.
+    Back-translation (Sennrich et al. 2016). To improve German to English by more English text, a model from English to
+    German translates that text. Each pair has the translation as its source and the text itself as its target, in
+    FOLDER/train.de and FOLDER/train.en, in the order of the text.
 
-    Before that, lines are left out that are empty, longer than MODEL takes, in MODEL's target language, repeated, or
-    that occur in valid or test of MODEL's run, of --config or in --exclude: but for case, spaces, punctuation and a
-    word or two. After that, pairs are left out whose translation is empty, has no end or too many tokens (too_long),
-    is much longer or shorter than the text (length_ratio), repeats itself (repetition), copies the text
-    (identical_sides) or is in another language than MODEL's target (wrong_language).
+    Not translated are lines that are empty, longer than MODEL takes, in the language that it writes, repeated, or in
+    the validation and test data of MODEL's run, of --config, or in --exclude (but for case, spaces, punctuation and a
+    word or two). Left out after that are pairs whose translation is empty, too long or cut off (too_long), much longer
+    or shorter than the text (length_ratio), repeats itself (repetition), copies the text (identical_sides) or is in
+    another language (wrong_language). All are counted.
 
-    Prints the pairs as an element of the list data.train, with a tag before their sources (Caswell et al. 2019). With
-    --config it prints the option by which tfm train learns from the config's own pairs and these:
+    Prints an element of the list data.train: the files, and a tag for their sources (Caswell et al. 2019). With
+    --config it prints the option by which tfm train learns from the config's own data and from it, such as
 
     \b
     --set 'data.train=[{source: train.de, target: train.en},
       {source: synthetic/train.de, target: synthetic/train.en, tag: <bt>}]'
 
-    --sample was better than beam search with much text in two languages, and worse with little (Edunov et al. 2018);
-    --sample --top-k 10 lies between. What is done is kept in FOLDER.parts, so the same command continues where it was
-    interrupted. FOLDER appears when it is complete.
+    With millions of pairs, models learned more from text translated with --sample than with beam search; with few, less
+    (Edunov et al. 2018).
+
+    What is done is kept in FOLDER.parts, so the same command continues where it was interrupted. FOLDER appears when it
+    is complete.
     """
     from transformer_cli.codecs import load_codecs
     from transformer_cli.config.yaml_file import dump_flow

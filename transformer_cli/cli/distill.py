@@ -8,6 +8,7 @@ import typer
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.streams import Progress, note, warn
 from transformer_cli.decoding.devices import rank_and_size
+from transformer_cli.errors import UserError
 
 BEST_OF = "Of the N best translations, take the one most similar to the reference, by chrF.  [default: the best]"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 MOST_USED = {  # of a command with more options than ten; what `-h` shows
     *("--input", "--output", "--format", "--source", "--reference", "--target", "--out", "--set", "--json"),
+    *("--config", "--exclude"),
     *("--beam", "--n-best", "--scores", "--glossary", "--jobs", "--best-of", "--with-original", "--tokens"),
     *("--hypothesis", "--language", "--metric", "--kind", "--layers", "--heads", "--entropy", "--device", "--quiet"),
 }
@@ -16,7 +17,7 @@ FEW = 10  # options, all of which `-h` shows
 EXAMPLES = 3  # of them in `-h`
 NAMES = 30  # widest column of names
 Lists = dict[str, list[tuple[str, str]]]  # heading → names and meanings
-BOUNDS = re.compile(r"(; |  \[)(?:([0-9.]+)<=x<=([0-9.]+)|x>=([0-9.]+))\]")  # as Typer writes them
+BOUNDS = re.compile(r"(; |  \[)(?:([0-9.]+)<=x<=([0-9.]+)|x([<>])=([0-9.]+))\]")  # as Typer writes them
 
 
 def full_help(context: Any) -> str:
@@ -108,8 +109,8 @@ def _row(option: Any, context: Any, *, bounds: bool = True) -> tuple[str, str]:
     names, meaning = option.get_help_record(context)
 
     def in_words(found: re.Match[str]) -> str:
-        opening, least, between, at_least = found.groups()
-        allowed = f"at least {at_least}" if at_least else f"{least} to {between}"
+        opening, least, most, sign, bound = found.groups()
+        allowed = f"at {'least' if sign == '>' else 'most'} {bound}" if sign else f"{least} to {most}"
         return f"{opening}{allowed}]" if bounds else "]" if opening == "; " else ""
 
     return names, BOUNDS.sub(in_words, meaning.replace("]  [", "; "))

@@ -175,6 +175,5 @@ def held_out_texts(model: FoundModel, config: Config | None) -> tuple[list[str],
 
 def beside(config: Config, made: Mapping[str, Any]) -> list[Any]:
     """Return the `data.train` of a config with one more source, unless it has that already."""
-    train = config.model_dump(mode="json", exclude_unset=True)["data"]["train"]
-    own = train if isinstance(train, list) else [train]
+    own = [source.model_dump(mode="json", exclude_defaults=True) for source in config.data.sources.values()]
     return own + [made] * all(source.get("source") != made["source"] for source in own)
