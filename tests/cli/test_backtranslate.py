@@ -66,7 +66,7 @@ def test_sources_are_what_the_model_writes_and_targets_the_text(trial: Any, tfm:
     done = tfm("backtranslate", trial.run, "--input", "few.de", "--out", "made/here", "--beam", 2, *KEEP)
     assert (done.code, done.out) == (0, "{source: made/here/train.en, target: made/here/train.de, tag: <bt>}\n"), done
     for said in (
-        "warning: " + str(trial.run) + ": its run has nothing that tells its languages apart",
+        f"warning: {trial.run}: its run has nothing that tells its languages apart",
         f"few.de: {LINES} lines; left out: none\n",
         f"translated: {LINES} lines in",
         f"{LINES} translations; left out: none; scores: ",
@@ -207,7 +207,7 @@ def test_shares_of_several_machines_joined_are_the_whole(
 
 
 def test_what_the_model_was_judged_by_may_be_gone(trial: Any, tfm: Any, place: Path) -> None:
-    """It is said, and --exclude names it anew."""
+    """Then others have to be named."""
     shutil.copytree(trial.run, "moved")
     for config in Path("moved").rglob("config.yaml"):
         config.write_text(config.read_text().replace(f"{trial.folder}/valid", "gone/valid"))
@@ -217,9 +217,13 @@ def test_what_the_model_was_judged_by_may_be_gone(trial: Any, tfm: Any, place: P
 
     for folder in Path("moved").glob("step-*"):
         _write_manifest(folder)
-    done = tfm("backtranslate", "moved", "-i", "few.de", "--out", "made", "--greedy", *KEEP, "-q")
-    assert done.code == 0, done.err
-    assert "warning: what moved was judged by cannot be left out (gone/valid.de: no such file); name its" in done.err
+    run = ["backtranslate", "moved", "-i", "few.de", "--out", "made", "--greedy", *KEEP]
+    said = (
+        "moved: what it was judged by cannot be left out (gone/valid.de: no such file); name its files with --exclude"
+    )
+    assert said in tfm(*run).refused()
+    for other in (["--exclude", trial.source], ["--config", "forward.yaml"]):
+        assert tfm(*run, *other, "--out", f"made{other[0]}").code == 0
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def backtranslate(
 
     \b
     tfm backtranslate checkpoints/reverse --input news.en --out synthetic
-    tfm backtranslate checkpoints/reverse --input news.en --out synthetic \\
+    tfm backtranslate checkpoints/reverse --input news.en --out sampled \\
         --config my.yaml --sample --top-k 10
 
     Back-translation (Sennrich et al. 2016). To improve German to English by more English text, a model from English to
@@ -66,7 +66,7 @@ def backtranslate(
     another language (wrong_language). All are counted.
 
     Prints an element of the list data.train: the files, and a tag for their sources (Caswell et al. 2019). With
-    --config it prints the option by which tfm train learns from the config's own data and from it, such as
+    --config it prints the whole list, the config's own data first, as an option of tfm train, such as
 
     \b
     --set 'data.train=[{source: train.de, target: train.en},
@@ -86,9 +86,8 @@ def backtranslate(
     from transformer_cli.jobs.shards import UNHEARD
     from transformer_cli.jobs.training_set import TrainingSet, setting
     from transformer_cli.storage.origin import load_found_config
-    from transformer_cli.text.lines import read_lines
 
-    share, first = shares.parse(), rank_and_size()[0] == 0
+    share = shares.parse()
     options = opt.translation_options(context, model)
     found, most = options.model, options.model.config.data.max_length
     config = None if given.config is None else load_found_config(given.config)
@@ -99,22 +98,15 @@ def backtranslate(
     filters = backtranslating.PairFilters(
         most, identifier, limits.max_ratio, limits.min_score, frozenset(limits.keep or ())
     )
-    held_out, unknown = backtranslating.held_out_texts(found, config)
-    quiet = shares.quiet or not first
+    quiet = shares.quiet or rank_and_size()[0] > 0
     corpus = Monolingual(
         given.input_files,
         load_codecs(found.folder, found.config).source,
         most,
-        held_out=[*held_out, *(line for path in given.exclude or () for line in read_lines(path))],
+        held_out=backtranslating.held_out_texts(found, config, given.exclude or ()),
         languages=identifier,
         progress=not quiet,
     )
-    if identifier is None:
-        unknown.append(
-            f"{found.name}: its run has nothing that tells its languages apart; no text's language is checked"
-        )
-    if first:
-        warn(*unknown)
     warnings = backtranslating.backtranslate(
         options,
         corpus,
@@ -127,6 +119,8 @@ def backtranslate(
     )
     if warnings is None:
         return
+    if identifier is None:
+        warnings.append(f"{found.name}: its run has nothing that tells its languages apart, so they were not checked")
     warn(*warnings)
     made = {**training_set.files, "tag": backtranslating.TAG}
     if config is not None:

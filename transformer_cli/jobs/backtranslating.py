@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -26,6 +27,7 @@ from transformer_cli.errors import UserError, one_of
 from transformer_cli.jobs.shards import UNHEARD, Shard
 from transformer_cli.jobs.training_set import How, Making, Pair, TrainingSet, make, recipe_of
 from transformer_cli.jobs.translating import TranslationOptions
+from transformer_cli.text.lines import read_lines
 
 KEPT = ("too_long", "length_ratio", "repetition", "identical_sides", "wrong_language")  # where the user wants that
 FAULTS = ("empty_side", *KEPT, "low_score")  # most of them kinds that `tfm doctor` finds too
@@ -122,13 +124,20 @@ def backtranslate(
                 " and give other filters or another model"
             )
 
-    if not training_set.is_finished(recipe):
-        note(f"{corpus.describe()}: {corpus.left_out}")
+    waiting = [] if training_set.is_finished(recipe) else [f"{corpus.describe()}: {corpus.left_out}"]
+
+    def report(text: str) -> None:
+        """Say it, after what waits until the model is loaded: a fault in its options stands alone."""
+        for one in (*waiting, text):
+            note(one)
+        waiting.clear()
+
+    how["note"] = report
     notes = make(training_set, Making(options, corpus, content, recipe, pairs, filters.rows), **how)
     if counts:
         low, usual = np.quantile(np.array(scores), [0.1, 0.5]).tolist()
-        note(f"{_left_out(counts)}; scores: {usual:.2f} at the median, a tenth below {low:.2f}")
-        note(f"{training_set.folder}: {counts['']:,} pairs")
+        report(f"{_left_out(counts)}; scores: {usual:.2f} at the median, a tenth below {low:.2f}")
+        report(f"{training_set.folder}: {counts['']:,} pairs")
     return notes
 
 
@@ -154,13 +163,12 @@ def final_languages(model: FoundModel, config: Config | None) -> Pair:
     return languages
 
 
-def held_out_texts(model: FoundModel, config: Config | None) -> tuple[list[str], list[str]]:
-    """Return the texts of valid and test that a model's run and a config name, and what the user should know of them.
+def held_out_texts(model: FoundModel, config: Config | None, files: Sequence[Path]) -> list[str]:
+    """Return the texts of valid and test that a model's run and a config name, and those of files.
 
-    Raises `UserError` where those of the config cannot be read; those of the model may be on another machine.
+    Raises `UserError` where any cannot be read, but for those of the model's run beside others: they may be gone.
     """
-    texts: list[str] = []
-    notes: list[str] = []
+    texts = [line for path in files for line in read_lines(path)]
     for split in SPLITS:
         if config is not None and getattr(config.data, split) is not None:
             texts += (text for pair in open_split(config.data, split).pairs() for text in pair)
@@ -169,8 +177,12 @@ def held_out_texts(model: FoundModel, config: Config | None) -> tuple[list[str],
         try:
             texts += [text for pair in open_saved(model.config.data, split, model.folder).pairs() for text in pair]
         except UserError as error:
-            notes.append(f"what {model.name} was judged by cannot be left out ({error}); name its files with --exclude")
-    return texts, notes
+            if config is None and not files:
+                raise UserError(
+                    f"{model.name}: what it was judged by cannot be left out ({error}); name its files with --exclude,"
+                    " or give --config"
+                ) from None
+    return texts
 
 
 def beside(config: Config, made: Mapping[str, Any]) -> list[Any]:
