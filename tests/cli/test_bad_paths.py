@@ -64,7 +64,7 @@ MODELS = {  # a run folder or a checkpoint is meant
     "average": ["{place}", "{place}", "--out", "{out}"],
     "align": ["{place}", "--source", "{source}", "--target", "{reference}"],
     "distill": ["{place}", "{config}", "--out", "{out}"],
-    "backtranslate": ["{place}", "-i", "{source}", "--out", "{out}"],
+    "backtranslate": ["{place}", "-i", "{config}", "--out", "{out}"],
     "inspect": ["{place}"],
     "average: last": ["{place}", "--last", "2", "--out", "{out}"],
     "plot attention": ["{place}", "ein hund", "-o", "{out}.png"],
