@@ -20,14 +20,20 @@ WORDS = [f"{a}{b}" for a in "bdfgk" for b in ("a", "e", "ö", "漢", '"', "\\", 
 SHAPE = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 24, "heads": 3, "d_ff": 32, "max_positions": 40}
 
 
-def make_config(*, shared: bool = True, decoding: dict[str, Any] | None = None, **model: Any) -> Config:
+def make_config(
+    *,
+    shared: bool = True,
+    decoding: dict[str, Any] | None = None,
+    vocabulary: dict[str, Any] | None = None,
+    **model: Any,
+) -> Config:
     """A whitespace model of at most 20 tokens a piece, with learned positions up to 40."""
     files = {"source": "a", "target": "b"}
     languages = {"source_language": "de", "target_language": "en"}
     return Config.model_validate(
         {
             "data": {**languages, "train": files, "valid": files, "max_length": 20},
-            "vocabulary": {"tokenizer": "whitespace", "shared": shared},
+            "vocabulary": {"tokenizer": "whitespace", "shared": shared, **(vocabulary or {})},
             "model": {**SHAPE, **model},
             "decoding": {"max_length_ratio": 1.2, "max_length_extra": 2, **(decoding or {})},
         }

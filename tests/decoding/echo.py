@@ -58,8 +58,10 @@ class Echo:
         targets: Sequence[Sequence[int]],
         layer: int = -1,
         heads: Sequence[int] | None = None,
+        skip: Sequence[int] | None = None,
     ) -> list[list[int]]:
-        return [self.links(source, target) for source, target in zip(sources, targets, strict=True)]
+        rows = zip(sources, targets, skip or [0] * len(sources), strict=True)
+        return [[max(0, place - first) for place in self.links(source, target)] for source, target, first in rows]
 
     def links(self, source: Sequence[int], target: Sequence[int]) -> list[int]:
         return list(range(len(target)))

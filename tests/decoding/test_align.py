@@ -22,6 +22,7 @@ class Reversing:
         targets: Sequence[Sequence[int]],
         layer: int = -1,
         heads: Sequence[int] | None = None,
+        skip: Sequence[int] | None = None,
     ) -> list[list[int]]:
         self.asked = layer, heads
         return [

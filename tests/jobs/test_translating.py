@@ -91,6 +91,7 @@ def test_all_that_may_change_a_line_changes_the_fingerprint(
         {"protect": False},
         {"glossary": tmp_path / "terms"},
         {"glossary": tmp_path / "others"},
+        {"tag": ""},
     ]
     found = [str(replace(options, **change).fingerprint()) for change in changes]
     assert len(set(found)) == len(found)

@@ -18,6 +18,7 @@ def calibrate(
     ),
     reference: list[Path] | None = opt.REFERENCES,
     json_output: bool = opt.JSON,
+    tag: str | None = opt.Search.tag,
     batch_tokens: int | None = opt.Engine.batch_tokens,
     device: str = opt.DEVICE,
     quiet: bool = opt.QUIET,
@@ -43,7 +44,7 @@ def calibrate(
     calibration.check_folder(folder)
     known = find_test_set(options.model, source, reference, "valid")
     calibration.check_calibration_set(known)
-    translator = options.load_translator()
+    translator = options.tagged_as(known.tag).load_translator()
     with Progress("translated", total=len(known.sources), quiet=quiet) as report:
         confidence = calibration.calibrate(translator, known.sources, known.references, report=report)
     calibration.keep_confidence(folder, confidence)

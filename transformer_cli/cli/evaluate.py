@@ -75,6 +75,7 @@ def evaluate(
     check_output(given.output_file, context.params)
     options = opt.translation_options(context, model)
     test_set = evaluation_of.find_test_set(options.model, given.source, given.reference, "test")
+    options = options.tagged_as(test_set.tag)
     if given.source is None:
         named = opt.files_named(options.model.config.data, "test", options.model.folder)
         check_output(given.output_file, {"data": named})

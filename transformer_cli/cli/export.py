@@ -45,8 +45,9 @@ def export(
     huggingface    Marian (post-norm) or Pegasus (pre-norm), for transformers
     safetensors    the model folder alone, nothing for training in it
     """
+    from transformer_cli.config import load_config
     from transformer_cli.export.verify import ExportDiffers, export_safetensors
-    from transformer_cli.storage.run_folder import RunFolder, find_model
+    from transformer_cli.storage.run_folder import CONFIG, RunFolder, find_model
 
     if quantization is not None and format_ != "ctranslate2":
         raise UserError(f"--quantization: is for --format ctranslate2, not {format_}; leave it out")
@@ -82,3 +83,6 @@ def export(
         note(report)
     if not quiet:
         note(f"exported {folder.name} to {out}")
+        tag = load_config(folder / CONFIG).decoding.tag
+        if tag is not None and format_ != "safetensors":
+            note(f"note: the model reads {tag} before each text; tfm puts it there, other programs have to: '{tag} …'")

@@ -48,7 +48,7 @@ NEEDED_BY = {  # an option, and those that mean nothing without it
 # Parameters of commands that `TranslationOptions` has by the same name and with the same meaning.
 UNCHANGED = (
     *("device", "engine", "compute_type", "batch_tokens", "guard", "protect", "glossary"),
-    *("alignments", "alignment_layer", "keep_unknown"),
+    *("alignments", "alignment_layer", "keep_unknown", "tag"),
 )
 
 
@@ -214,6 +214,11 @@ class Search(Options, panel="Search"):
     split: Literal["auto", "always", "never"] | None = option(
         "--split WHEN",
         "Translate each line sentence by sentence: always, never, or auto (as training decided by its own lines)."
+        "  [default: the model's]",
+    )
+    tag: str | None = option(
+        "--tag TAG",
+        "Put this symbol, which the model was trained with, before each source text; '' is none."
         "  [default: the model's]",
     )
 

@@ -13,6 +13,7 @@ from transformer_cli.cli.options import (
     OVERRIDES,
     QUIET,
     Model,
+    Search,
     check_together,
     files_named,
     option,
@@ -68,6 +69,7 @@ def attention(
     count: int | None = option(
         "--count -n N", f"Sentences of the file.  [default: {ENTROPY_SENTENCES}]", min=1, max=1000
     ),
+    tag: str | None = Search.tag,
     output_file: Path | None = OUTPUT,
     device: str = DEVICE,
     quiet: bool = QUIET,
@@ -100,17 +102,19 @@ def attention(
         raise UserError(f"{len(sentences)} sentences: only --entropy takes several; give one, in quotation marks")
     shown = "entropy" if entropy else kind or "cross"
     path = _output_path(context, f"attention-{shown}-heads.png" if grid else f"attention-{shown}.png")
-    from transformer_cli.storage.run_folder import find_model
+    from transformer_cli.decoding.constraints import tag_before
+    from transformer_cli.decoding.loading import FoundModel
 
-    find_model(model)  # before the seconds that loading torch takes
+    found = FoundModel.at(model)  # before the seconds that loading torch takes
+    tag_before(found.config, tag)
     if input_file is not None:
         lines, where = _read(input_file)
         sentences = _first(lines, count or ENTROPY_SENTENCES, where)
     from transformer_cli.decoding.translator import Translator
     from transformer_cli.plots.attention import attend, attention_figure, entropy_figure, heads_figure
 
-    translator = Translator.load(model, device, engine="torch")
-    attentions = [attend(translator, sentence, target) for sentence in sentences or ()]
+    translator = Translator.load(found, device, engine="torch")
+    attentions = [attend(translator, sentence, target, tag=tag) for sentence in sentences or ()]
     if entropy:
         figure = entropy_figure(attentions, get_args(Kind) if kind is None else [kind], *chosen)
     elif grid:
@@ -161,6 +165,7 @@ def mask(
     count: int | None = option(
         "--count -n N", f"Sentences to take from a file.  [default: {MASK_SENTENCES}]", min=1, max=32
     ),
+    tag: str | None = Search.tag,
     output_file: Path | None = OUTPUT,
     quiet: bool = QUIET,
 ) -> None:
@@ -190,8 +195,14 @@ def mask(
             f" this one has model.generation: {config.model.generation}; give --side source"
         )
     from transformer_cli.codecs import load_codecs
+    from transformer_cli.data.held_out import split_tag
+    from transformer_cli.decoding.constraints import tag_before
     from transformer_cli.plots.diagrams import mask_figure
+    from transformer_cli.text.lines import with_tag
 
+    if tag is None and not sentences and input_file is None:
+        tag = split_tag(config, "valid") or ""
+    before = tag_before(config, tag) if side == "source" else ""
     codecs = load_codecs(folder, config)
     codec = codecs.source if side == "source" else codecs.target
     if sentences:
@@ -202,7 +213,8 @@ def mask(
         lines, where = _validation_data(config, folder, side) if input_file is None else _read(input_file)
         with_tokens = (line for line in lines if codec.encode(line))
         sentences = _first(with_tokens, count or MASK_SENTENCES, where)
-    _save(mask_figure([codec.encode(sentence) for sentence in sentences], codec, side), path, quiet)
+    ids = [codec.encode(with_tag(sentence, before)) for sentence in sentences]
+    _save(mask_figure(ids, codec, side), path, quiet)
 
 
 @app.command("schedule", add_help_option=False)

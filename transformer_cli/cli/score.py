@@ -38,6 +38,7 @@ def score(
     format_: Format = opt.option("--format FORMAT", "text, or json: an object for each pair.", Format.TEXT),
     output_file: Path | None = OUTPUT,
     length_penalty: float | None = opt.Search.length_penalty,
+    tag: str | None = opt.Search.tag,
     batch_tokens: int | None = opt.Engine.batch_tokens,
     engine: str = opt.Engine.engine,
     compute_type: str = opt.option("--compute-type TYPE", opt.TYPES, "float32"),
@@ -81,6 +82,7 @@ def align(
     target: Path = TARGET,
     tokens: bool = opt.option("--tokens", "Link the model's tokens instead of words.", False),
     output_file: Path | None = OUTPUT,
+    tag: str | None = opt.Search.tag,
     batch_tokens: int | None = opt.Engine.batch_tokens,
     engine: str = opt.Engine.engine,
     device: str = opt.DEVICE,
@@ -124,7 +126,9 @@ def write_pairs(
     sources, (targets,) = test_set.sources, test_set.references
     translator = options.load_translator()
     encode, encode_target = translator.codecs.source.encode, translator.codecs.target.encode
-    translator.check_lengths(map(encode, sources), map(encode_target, targets), (f"{source}:", f"{target}:"))
+    translator.check_lengths(
+        map(encode, translator.tagged(sources)), map(encode_target, targets), (f"{source}:", f"{target}:")
+    )
     with open_results(output) as write, Progress(doing, total=len(sources), quiet=quiet) as report:
         for start in range(0, len(sources), WINDOW):
             end = min(start + WINDOW, len(sources))

@@ -19,7 +19,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_data
 from transformer_cli.storage.publishing import verify
 from transformer_cli.storage.run_folder import HELD_OUT, RunFolder
-from transformer_cli.text.lines import one_line, with_bar
+from transformer_cli.text.lines import one_line, with_bar, with_tag
 
 if TYPE_CHECKING:
     from transformer_cli.data.encoded import LinkedCorpus
@@ -229,7 +229,7 @@ class TaggedCorpus:
     def pairs(self) -> Iterator[Pair]:
         """Yield all pairs."""
         for source, target in self.corpus.pairs():
-            yield f"{self.tag} {source}" if source.strip() else source, target
+            yield with_tag(source, self.tag), target
 
     def content_hash(self) -> str:
         """Return a hash of the corpus and of the tag."""
@@ -270,13 +270,13 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
     data, folder = config.data, run.held_out_path
     sources = open_sources(config, progress)
     if data.valid is not None:
-        return Corpora(sources, open_split(data, "valid"), data.valid.tag or config.decoding.tag)
+        return Corpora(sources, open_split(data, "valid"), split_tag(config, "valid"))
     if _languages_differ(sources):
         raise UserError(
             f"data.valid: is not set, and the sources of data.train have different tags ({', '.join(data.tags)}), of "
             "which validation pairs have one; name validation files, with their tag"
         )
-    tag = None if any(source.tag is None for source in sources) else sources[0].tag
+    tag = split_tag(config, "valid")
     if resuming and (os.path.lexists(folder) or run.vocab_path.exists() or run.index().steps):
         try:
             held_out = HeldOut.load(folder, data)
@@ -292,6 +292,16 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
         f"{held_out.describe()}; {repeated:,} pairs that repeat one of their sentences are left out"
     )
     return Corpora(sources, held_out, tag, held_out, [note])
+
+
+def split_tag(config: Config, split: Literal["valid", "test"]) -> str | None:
+    """Return the tag of `data.valid` or `data.test`: its own, else `decoding.tag`; of pairs that are held out of
+    `data.train` that of its sources, None where one has none."""
+    source = getattr(config.data, split)
+    if source is not None:
+        return source.tag or config.decoding.tag
+    tags = [source.tag for source in config.data.sources.values()]
+    return None if None in tags else tags[0]
 
 
 def open_sources(config: Config, progress: bool = False) -> list[TrainingSource]:

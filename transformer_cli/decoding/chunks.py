@@ -6,7 +6,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from transformer_cli.text.codec import Codec
@@ -22,9 +22,15 @@ T = TypeVar("T")
 class Chunk:
     """A part of a line that the model translates in one go."""
 
-    ids: list[int]
-    text: str  # the part of the line that the ids were made from …
-    start: int = 0  # … and the place of the first of them among its tokens
+    ids: list[int]  # what the model reads: its tag, if it has one, then its own …
+    text: str  # … which were made from this part of the line
+    start: int = 0  # the place of the first of its own among the tokens of that
+    tag_length: int = 0  # ids of the tag
+
+    @property
+    def length(self) -> int:
+        """How many tokens of the line it has."""
+        return len(self.ids) - self.tag_length
 
 
 def parts_of(text: str, language: str, *, split: bool) -> list[str]:
@@ -34,16 +40,21 @@ def parts_of(text: str, language: str, *, split: bool) -> list[str]:
     return [text] if text.strip() else []
 
 
-def cut(text: str, ids: list[int], codec: Codec, max_length: int, language: str) -> list[Chunk]:
+def cut(
+    text: str, ids: list[int], codec: Codec, max_length: int, language: str, tag: Sequence[int] = ()
+) -> list[Chunk]:
     """Cut a text into chunks of at most `max_length` tokens: at sentence ends, and a longer sentence at tokens.
 
-    `ids` are those of the whole text; a text without ids gives no chunk.
+    `ids` are those of the whole text; a text without ids gives no chunk. `tag`: ids that every chunk begins with.
     """
+    if tag:
+        chunks = cut(text, ids, codec, max(1, max_length - len(tag)), language)
+        return [replace(chunk, ids=[*tag, *chunk.ids], tag_length=len(tag)) for chunk in chunks]
     if len(ids) <= max_length:
         return [Chunk(ids, text)] if ids else []
     sentences = split_sentences(text, language)
     lengths = [len(sentence_ids) for sentence_ids in codec.encode_batch([text[start:end] for start, end in sentences])]
-    chunks: list[Chunk] = []
+    chunks = []
     for start, end in _pack(sentences, lengths, max_length):
         # Tokens of sentences and of the text they make together may differ, so that even a pack may be too long.
         part = text[start:end]
@@ -52,8 +63,15 @@ def cut(text: str, ids: list[int], codec: Codec, max_length: int, language: str)
 
 
 def source_words(chunk: Chunk, codec: Codec) -> list[str]:
-    """Return the tokens of a chunk, anew from its text: the ids may have lost the very words that are to be copied."""
-    return codec.tokenize(chunk.text)[chunk.start : chunk.start + len(chunk.ids)]
+    """Return the tokens of a chunk, anew from its text: the ids may have lost the very words that are to be copied.
+
+    The tag is none of them."""
+    return codec.tokenize(chunk.text)[chunk.start : chunk.start + chunk.length]
+
+
+def words_read(chunk: Chunk, codec: Codec) -> list[str]:
+    """Return the tokens that the model reads of a chunk, one for each id: the tag's, then `source_words`."""
+    return [*codec.tokens(chunk.ids[: chunk.tag_length]), *source_words(chunk, codec)]
 
 
 def join(texts: Sequence[str], language: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.config import Config
 from transformer_cli.decoding.chunks import Chunk
 from transformer_cli.decoding.engines.protocol import TokenConstraints, occurs
 from transformer_cli.errors import UserError, one_of
@@ -43,6 +44,20 @@ class Line:
     text: str
     constraints: Constraints = NO_CONSTRAINTS
     again: bool = False  # whether it, or what it is a part of, was translated and counted before
+    tag: str | None = None  # a symbol that the model reads before each of its chunks; "": none; None: `decoding.tag`
+
+
+def tag_before(config: Config, tag: str | None) -> str:
+    """Return what a model reads before a text: the tag that is asked for, None: `decoding.tag`; "" is none.
+
+    Raises `UserError`, with those that it knows, for one that it does not know.
+    """
+    known = config.vocabulary.symbols
+    tag = config.decoding.tag if tag is None else tag
+    if tag and tag not in known:
+        there = f"it knows {one_of(known, limit=20)}" if known else "it was trained without any; leave it out"
+        raise UserError(f"tag {tag[:60]!r}: is none of the model's; {there}")
+    return tag or ""
 
 
 def as_texts(given: Iterable[str], name: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, parts_of, source_words
+from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, parts_of, source_words, words_read
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line, token_constraints, violations
 from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, TokenConstraints, occurs
 from transformer_cli.decoding.translation import Candidate, Translation, joined_candidate
@@ -61,6 +61,7 @@ class Pipeline:
     options: SearchOptions
     alignments: bool
     mbr: bool
+    tag: str | None = None  # of lines that have none of their own
 
     @property
     def splits(self) -> bool:
@@ -93,11 +94,12 @@ class Pipeline:
         source, language = codecs.source, self.translator.config.data.source_language
         for lines in windows:
             parts = [parts_of(line.text, language, split=self.splits) for line in lines]
+            tags = [self.translator.tag_ids(self.tag if line.tag is None else line.tag) for line in lines]
             ids = iter(source.encode_batch([part for own in parts for part in own]))
             constrained = any(line.constraints != NO_CONSTRAINTS for line in lines)
             opened: list[tuple[Line, list[Task]]] = []
-            for number, (line, own_parts) in enumerate(zip(lines, parts, strict=True), start=first):
-                chunks = [chunk for part in own_parts for chunk in cut(part, next(ids), source, most, language)]
+            for number, (line, own_parts, tag) in enumerate(zip(lines, parts, tags, strict=True), start=first):
+                chunks = [chunk for part in own_parts for chunk in cut(part, next(ids), source, most, language, tag)]
                 constraints: Sequence[TokenConstraints | None] = [None] * len(chunks)
                 if constrained:
                     constraints = token_constraints(line.constraints, chunks, codecs.target, self._beside)
@@ -206,7 +208,7 @@ class Pipeline:
         codecs = self.translator.codecs
         if not codecs.copies:
             return codecs.target
-        return codecs.target_beside(source_words(chunk, codecs.source))
+        return codecs.target_beside(words_read(chunk, codecs.source))
 
     # --- hypotheses to text ---------------------------------------------------------------------------------------
 
@@ -217,7 +219,8 @@ class Pipeline:
         if wanted:
             sources, targets = [task.chunk.ids for task, _ in wanted], [one.ids for _, one in wanted]
             layer, heads = self.translator.alignment_layer, self.translator.alignment_heads
-            aligned = iter(self.translator.engine.align(sources, targets, layer, heads))
+            skip = [task.chunk.tag_length for task, _ in wanted]
+            aligned = iter(self.translator.engine.align(sources, targets, layer, heads, skip))
         for task in tasks:
             task.candidates = [
                 self._candidate(task.chunk, one, next(aligned) if self.alignments or self._copies(one) else None)
@@ -254,7 +257,8 @@ class Pipeline:
     def _translation(self, line: Line, tasks: Sequence[Task]) -> Translation:
         """Join the translations of a line's chunks: their best ones, then their second ones, …"""
         chunks = [task.chunk for task in tasks]
-        source_tokens = [token for chunk in chunks for token in self.translator.codecs.source.tokens(chunk.ids)]
+        ids = [index for chunk in chunks for index in chunk.ids[chunk.tag_length :]]
+        source_tokens = self.translator.codecs.source.tokens(ids)
         if not tasks:
             sure = None if self.translator.confidence is None else 1.0
             candidates = [Candidate("", 0.0, 0.0, [], [] if self.alignments else None, True, confidence=sure)]
@@ -271,7 +275,7 @@ class Pipeline:
     def _joined(self, chunks: Sequence[Chunk], parts: Sequence[Candidate]) -> Candidate:
         """Join one translation of each chunk of a line."""
         text = join([part.text for part in parts], self.translator.config.data.target_language)
-        joined = joined_candidate(text, parts, [len(chunk.ids) for chunk in chunks], self.options, self.alignments)
+        joined = joined_candidate(text, parts, [chunk.length for chunk in chunks], self.options, self.alignments)
         return replace(joined, confidence=self._confidence(text, joined.log_probability))
 
     def _confidence(self, text: str, log_probability: float) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_cli.data.corpora import count_lines, dropped
-from transformer_cli.data.held_out import open_saved
+from transformer_cli.data.held_out import open_saved, split_tag
 from transformer_cli.errors import UserError, one_of
 from transformer_cli.text.lines import TextLines, read_lines
 
@@ -165,6 +165,7 @@ class EvaluationSet:
     sources: list[str]
     references: list[list[str]]
     notes: list[str]  # what was dropped while reading
+    tag: str | None = None  # what stands before each source where models read it; "": nothing; None: nothing is said
 
 
 def read_test_set(source: Path, references: Sequence[Path]) -> EvaluationSet:
@@ -211,6 +212,7 @@ def find_test_set(
     if source is not None and references:
         return read_test_set(source, references)
     data, folder = model.config.data, model.folder
+    tag = split_tag(model.config, split) or ""
     if split == "test" and data.test is None:
         raise UserError("the model's config names no data.test; give --source and --reference")
     try:
@@ -218,7 +220,7 @@ def find_test_set(
     except UserError as error:
         raise UserError(f"{error}; give --source and --reference") from None
     pairs = list(corpus.pairs())
-    return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes))
+    return EvaluationSet([source for source, _ in pairs], [[target for _, target in pairs]], list(corpus.notes), tag)
 
 
 # --- evaluating -----------------------------------------------------------------------------------------------------

@@ -126,6 +126,7 @@ def describe(loaded: LoadedModel) -> dict[str, Any]:
         "max_source_length": config.data.max_length,
         "max_length_ratio": config.decoding.max_length_ratio,
         "max_length_extra": config.decoding.max_length_extra,
+        "tag": config.decoding.tag,
     }
 
 
@@ -135,6 +136,8 @@ def _readme(description: dict[str, Any], shared: bool) -> str:
     example = SENTENCEPIECE if description["tokenizer"] == "sentencepiece" and plain else CODECS
     sides = ("shared", "shared") if shared else ("source", "target")
     parts = {name: text.replace("SIDES", repr(sides)) for name, text in example.items()}
+    if tag := description["tag"]:
+        parts["setup"] = parts["setup"].replace("input()", f"{tag + ' '!r} + input()")
     template = (resources.files("transformer_cli.export") / "onnx_readme.md").read_text("utf-8")
     return Template(template).substitute(description, **parts, last_layer=description["decoder_layers"] - 1)
 

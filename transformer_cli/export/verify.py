@@ -19,7 +19,7 @@ from torch import Tensor
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import Config, ModelConfig, load_config
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.held_out import open_saved
+from transformer_cli.data.held_out import open_saved, split_tag
 from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.errors import UserError
@@ -28,7 +28,7 @@ from transformer_cli.storage.publishing import manifest_names, publish
 from transformer_cli.storage.publishing import verify as check_hashes
 from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, RunFolder
 from transformer_cli.text.codec import vocabulary_files
-from transformer_cli.text.lines import read_lines
+from transformer_cli.text.lines import read_lines, with_tag
 from transformer_cli.text.vocabulary import PAD
 
 SENTENCES = 1000  # the most that are read
@@ -101,6 +101,7 @@ def _copy(folder: Path, names: Iterable[str], out: Path) -> None:
 def verification_sentences(config: Config, folder: Path, path: Path | None) -> list[str]:
     """Return the first SENTENCES of a file (plain or .gz), else the source sentences of the model's `data.valid`.
 
+    Each has its tag, if it has one, before it: that of `data.valid`, or `decoding.tag`. Other programs read it as text.
     Lines without text are left out. Raises `UserError` where there are none, saying what to give.
     """
     try:
@@ -108,7 +109,8 @@ def verification_sentences(config: Config, folder: Path, path: Path | None) -> l
             lines: Iterable[str] = read_lines(path)
         else:
             lines = (source for source, _ in open_saved(config.data, "valid", folder).pairs())
-        found = [line for line in islice(lines, SENTENCES) if line.strip()]
+        tag = config.decoding.tag if path is not None else split_tag(config, "valid")
+        found = [with_tag(line, tag) for line in islice(lines, SENTENCES) if line.strip()]
     except UserError as error:
         if path is not None:
             raise

@@ -205,15 +205,16 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
     assert isinstance(engine, TorchEngine | NonAutoregressiveEngine), "only torch shows what is inside"
     options = options or SearchOptions.from_config(translator.config.decoding)
     line = one_line(text)
+    (read,) = translator.tagged([line])  # what the model reads is shown, its tag too
     source_ids = _source_ids(translator, line, protect)
     best = translator.translate_batch([text], options, alignments=False)[0].hypotheses[0]
-    ids = codecs.lookup_target(best.tokens, line)
+    ids = codecs.lookup_target(best.tokens, read)
     writes_end = best.ended and not (isinstance(engine, NonAutoregressiveEngine) and engine.predicts_length)
     target_ids = [*ids, *([EOS] if writes_end else [])]
     source = torch.tensor([[*source_ids, EOS]], device=engine.device)  # (B, S)
     source_mask = padding_mask(source)
     model = engine.model
-    tokens = [*codecs.source.tokenize(line), SPECIALS[EOS]]
+    tokens = [*codecs.source.tokenize(read), SPECIALS[EOS]]
     names = [*codecs.target.vocabulary.get_itos(), *tokens]  # ids past the vocabulary copy a source token
     with evaluating(model), torch.inference_mode():
         with recorded(model, ENCODER) as encoder:
@@ -234,7 +235,7 @@ def trace(translator: Translator, text: str, options: SearchOptions | None = Non
                 decoder[-1] = replace(decoder[-1], axes="B, T, V+S")
     return Trace(
         text=text,
-        words=list(codecs.source.tokenizer.words(codecs.source.preparation(line))),
+        words=list(codecs.source.tokenizer.words(codecs.source.preparation(read))),
         tokens=tokens,
         ids=source[0].tolist(),
         encoder=encoder,
@@ -253,7 +254,7 @@ def _source_ids(translator: Translator, line: str, protect: bool) -> list[int]:
     if spans:
         kept = line[spans[0].start : spans[0].end]
         raise UserError(f"--trace: {kept[:40]!r} would be kept away from the model; add --no-protect to see it go in")
-    ids = translator.codecs.source.encode(line) if line.strip() else []
+    ids = translator.codecs.source.encode(*translator.tagged([line])) if line.strip() else []
     check_length("--trace: the sentence", ids, translator.max_length)
     return ids
 

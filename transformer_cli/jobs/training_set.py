@@ -217,7 +217,7 @@ def recipe_of(options: TranslationOptions, training_set: TrainingSet) -> dict[st
         "glossary": fields["glossary"],
         "device": fields["device"],
         "files": [training_set.source, training_set.target],
-        **{name: fields[name] for name in ("engine", "compute_type", "batch_tokens", "mbr", "guard", "protect")},
+        **{name: fields[name] for name in ("engine", "compute_type", "batch_tokens", "mbr", "guard", "protect", "tag")},
         **fields["search"],
     }
 

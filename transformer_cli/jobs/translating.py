@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli import __version__
+from transformer_cli.decoding.constraints import tag_before
 from transformer_cli.decoding.devices import kind_of
 from transformer_cli.decoding.engines.protocol import torch_needs
 from transformer_cli.decoding.loading import FoundModel
@@ -47,9 +48,11 @@ class TranslationOptions:
     constrained: bool = False  # whether lines come with constraints
     protect: bool = True
     glossary: Path | None = None
+    tag: str | None = None  # before each source text; None: the model's own `decoding.tag`; "": none
 
     def __post_init__(self) -> None:
         self.search_options  # noqa: B018  (raises)
+        tag_before(self.model.config, self.tag)
         if self.beside:
             if self.engine == "ctranslate2" or self.compute_type not in (None, "float32"):
                 raise UserError(
@@ -75,6 +78,10 @@ class TranslationOptions:
     def search_options(self) -> SearchOptions:
         """How to search: the model's own way, with what is changed in it."""
         return self.model.search_options(self.search)
+
+    def tagged_as(self, tag: str | None) -> "TranslationOptions":
+        """Return the same with this tag before each source text, where none is asked for."""
+        return self if self.tag is not None else dataclasses.replace(self, tag=tag)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what differs where any line might be translated differently; of models and files the content counts.
@@ -117,6 +124,7 @@ class TranslationOptions:
         config = translator.config
         changes: dict[str, Any] = {} if self.batch_tokens is None else {"batch_tokens": self.batch_tokens}
         changes |= {"copy_unknown": False} if self.keep_unknown else {}
+        changes |= {} if self.tag is None else {"tag": self.tag or None}
         translator.config = config.model_copy(update={"decoding": config.decoding.model_copy(update=changes)})
         if self.alignment_layer is not None or self.alignment_heads is not None:  # not what the model has learned it by
             translator.alignment_layer = (self.alignment_layer or 0) - 1

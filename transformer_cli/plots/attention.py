@@ -62,21 +62,23 @@ class Attention:
         return {"encoder": self.encoder, "decoder": self.decoder, "cross": self.cross}[kind]
 
 
-def attend(translator: Translator, sentence: str, target: str | None = None) -> Attention:
+def attend(translator: Translator, sentence: str, target: str | None = None, *, tag: str | None = None) -> Attention:
     """Translate a sentence, then run the model over it and its best translation (or `target`) with open attention.
 
-    Raises `UserError` for a sentence without tokens or longer than the model takes at once.
+    `tag`: as in `translate_batch`; the model attends to it, so it is one of the source tokens. Raises `UserError` for a
+    sentence without tokens or longer than the model takes at once, and for a tag that the model does not know.
     """
     engine, codecs = translator.engine, translator.codecs
     assert isinstance(engine, TorchEngine | NonAutoregressiveEngine), "attention is seen in torch"
-    source_ids = codecs.source.encode(sentence if sentence.strip() else "")
+    (read,) = translator.tagged([sentence], tag)
+    source_ids = codecs.source.encode(read if sentence.strip() else "")
     check_length("the sentence", source_ids, translator.max_length)
     options = None
     if target is None:
         options = SearchOptions.from_config(translator.config.decoding)
-        best = translator.translate_batch([sentence], options, alignments=False)[0]
+        best = translator.translate_batch([sentence], options, alignments=False, tag=tag)[0]
         target, tokens = best.text, best.tokens
-        target_ids = codecs.lookup_target(tokens, sentence)
+        target_ids = codecs.lookup_target(tokens, read)
     else:
         target_ids = codecs.target.encode(target if target.strip() else "")
         check_length("the target", target_ids, engine.max_target_length)
@@ -97,7 +99,7 @@ def attend(translator: Translator, sentence: str, target: str | None = None) -> 
     return Attention(
         sentence=sentence,
         translation=target,
-        source=[*(codecs.source.tokenize(sentence) if codecs.copies else codecs.source.tokens(source_ids)), "</s>"],
+        source=[*(codecs.source.tokenize(read) if codecs.copies else codecs.source.tokens(source_ids)), "</s>"],
         target_input=seen,
         target_output=[*tokens, "</s>"][: decoder[0].size(2)],
         encoder=_stack(encoder),

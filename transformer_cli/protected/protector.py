@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from transformer_cli.decoding.chunks import windows_of, writes_spaces
+from transformer_cli.decoding.chunks import Chunk, windows_of, writes_spaces
 from transformer_cli.decoding.constraints import Line, as_lines
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.decoding.translator import WINDOW, Translator
@@ -119,7 +119,7 @@ class _Restoration:
     def mask(self, line: Line, number: int) -> Line:
         """Return what the model is to read of a line at first: the line itself where nothing in it is protected."""
         source = one_line(line.text)
-        spans = find_spans(source, self.glossary)
+        spans = [span for span in find_spans(source, self.glossary) if not self._is_tag(span, source)]
         if not spans:
             return line
         masked = Masked("", [])
@@ -128,6 +128,7 @@ class _Restoration:
         return MaskedLine(
             masked.text,
             line.constraints,
+            tag=line.tag,
             given=line,
             number=number,
             source=source,
@@ -179,7 +180,7 @@ class _Restoration:
         self.tally.add(split_lines=len(lines))
         segments = [segment_line(line.source, line.spans) for line in lines]
         parts = [
-            [replace(part, again=True) for part in segment_lines(own, line.constraints)]
+            [replace(part, again=True, tag=line.tag) for part in segment_lines(own, line.constraints)]
             for line, own in zip(lines, segments, strict=True)
         ]
         translated = self._translate(lines, parts, replace(self.options, n_best=1), mbr=False)
@@ -194,6 +195,11 @@ class _Restoration:
     def _is_known(self, span: Span) -> bool:
         """Return whether the model may know it: a glossary's term, or a symbol that it was trained to copy."""
         return span.kind == "term" or span.text in self.translator.config.vocabulary.symbols
+
+    def _is_tag(self, span: Span, source: str) -> bool:
+        """Return whether it is the model's own, typed before a text: what comes after is what is translated."""
+        config = self.translator.config
+        return span.text in [*config.data.tags, config.decoding.tag] and not source[: span.start].strip()
 
     def _translate(
         self, lines: Sequence[MaskedLine], parts: Sequence[Sequence[Line]], options: SearchOptions, mbr: bool
@@ -280,7 +286,7 @@ class _Restoration:
             start = line.text.index(chunk.text, end)
             end = start + len(chunk.text)
             for number, place in enumerate(places):
-                counts[number] += min(len(chunk.ids), len(encode(line.text[start : min(place, end)].rstrip())))
+                counts[number] += min(chunk.length, len(encode(line.text[start : min(place, end)].rstrip())))
         return counts
 
     def _align(self, translations: Sequence[Translation]) -> list[list[list[int] | None]]:
@@ -297,21 +303,23 @@ class _Restoration:
                     wanted.append((number, rank))
         pairs = [_by_chunk(translations[number], rank, codecs.target) for number, rank in wanted]
         every = [pair for own in pairs for pair in own]
-        aligned = iter(self.translator.align_ids([source for source, _ in every], [target for _, target in every]))
+        sources, targets = [chunk.ids for chunk, _ in every], [ids for _, ids in every]
+        skip = [chunk.tag_length for chunk, _ in every]
+        aligned = iter(self.translator.align_ids(sources, targets, skip=skip))
         for (number, rank), own in zip(wanted, pairs, strict=True):
             start, links = 0, []
-            for source, _ in own:
+            for chunk, _ in own:
                 links += [start + place for place in next(aligned)]
-                start += len(source)
+                start += chunk.length
             rows[number][rank] = links
         return rows
 
 
-def _by_chunk(translation: Translation, rank: int, target: Codec) -> list[tuple[list[int], list[int]]]:
-    """Return the source and the target ids of each chunk of a hypothesis."""
+def _by_chunk(translation: Translation, rank: int, target: Codec) -> list[tuple[Chunk, list[int]]]:
+    """Return each chunk of a hypothesis with its target ids."""
     tokens = iter(translation.hypotheses[rank].tokens)
     lengths = translation.hypotheses[rank].lengths
     return [
-        (chunk.ids, target.lookup(islice(tokens, length)))
+        (chunk, target.lookup(islice(tokens, length)))
         for chunk, length in zip(translation.chunks, lengths, strict=True)
     ]

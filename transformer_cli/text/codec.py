@@ -123,6 +123,12 @@ class Codec:
         """Return the ids of many texts."""
         return [self.encode(text) for text in texts]
 
+    def encode_tag(self, tag: str) -> list[int]:
+        """Return the ids of a symbol before a text, so that `encode(with_tag(text, tag))` is these, then those of the
+        text; none of "". No token reaches over a space."""
+        ids = self.encode(tag)
+        return [*ids, self._separator] if ids and self._separator is not None else ids
+
     def sample(self, text: str, strength: float, seed: int) -> list[int]:
         """Return the ids of a random segmentation into subwords; the same arguments always give the same one.
 

@@ -100,6 +100,11 @@ def with_bar(
     return iter(tqdm(items, desc=what, total=total, unit=f" {unit}", unit_scale=True, disable=disable))
 
 
+def with_tag(text: str, tag: str | None) -> str:
+    """Return a source text with its tag before it, as models read it; one without a word gets none."""
+    return f"{tag} {text}" if tag and text.strip() else text
+
+
 def one_line(text: str) -> str:
     """Return the text as it may go out: every character that some program takes for a line end becomes a space."""
     return text.translate(_SPACES)

@@ -269,7 +269,9 @@ class Noting:
         self.asked.append("score")
         return []
 
-    def align(self, sources: Any, targets: Any, layer: int = -1, heads: Any = None) -> list[list[int]]:
+    def align(
+        self, sources: Any, targets: Any, layer: int = -1, heads: Any = None, skip: Any = None
+    ) -> list[list[int]]:
         self.asked.append("align")
         return []
 

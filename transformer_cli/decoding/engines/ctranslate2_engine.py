@@ -239,6 +239,7 @@ class CTranslate2Engine:
         targets: Sequence[Ids],
         layer: int = -1,
         heads: Sequence[int] | None = None,
+        skip: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """Return places as `Engine.align` does.
 
@@ -256,7 +257,7 @@ class CTranslate2Engine:
             or not all(map(len, sources))
         ):
             other = self._instead("alignments from other layers or heads than the model's own")
-            return other().align(sources, targets, layer, heads)
+            return other().align(sources, targets, layer, heads, skip)
         places = sorted(
             (place for place, target in enumerate(targets) if target), key=lambda place: len(targets[place])
         )
@@ -275,7 +276,8 @@ class CTranslate2Engine:
             begun += zip(chunk, results, strict=True)
         alignments: list[list[int]] = [[] for _ in targets]
         for place, pending in begun:
-            alignments[place] = own_sources(pending.result().attention[0][: len(targets[place])])
+            weights: Any = pending.result().attention[0][: len(targets[place])]
+            alignments[place] = own_sources([row[skip[place] :] for row in weights] if skip else weights)
         return alignments
 
     def _source_strings(self, ids: Ids) -> list[str]:

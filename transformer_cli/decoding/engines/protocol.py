@@ -99,11 +99,14 @@ class Engine(Protocol):
         targets: Sequence[Sequence[int]],
         layer: int = -1,
         heads: Sequence[int] | None = None,
+        skip: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """Return for each target token the place of its source token by the cross-attention (see `own_sources`).
 
-        The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). Needs no
-        empty source. Raises `UserError` where there is no such layer or head.
+        The weights are those of `layer` (counted as Python does), the mean over `heads` (None: all of them). `skip`:
+        how many tokens each source begins with that are nobody's, those of a tag; places count from after them, and
+        what attends to one most belongs to the best of the others. Needs no empty source, nor one that is all skipped.
+        Raises `UserError` where there is no such layer or head.
         """
 
 

@@ -287,8 +287,10 @@ class TorchEngine:
         targets: Sequence[Sequence[int]],
         layer: int = -1,
         heads: Sequence[int] | None = None,
+        skip: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """Return places as `Engine.align` does, by the first model's attention."""
+        skip = skip or [0] * len(sources)
         layers = cast(Sequence[DecoderLayer], self.model.decoder.layers)
         count = layers[0].cross_attention.heads
         check_attention(len(layers), layer, count, heads)
@@ -305,7 +307,7 @@ class TorchEngine:
                 chosen = output.cross_attention[layer] if heads is None else output.cross_attention[layer][:, heads]
                 weights = chosen.mean(dim=1).to(accumulation_dtype(chosen.dtype)).cpu().numpy()  # (B, T, S)
             alignments += [
-                own_sources(table[: len(target), : len(source)])
-                for table, source, target in zip(weights, sources[part], targets[part], strict=True)
+                own_sources(table[: len(target), first : len(source)])
+                for table, source, target, first in zip(weights, sources[part], targets[part], skip[part], strict=True)
             ]
         return alignments

@@ -119,21 +119,27 @@ class NonAutoregressiveEngine:
         return scores
 
     def align(
-        self, sources: Rows, targets: Rows, layer: int = -1, heads: Sequence[int] | None = None
+        self,
+        sources: Rows,
+        targets: Rows,
+        layer: int = -1,
+        heads: Sequence[int] | None = None,
+        skip: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """Return places as `Engine.align` does, by the attention with which each target token is predicted.
 
         Every fourth token is masked at a time, and the others seen (mask_predict), or all are masked (one_shot).
         """
         check_attention(self.layers, layer, self.heads, heads)
+        skip = skip or [0] * len(sources)
         alignments: list[list[int]] = []
         longest = max(map(len, targets), default=0) * (1 + max(map(len, sources), default=0))
         for part in parts(len(sources), MASKED_OF * longest * self.layers * self.heads, MAX_CELLS):
             with evaluating(self.model), torch.inference_mode():
                 tables = self._attend(sources[part], targets[part], layer, heads).cpu().numpy()  # (B, T, S)
             alignments += [
-                own_sources(table[: len(target), : len(source)])
-                for table, source, target in zip(tables, sources[part], targets[part], strict=True)
+                own_sources(table[: len(target), first : len(source)])
+                for table, source, target, first in zip(tables, sources[part], targets[part], skip[part], strict=True)
             ]
         return alignments
 
