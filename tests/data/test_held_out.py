@@ -9,7 +9,7 @@ import pytest
 
 from transformer_cli.config import Config
 from transformer_cli.data import held_out as module
-from transformer_cli.data.held_out import HeldOut, normalized, open_corpora, open_saved
+from transformer_cli.data.held_out import HeldOut, normalized, open_corpora, open_saved, split_tag
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import RunFolder
@@ -192,3 +192,22 @@ def test_choosing_holds_no_more_pairs_than_it_gives(tmp_path: Path, monkeypatch:
     assert len(corpora.held_out) == 10
     assert all(pairs == kept <= capacity for capacity, pairs, kept in sizes)
     assert {capacity for capacity, _, _ in sizes} == {10, 200}
+
+
+def test_a_split_has_its_own_tag_else_that_of_the_decoding_and_held_out_pairs_that_of_their_sources() -> None:
+    files, tagged = {"source": "a", "target": "b"}, {"source": "c", "target": "d", "tag": "<x>"}
+
+    def tags(**data: object) -> tuple[str | None, str | None]:
+        config = Config.model_validate(
+            {
+                "data": {"source_language": "de", "target_language": "en", **data},
+                "vocabulary": {"symbols": ["<x>", "<y>"]},
+                "decoding": {"tag": "<y>"},
+            }
+        )
+        return split_tag(config, "valid"), split_tag(config, "test")
+
+    assert tags(train=files, valid=files, test=tagged) == ("<y>", "<x>")
+    assert tags(train=files, valid=tagged, test=files) == ("<x>", "<y>")
+    assert tags(train=[tagged], test=files)[0] == "<x>"
+    assert tags(train=[tagged, files], test=files)[0] is None

@@ -128,7 +128,7 @@ def read(translator: Translator, engine: Echo) -> list[str]:
 
 
 def test_the_callers_tag_comes_first_then_the_lines_then_the_models(make_codecs: MakeCodecs) -> None:
-    lines = [Line("one"), Line("two", tag=OTHER), Line("three", tag=""), "four"]
+    lines: list[str | Line] = [Line("one"), Line("two", tag=OTHER), Line("three", tag=""), "four"]
     for own, asked, expected in (
         (TAG, None, ["<2de> one", "<bt> two", "three", "<2de> four"]),
         (TAG, "", ["one", "<bt> two", "three", "four"]),
@@ -151,25 +151,7 @@ def test_each_sentence_of_a_line_has_its_tag(make_codecs: MakeCodecs) -> None:
 
 def test_each_chunk_of_a_long_line_has_its_tag_and_its_length_counts_it(make_codecs: MakeCodecs) -> None:
     translator, engine = echo(make_codecs, max_length=4)
-    words = [
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six.",
-        "one",
-        "two",
-        "three",
-        "Yes.",
-        "No!",
-        "One",
-        "two.",
-        "(",
-        "three",
-        ")",
-        "four…",
-    ]
+    words = TEXT_TO_CUT.split()
     (found,) = translator.translate_batch([" ".join(words)])
     chunks = [source for batch in engine.batches for source in batch]
     tag = translator.codecs.source.vocabulary[TAG]
@@ -365,7 +347,13 @@ def test_protected_text_goes_back_to_its_place(make_codecs: MakeCodecs, alignmen
     config = make_config(max_length=40, vocabulary=SYMBOLS, decoding={"tag": TAG, "split": "always"})
     engine = Without()
     protector = Protector(Translator(engine, make_codecs(config), config))
-    lines = ["one {{x}} two https://a.de three", "{{x}}", "Yes. No! <b>four</b> five", "", Line("one %s", tag=OTHER)]
+    lines: list[str | Line] = [
+        "one {{x}} two https://a.de three",
+        "{{x}}",
+        "Yes. No! <b>four</b> five",
+        "",
+        Line("one %s", tag=OTHER),
+    ]
     found = list(protector.translate_lines(lines, alignments=alignments))
     texts = [line if isinstance(line, str) else line.text for line in lines]
     assert [one.text for one in found] == texts

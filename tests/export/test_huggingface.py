@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one vocabulary, two tables, symbols": {
         "tie_embeddings": "decoder",
         "vocabulary": {"symbols": ["<2en>", "@"], "byte_fallback": True, "size": 325},
+        "decoding": {"tag": "<2en>"},
         "generator_bias": True,
     },
     "nothing tied": {

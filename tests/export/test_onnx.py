@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm, learned, gated": {"norm": "pre", "positions": "learned", "activation": "swiglu"},
     "untied, two vocabularies": {"vocabulary": WORDS, "tie_embeddings": "none", "activation": "geglu"},
     "wide heads, no biases": {"head_dim": 5, "heads": 3, "attention_bias": False, "feed_forward_bias": False},
+    "tag": {"vocabulary": {"tokenizer": "whitespace", "symbols": ["<2en>"]}, "decoding": {"tag": "<2en>"}},
     "gelu, biases": {"tie_embeddings": "decoder", "activation": "gelu", "generator_bias": True, "norm_epsilon": 1e-3},
 }
 EXPORTED = [name if number < 1 else pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(VARIANTS)]
@@ -118,17 +119,20 @@ def test_greedy_search_over_the_graphs_is_ours(checkpoint: Checkpoint, exported:
     assert graphs.greedy(SOURCES, limits) == [found[0].ids for found in ours]
 
 
+@pytest.mark.parametrize("variant", ["the paper's", "tag"])
 def test_the_readmes_example_translates(
-    checkpoint: Checkpoint, exported: Callable[[str], Path], tmp_path: Path
+    checkpoint: Checkpoint, exported: Callable[[str], Path], tmp_path: Path, variant: str
 ) -> None:
-    folder, out = checkpoint(**VARIANTS["the paper's"]), exported("the paper's")
+    folder, out = checkpoint(**VARIANTS[variant]), exported(variant)
     code = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text("utf-8"), re.DOTALL)
     assert len(code) == 1
     sentence = "ein kleiner Mann, groß"
     done = subprocess.run([sys.executable, "-c", code[0]], input=sentence, capture_output=True, text=True, cwd=out)
     translator = Translator.load(folder, "cpu")
     options = SearchOptions.from_config(translator.config.decoding, method="greedy")
-    found = search_batch(translator.engine, [translator.codecs.source.encode(sentence)], options)[0][0]
+    (read,) = translator.tagged([sentence])
+    found = search_batch(translator.engine, [translator.codecs.source.encode(read)], options)[0][0]
+    assert (read != sentence) == (variant == "tag")
     expected = translator.codecs.target.decode(found.ids)
     assert expected
     assert (done.stdout.removesuffix("\n"), done.stderr) == (expected, "")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from transformer_cli import Translator
+from transformer_cli.config import load_config
 from transformer_cli.errors import UserError
-from transformer_cli.export.verify import export_safetensors
+from transformer_cli.export.verify import export_safetensors, verification_sentences
 from transformer_cli.storage.publishing import manifest_names, verify
 
 Checkpoint = Callable[..., Path]
@@ -60,3 +61,13 @@ def test_a_manifest_reaches_no_file_elsewhere(checkpoint: Checkpoint, tmp_path: 
     (folder / "manifest.json").write_text(json.dumps(manifest))
     export_safetensors(folder, tmp_path / "out")
     assert "secret" not in (tmp_path / "out" / "manifest.json").read_text()
+
+
+def test_exports_are_verified_with_sentences_as_the_model_reads_them(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    folder = checkpoint(vocabulary={"tokenizer": "whitespace", "symbols": ["<2en>"]}, decoding={"tag": "<2en>"})
+    config = load_config(folder / "config.yaml")
+    sentences = verification_sentences(config, folder, None)
+    assert sentences
+    assert all(sentence.startswith("<2en> ") for sentence in sentences)
+    (tmp_path / "given").write_text("ein\n\nzwei\n")
+    assert verification_sentences(config, folder, tmp_path / "given") == ["<2en> ein", "<2en> zwei"]

@@ -16,6 +16,7 @@ from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
 from transformer_cli.text import codec as codec_module
 from transformer_cli.text.codec import Codecs, Preparation, vocabulary_files
+from transformer_cli.text.lines import with_tag
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
 PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,6 +50,25 @@ def test_nothing_is_no_ids(codecs: Callable[..., Codecs], kind: str) -> None:
     assert codec.encode("") == []
     assert codec.decode([]) == ""
     assert codec.encode_batch([]) == []
+
+
+@pytest.mark.parametrize("changes", [{}, {"lowercase": True, "normalization": "nfkc"}], ids=["as it is", "changed"])
+@pytest.mark.parametrize("kind", KINDS)
+@PATIENT
+@given(text=st.text() | st.sampled_from(["<2De>", " x", "\u0301", "\ufed1 x", "\u03a3\u0301\u03a3"]))
+def test_a_tag_changes_nothing_of_what_follows_it(
+    codecs: Callable[..., Codecs], kind: str, changes: dict[str, Any], text: str
+) -> None:
+    codec = codecs(kind, symbols=["<2De>", "<2De>x", "2D"], **changes).source
+    before, ids = codec.encode_tag("<2De>"), codec.encode(text)
+    assert codec.encode_tag("") == []
+    assert 0 < len(before) <= 2
+    assert codec.vocabulary["<2De>"] in before
+    assert with_tag(text, "") == with_tag(text, None) == text
+    if not text.strip():
+        assert with_tag(text, "<2De>") == text
+    elif ids:  # normalization may leave nothing of a text
+        assert codec.encode(with_tag(text, "<2De>")) == [*before, *ids]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -111,3 +111,28 @@ def test_a_tag_says_which_of_two_languages_is_meant(tmp_path: Path, tiny_tree: M
     line = " ".join(words)
     assert translator.translate(f"<translate> {line}") == " ".join(WORDS[word] for word in words)
     assert translator.translate(f"<copy> {line}") == line
+    found = [translator.translate_batch([line], tag=tag)[0] for tag in ("<translate>", "<copy>")]
+    assert [one.text for one in found] == [" ".join(WORDS[word] for word in words), line]
+    assert [one.source_tokens for one in found] == [translator.codecs.source.tokenize(line)] * 2
+
+
+@pytest.mark.parametrize("own", ["<bt>", None])
+def test_validation_reads_each_tag_once(
+    tmp_path: Path, mixed: MakeMixed, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    """`data.valid` has it of its own, or from `decoding.tag`."""
+    tree = mixed(max_steps=2, validate_every=2).model_dump(mode="json")
+    tree["decoding"]["tag"] = "<bt>"
+    tree["data"]["valid"]["tag"] = own
+    real = Translator.translate_batch
+    chunks: list[tuple[list[int], int]] = []
+
+    def noting(self: Translator, *given: Any, **options: Any) -> Any:
+        found = real(self, *given, **options)
+        chunks.extend((chunk.ids, self.codecs.source.vocabulary["<bt>"]) for one in found for chunk in one.chunks)
+        return found
+
+    monkeypatch.setattr(Translator, "translate_batch", noting)
+    train(config_of_tree(tree, "tree"), tmp_path / "run", quiet=True)
+    assert chunks
+    assert {ids.count(tag) for ids, tag in chunks} == {1}

@@ -104,8 +104,10 @@ def attention(
     path = _output_path(context, f"attention-{shown}-heads.png" if grid else f"attention-{shown}.png")
     from transformer_cli.decoding.constraints import tag_before
     from transformer_cli.decoding.loading import FoundModel
+    from transformer_cli.storage.run_folder import find_model
 
-    found = FoundModel.at(model)  # before the seconds that loading torch takes
+    find_model(model)  # before the seconds that loading torch takes
+    found = FoundModel.at(model)
     tag_before(found.config, tag)
     if input_file is not None:
         lines, where = _read(input_file)
@@ -200,6 +202,8 @@ def mask(
     from transformer_cli.plots.diagrams import mask_figure
     from transformer_cli.text.lines import with_tag
 
+    if tag is not None and side == "target":
+        raise UserError("--tag: stands before source sentences; give --side source too, or leave it out")
     if tag is None and not sentences and input_file is None:
         tag = split_tag(config, "valid") or ""
     before = tag_before(config, tag) if side == "source" else ""

@@ -246,7 +246,9 @@ class CTranslate2Engine:
         CTranslate2 gives what was written into the model: the mean over the heads of the last layer, or, where they are
         the first heads of a layer, those that learned to align. Other layers and heads are torch's.
         """
-        from transformer_cli.decoding.engines.protocol import own_sources  # not at the top: numpy takes a while
+        import numpy as np  # not at the top: it takes a while
+
+        from transformer_cli.decoding.engines.protocol import own_sources
 
         longest = max(map(len, (*sources, *targets)), default=0) + 1
         first = self.description.alignment_heads
@@ -276,8 +278,8 @@ class CTranslate2Engine:
             begun += zip(chunk, results, strict=True)
         alignments: list[list[int]] = [[] for _ in targets]
         for place, pending in begun:
-            weights: Any = pending.result().attention[0][: len(targets[place])]
-            alignments[place] = own_sources([row[skip[place] :] for row in weights] if skip else weights)
+            weights = np.array(pending.result().attention[0][: len(targets[place])])  # (T, S)
+            alignments[place] = own_sources(weights[:, skip[place] if skip else 0 :])
         return alignments
 
     def _source_strings(self, ids: Ids) -> list[str]:
