@@ -63,14 +63,15 @@ def scores(tfm: Any, *command: object) -> Any:
 def test_a_test_set_has_its_own_tag_unless_another_is_given(tagged: Path, tfm: Any, tmp_path: Path) -> None:
     files = ["--source", tagged.parent / "train.de", "--reference", tagged.parent / "train.en"]
     outputs = {}
-    for name, options in {
+    ways: dict[str, list[Any]] = {
         "own": [],
         "2de": ["--tag", "<2de>"],
         "none": ["--tag", ""],
         "files": files,
         "bt": ["--tag", "<bt>"],
         "files none": [*files, "--tag", ""],
-    }.items():
+    }
+    for name, options in ways.items():
         scores(tfm, tagged, *options, "-o", tmp_path / name)
         outputs[name] = (tmp_path / name).read_text()
     assert outputs["own"] == outputs["2de"]
