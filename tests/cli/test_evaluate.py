@@ -27,7 +27,7 @@ def test_scores_are_those_of_the_translations_it_keeps(trial: Any, tfm: Any, tmp
     assert output.read_text() == tfm("translate", trial.run, "-i", trial.source).out
     translations, references = output.read_text().splitlines(), trial.reference.read_text().splitlines()
     expected = corpus_scores(translations, [references], "en", intervals=True)
-    assert [row.split() for row in table.out.splitlines()] == [
+    assert [row.split() for row in table.out.splitlines()[:6]] == [
         row
         for score in expected
         for row in (
@@ -122,6 +122,95 @@ def test_the_engine_is_the_one_asked_for(trial: Any, tfm: Any) -> None:
     assert "exclude each other" in tfm(*run, "--engine", "torch", "--compute-type", "int8").refused()
 
 
+# --- lines that the training data has too ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def overlapping(trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A test set of ten lines, the second and the fifth of which are of the training data."""
+    monkeypatch.chdir(tmp_path)
+    for language in ("de", "en"):
+        train = (trial.folder / f"train.{language}").read_text().splitlines()
+        longest = sorted(range(len(train)), key=lambda line: len(train[line]))[-2:]
+        others = [f"{language}{number} unseen {language}{number * 7} !" for number in range(8)]
+        lines = [others[0], train[longest[0]], *others[1:3], train[longest[1]].upper(), *others[3:]]
+        Path(f"test.{language}").write_text("".join(f"{line}\n" for line in lines))
+    return ["evaluate", trial.run, "--source", "test.de", "--reference", "test.en", "--greedy"]
+
+
+def test_the_scores_without_lines_that_were_trained_on_follow_those_of_all(overlapping: list[Any], tfm: Any) -> None:
+    shown = tfm(*overlapping)
+    assert (shown.code, "overlap" in shown.err) == (0, False)
+    whole, _, section = shown.out.partition("\n\n")
+    assert f"{whole}\n" == tfm(*overlapping, "--no-overlap").out
+    heading, *rows, verdict = section.splitlines()
+    assert heading == "without the 2 test lines (20.0 %) that also occur in the training data:"
+    assert verdict.startswith("The difference ")
+    assert max(map(len, shown.out.splitlines())) <= 80
+    for name in ("de", "en"):
+        lines = Path(f"test.{name}").read_text().splitlines()
+        Path(f"test.{name}").write_text("".join(f"{line}\n" for n, line in enumerate(lines, 1) if n not in (2, 5)))
+    clean = tfm(*overlapping)
+    assert [row.split() for row in clean.out.splitlines()[:6:2]] == [row.split() for row in rows]
+    assert clean.out.splitlines()[6:] == ["no test line also occurs in the training data"]
+
+
+def test_programs_get_the_lines_and_the_scores_beside_what_they_had(overlapping: list[Any], tfm: Any) -> None:
+    found, plain = (json.loads(tfm(*overlapping, "--json", *more).out) for more in ([], ["--no-overlap"]))
+    overlap = found.pop("overlap")
+    assert {**found, "seconds": 0} == {**plain, "seconds": 0}
+    assert (overlap["checked"], overlap["lines"], overlap["sentences"]) == (True, [2, 5], 8)
+    for score, whole in zip(overlap["scores"], found["scores"], strict=True):
+        assert set(score) == {*whole, "by_chance", "differs"}
+        assert score["signature"] == whole["signature"]
+
+
+def test_one_line_and_all_lines_have_words_of_their_own(overlapping: list[Any], trial: Any, tfm: Any) -> None:
+    train = ["--source", trial.folder / "train.de", "--reference", trial.folder / "train.en"]
+    said = tfm("evaluate", trial.run, *train, "--greedy").out.splitlines()[6:]
+    assert said == ["every test line also occurs in the training data: nothing is left to score without them"]
+    for name in ("de", "en"):
+        lines = Path(f"test.{name}").read_text().splitlines()
+        Path(f"test.{name}").write_text("\n".join(lines[:4]))
+    assert "without the test line (25.0 %) that also occurs in the training data:" in tfm(*overlapping).out
+
+
+@pytest.mark.parametrize(("differs", "said"), [(True, "matters (BLEU, TER)"), (False, "does not matter")])
+def test_the_difference_is_judged_in_words(
+    differs: bool, said: str, overlapping: list[Any], tfm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = property(lambda score: differs and score.metric != "chrf")
+    monkeypatch.setattr("transformer_cli.evaluation.evaluate.SubsetScore.differs", judge)
+    assert tfm(*overlapping).out.splitlines()[-1].startswith(f"The difference {said}: ")
+
+
+def test_training_data_that_is_gone_is_a_note_and_no_error(
+    overlapping: list[Any], trial: Any, tfm: Any, tmp_path: Path
+) -> None:
+    model = find_model(trial.run)
+    config = load_config(model / "config.yaml", ["data.train={source: gone.de, target: gone.en}"])
+    publish(tmp_path / "other", lambda folder: copy_model(model, folder, config))
+    evaluate = ["evaluate", tmp_path / "other", *overlapping[2:]]
+    result = tfm(*evaluate)
+    assert (result.code, len(result.out.splitlines())) == (0, 6)
+    assert result.err.splitlines()[-1] == "overlap with the training data was not checked: gone.de: no such file"
+    quiet = tfm(*evaluate, "--quiet")
+    assert quiet.out == result.out
+    assert "overlap" not in quiet.err
+    nothing = {"lines": None, "sentences": None, "scores": None}
+    found = json.loads(tfm(*evaluate, "--json").out)["overlap"]
+    assert found == {"checked": False, "reason": "gone.de: no such file", **nothing}
+
+
+def test_translations_never_take_the_place_of_training_data(trial: Any, tfm: Any, tmp_path: Path) -> None:
+    place = tmp_path / "translations"
+    place.symlink_to(trial.folder / "train.en")
+    before = place.read_bytes()
+    arguments = ["evaluate", trial.run, "--source", trial.source, "--reference", trial.reference, "-o", place]
+    assert "is read, and the results would take its place" in tfm(*arguments).refused()
+    assert place.read_bytes() == before
+
+
 # --- a file of translations, without a model ------------------------------------------------------------------------
 
 
@@ -187,6 +276,7 @@ def test_the_tokenizer_is_hinted_at_where_it_matters(texts: Path, tfm: Any) -> N
         (["--hypothesis", "hypothesis"], "--hypothesis: needs --reference FILE"),
         (["--hypothesis", "hypothesis", "--reference", "reference", "--source", "x"], "--hypothesis and --source"),
         (["--hypothesis", "hypothesis", "--reference", "reference", "-o", "x"], "--hypothesis and --output"),
+        (["--hypothesis", "hypothesis", "--reference", "reference", "--no-overlap"], "--hypothesis and --no-overlap"),
         (["--hypothesis", "hypothesis", "--reference", "reference", "--beam", "2"], "--hypothesis and --beam"),
         (["--hypothesis", "hypothesis", "--reference", "reference", "--engine", "torch"], "--hypothesis and --engine"),
         (["--hypothesis", "hypothesis", "--reference", "reference.ja"], "reference.ja: has 10 lines, but hypothesis"),

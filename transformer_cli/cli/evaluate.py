@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.streams import Progress, align, check_output, open_results, warn
+from transformer_cli.cli.streams import Progress, align, check_output, note, open_results, warn
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_cli.evaluation.evaluate import EvaluationSet, Score
+    from transformer_cli.decoding.loading import FoundModel
+    from transformer_cli.evaluation.evaluate import Evaluation, EvaluationSet, Score, SubsetScore
+    from transformer_cli.evaluation.overlap import Overlap
 
 WITH_HYPOTHESIS = ("--hypothesis", "--reference", "--language", "--metric", "--json", "--quiet")
 LANGUAGE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")  # ISO 639's own table comes with the extra `train` alone
@@ -33,6 +35,9 @@ class InputOutput(opt.Options, panel="Input and output"):
         "--language CODE", "With --hypothesis: its language (ja, zh, …), for BLEU's tokenizer."
     )
     metric: list[str] | None = opt.option("--metric METRIC", f"{METRICS} Repeatable.  [default: bleu, chrf, ter]")
+    overlap: bool = opt.option(
+        "--overlap/--no-overlap", "Also score without the lines that the training data has.", True
+    )
     json_output: bool = opt.JSON
     output_file: Path | None = opt.option("--output -o FILE", "Write the translations to this file.")
     quiet: bool = opt.QUIET
@@ -60,13 +65,20 @@ def evaluate(
 
     Texts are raw and detokenized. BLEU and chrF are cased, TER is not, as is sacreBLEU's default (c:mixed and c:lc in
     the signatures). BLEU's tokenizer follows the target language: zh, ja-mecab, ko-mecab, else 13a.
+
+    Then the training data of the model's run is read. Where test lines also occur in it (the source or a reference, but
+    for case, punctuation or a word or two), the scores without them follow.
     """
     from transformer_cli.evaluation import evaluate as evaluation_of
 
     metrics = list(dict.fromkeys(given.metric or ("bleu", "chrf", "ter")))
     evaluation_of.check_metrics(metrics)
     if given.hypothesis is not None:
-        print_scores({"hypothesis": str(given.hypothesis)}, *score_file(context, model, given, metrics), given)
+        test_set, scores = score_file(context, model, given, metrics)
+        if given.json_output:
+            print_json({"hypothesis": str(given.hypothesis)}, test_set, scores, {})
+        else:
+            print_table(scores)
         return
     if model is None:
         raise UserError("missing argument 'MODEL': give a model, or translations with --hypothesis")
@@ -76,9 +88,11 @@ def evaluate(
     options = opt.translation_options(context, model)
     test_set = evaluation_of.find_test_set(options.model, given.source, given.reference, "test")
     options = options.tagged_as(test_set.tag)
-    if given.source is None:
-        named = opt.files_named(options.model.config.data, "test", options.model.folder)
-        check_output(given.output_file, {"data": named})
+    models = [options.model, *options.beside]
+    files = opt.files_named(options.model.config.data, "test", options.model.folder) if given.source is None else []
+    for one in models if given.overlap else []:
+        files += opt.files_named(one.config.data, "train", one.folder)
+    check_output(given.output_file, {"data": files})
     translator = options.load_translator()
     with Progress("translated", total=len(test_set.sources), quiet=given.quiet) as report:
         evaluation = evaluation_of.evaluate(
@@ -94,7 +108,12 @@ def evaluate(
             for translation in evaluation.translations:
                 write(translation)
     warn(*test_set.notes, *translator.notes)
-    print_scores({"model": str(model), "seconds": round(evaluation.seconds, 3)}, test_set, evaluation.scores, given)
+    if not given.json_output:  # before the training data is read, which may take a while
+        print_table(evaluation.scores)
+    more = {"overlap": check_overlap(models, test_set, evaluation, given)} if given.overlap else {}
+    if given.json_output:
+        what = {"model": str(model), "seconds": round(evaluation.seconds, 3)}
+        print_json(what, test_set, evaluation.scores, more)
 
 
 def score_file(
@@ -125,15 +144,54 @@ def score_file(
     return test_set, scores
 
 
-def print_scores(
-    what: dict[str, object], test_set: "EvaluationSet", scores: "Sequence[Score]", given: InputOutput
+def print_json(
+    what: Mapping[str, object], test_set: "EvaluationSet", scores: "Sequence[Score]", more: Mapping[str, object]
 ) -> None:
-    """Print scores as one JSON object, or two lines for each: the score, and its signature."""
-    if given.json_output:
-        sizes = {"sentences": len(test_set.sources), "references": len(test_set.references)}
-        print(json.dumps({**what, **sizes, "scores": [asdict(score) for score in scores]}, indent=2))
-        return
+    """Print scores as one JSON object, with other keys before and after them."""
+    sizes = {"sentences": len(test_set.sources), "references": len(test_set.references)}
+    print(json.dumps({**what, **sizes, "scores": [asdict(score) for score in scores], **more}, indent=2))
+
+
+def print_table(scores: "Sequence[Score]", signatures: bool = True) -> None:
+    """Print two lines for each score: the score, and its signature."""
     rows = [(one.name, f"{one.score:.2f}", f"(mean {one.mean:.2f} ± {one.interval:.2f})") for one in scores]
     width = max(len(score.name) for score in scores)
     for row, score in zip(align(rows), scores, strict=True):
-        print(f"{row}\n{'':{width}}  {score.short_signature}")
+        print(f"{row}\n{'':{width}}  {score.short_signature}" if signatures else row)
+
+
+def check_overlap(
+    models: "Sequence[FoundModel]", test_set: "EvaluationSet", evaluation: "Evaluation", given: InputOutput
+) -> dict[str, object]:
+    """Print, for people, and return, for programs, which lines the training data has and the scores without them."""
+    from transformer_cli.evaluation.overlap import find_overlap, scores_without
+
+    overlap = find_overlap(models, test_set, progress=not given.quiet)
+    if overlap.unknown is not None:
+        if not given.quiet:
+            note(f"overlap with the training data was not checked: {overlap.unknown}")
+        return {"checked": False, "reason": overlap.unknown, "lines": None, "sentences": None, "scores": None}
+    scores = scores_without(overlap, evaluation, test_set, models[0].config.data.target_language)
+    if not given.json_output:
+        print_overlap(overlap, scores)
+    found = [{**asdict(score), "differs": score.differs} for score in scores]
+    return {"checked": True, "lines": overlap.lines, "sentences": len(overlap.rest), "scores": found}
+
+
+def print_overlap(overlap: "Overlap", scores: "Sequence[SubsetScore]") -> None:
+    """Print the scores of the lines that the training data does not have, and whether the difference matters."""
+    count, total = len(overlap.lines), overlap.sentences
+    if not count:
+        print("no test line also occurs in the training data")
+    elif count == total:
+        print("every test line also occurs in the training data: nothing is left to score without them")
+    else:
+        lines, occur = ("test line", "occurs") if count == 1 else (f"{count:,} test lines", "occur")
+        print(f"\nwithout the {lines} ({100 * count / total:.1f} %) that also {occur} in the training data:")
+        print_table(scores, signatures=False)
+        differing = [score.name for score in scores if score.differs]
+        print(
+            f"The difference matters ({', '.join(differing)}): it is more than chance; report these scores."
+            if differing
+            else "The difference does not matter: leaving out as many random lines does as much."
+        )

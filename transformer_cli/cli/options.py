@@ -268,12 +268,11 @@ def run_folder_path(config: Path, out: Path | None) -> Path:
 
 
 def files_named(data: "DataConfig", split: str, folder: Path) -> list[Path]:
-    """Return the files that `data.valid` or `data.test` of the model in `folder` names. Raises `UserError`."""
-    from transformer_cli.storage.origin import find_data
+    """Return the files that there are of those that `data.train`, `valid` or `test` of the model in `folder` names."""
+    from transformer_cli.storage.origin import find_path, paths_of
 
-    source = getattr(find_data(data, split, folder), split)
-    values = [] if source is None else source.model_dump().values()
-    return [Path(value) for value in values if isinstance(value, str) and os.path.isfile(value)]
+    named = [(key, path) for key, path in paths_of(data, "data").items() if key.startswith(f"data.{split}.")]
+    return [Path(path) for path in (find_path(folder, key, path) for key, path in named) if os.path.isfile(path)]
 
 
 def given_options(context: typer.Context) -> list[str]:

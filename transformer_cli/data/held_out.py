@@ -341,6 +341,17 @@ def open_saved(data: DataConfig, split: Literal["valid", "test"], model: Path) -
     return held_out
 
 
+def open_trained(config: Config, model: Path, progress: bool = False) -> Corpus:
+    """Return what the run of a trained model learned from, found from any folder: `data.train` as it is today, filtered
+    as it was, without what was held out, where that lies beside the model.
+
+    Raises `UserError` where it is gone, or cannot be read.
+    """
+    found = config.model_copy(update={"data": find_data(config.data, "train", model)})
+    held_out = find_held_out(config.data, model)
+    return _join([source.select(held_out) for source in open_sources(found, progress)])
+
+
 def find_held_out(data: DataConfig, model: Path) -> HeldOut | None:
     """Return the pairs that the run of a trained model held out; None where there are none, or not beside the model."""
     folders = [Path(path).parent / HELD_OUT for path in (os.path.abspath(model), os.path.realpath(model))]

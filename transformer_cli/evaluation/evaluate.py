@@ -51,6 +51,19 @@ class Score:
     interval: float | None = None  # 95 % of the resamples are in mean ± interval
 
 
+@dataclass(frozen=True)
+class SubsetScore(Score):
+    """One metric over some sentences of a corpus."""
+
+    by_chance: tuple[float, float] = (0.0, 0.0)  # between these score 95 % of random choices of as many sentences
+
+    @property
+    def differs(self) -> bool:
+        """Whether these sentences score otherwise than as many others do, in the two decimals that are printed."""
+        low, high = self.by_chance
+        return not low - 0.005 <= self.score <= high + 0.005
+
+
 def bleu_tokenizer(target_language: str) -> str:
     """Return sacreBLEU's tokenizer for a language code such as `de`, `zh_CN` or `jpn`; 13a if it has none."""
     return _TOKENIZERS.get(re.split(r"[-_]", target_language.lower())[0], "13a")
@@ -86,7 +99,30 @@ def corpus_metric(
     assert references, "nothing to score against"
     assert all(len(lines) == len(hypotheses) for lines in references), "references of another length"
     (scorer,) = load_scorers([metric], target_language)
-    statistics = scorer._extract_corpus_statistics(hypotheses, references)
+    return _score(metric, scorer, scorer._extract_corpus_statistics(hypotheses, references), intervals)
+
+
+def subset_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    target_language: str,
+    metrics: Sequence[str],
+    lines: Sequence[int],
+) -> list[SubsetScore]:
+    """Return the scores of some lines, from 1, with their intervals and those of random choices of as many lines.
+
+    The other arguments are those of `corpus_scores`, and so is what is raised.
+    """
+    scores = []
+    for metric, scorer in zip(metrics, load_scorers(metrics, target_language), strict=True):
+        statistics = scorer._extract_corpus_statistics(hypotheses, references)
+        by_chance = _by_chance(scorer, statistics, len(lines))
+        score = _score(metric, scorer, [statistics[line - 1] for line in lines], intervals=True)
+        scores.append(SubsetScore(**vars(score), by_chance=by_chance))
+    return scores
+
+
+def _score(metric: str, scorer: Any, statistics: Sequence[Sequence[float]], intervals: bool) -> Score:
     result = scorer._aggregate_and_compute(statistics)
     estimate = _bootstrap(scorer, statistics) if intervals else (None, None)
     signature = scorer.get_signature()
@@ -111,6 +147,20 @@ def _bootstrap(scorer: Any, statistics: Sequence[Sequence[float]]) -> tuple[floa
     outside = RESAMPLES // 40  # at each end
     scorer.n_bootstrap, scorer.seed = RESAMPLES, str(SEED)  # for the signature
     return sum(scores) / RESAMPLES, (scores[-1 - outside] - scores[outside]) / 2
+
+
+def _by_chance(scorer: Any, statistics: Sequence[Sequence[float]], count: int) -> tuple[float, float]:
+    """Return between what 95 % of the scores of `count` sentences are that are drawn from these, each once at most."""
+    import numpy as np
+
+    sentences = np.array(statistics, dtype=np.float32)
+    random = np.random.default_rng(SEED)
+    scores = sorted(
+        float(scorer._compute_score_from_stats(sentences[random.permutation(len(sentences))[:count]].sum(0)).score)
+        for _ in range(RESAMPLES)
+    )
+    outside = RESAMPLES // 40  # at each end
+    return scores[outside], scores[-1 - outside]
 
 
 def suggests_language(lines: Sequence[str]) -> bool:

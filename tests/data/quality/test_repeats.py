@@ -2,7 +2,7 @@
 
 import random
 
-from transformer_cli.data.quality.repeats import NearTexts, TextHashes
+from transformer_cli.data.quality.repeats import KnownPairs, NearTexts, TextHashes, hash_pairs
 from transformer_cli.data.quality.words import Words, words_of
 
 Pairs = list[tuple[str, str]]
@@ -61,6 +61,23 @@ def test_a_text_with_a_word_changed_added_or_lost_is_near() -> None:
     assert not near.find(Words.of(" ".join(draw.sample(text, len(text))) for text in texts)).any()
     assert not near.find(Words.of(["", "w1", "w1 w2 w3 w4", "."])).any()
     assert not NearTexts(Words.of([])).find(Words.of(["a b c d e f"])).any()
+
+
+def test_what_is_shared_is_found_from_both_sides() -> None:
+    """Some pairs share a text with others exactly where one of the others shares one with them."""
+    draw = random.Random(2)
+    known = [(" ".join(f"s{draw.randrange(50)}" for _ in range(8)), f"t{number} ?") for number in range(60)]
+    other = [(f"{source} {draw.randrange(9)}", "x") for source, _ in known[::7]] + [("y", "T4!"), ("y", "t5 t5")]
+    other += [(" ".join(f"s{draw.randrange(50)}" for _ in range(8)), "z") for _ in range(40)]
+    pairs = KnownPairs(known)
+    found = where(pairs.found_by(*hash_pairs(other)))
+    assert found == sorted({*range(0, 60, 7), 4})
+    assert where(pairs.find(*hash_pairs(other))) == [*range(10)]
+    for line in range(60):
+        alone = KnownPairs([known[line]]).find(*hash_pairs(other)).any()
+        assert alone == (line in found)
+    assert not KnownPairs([]).find(*hash_pairs(other)).any()
+    assert not pairs.found_by(*hash_pairs([])).any()
 
 
 def test_words_are_without_case_and_punctuation_and_one_a_character_without_spaces() -> None:

@@ -21,7 +21,7 @@ from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.alignment import SHIFTS, AlignmentModel, Region, shifted_regions
 from transformer_cli.data.quality.languages import LEAST_LEARNED, LanguageIdentifier
 from transformer_cli.data.quality.pair_checks import PairChecks, log_ratio
-from transformer_cli.data.quality.repeats import NearTexts, TextHashes
+from transformer_cli.data.quality.repeats import KnownPairs, TextHashes
 from transformer_cli.data.quality.words import NUMBER, Words
 from transformer_cli.processes import map_in_processes
 
@@ -62,7 +62,7 @@ class Judge:
     checks: PairChecks
     languages: LanguageIdentifier | None
     alignment: AlignmentModel | None
-    others: Mapping[str, tuple[TextHashes, NearTexts, NearTexts]]  # valid, test: their texts, sources, targets
+    others: Mapping[str, KnownPairs]  # valid, test
 
     @classmethod
     def learn(cls, sample: Sequence[Pair], bounds: Bounds, others: Mapping[str, Corpus] | None = None) -> "Judge":
@@ -78,7 +78,7 @@ class Judge:
             checks,
             LanguageIdentifier.learn(sources, targets),
             AlignmentModel.learn(Words.of(sources), Words.of(targets)) if len(sample) >= LEAST_LEARNED else None,
-            {name: _texts_of(corpus) for name, corpus in (others or {}).items()},
+            {name: KnownPairs([*corpus.pairs()]) for name, corpus in (others or {}).items()},
         )
 
 
@@ -203,11 +203,8 @@ def _judge_part(judge: Judge, part: tuple[list[Pair], int, int]) -> Part:
             lines[kind].append(line)
     hashes = TextHashes.of(pairs, *own)
     lines["identical_sides"] += np.flatnonzero(_are_copies(hashes, own[0])).tolist()
-    for name, (texts, *near) in judge.others.items():
-        shared = hashes.shared_with(texts)
-        for words, known in zip(own, near, strict=True):
-            shared |= known.find(words)
-        lines[OVERLAPS[name]] += np.flatnonzero(shared).tolist()
+    for name, known in judge.others.items():
+        lines[OVERLAPS[name]] += np.flatnonzero(known.find(hashes, own)).tolist()
     if judge.languages is not None:
         _judge_languages(judge.languages, pairs, lines)
     evidence = None
@@ -256,12 +253,6 @@ def _rare_lines(pairs: Sequence[Pair], characters: Counter[str]) -> dict[str, li
         for character in {*search(source), *search(target)}:
             found.setdefault(character, []).append(line)
     return found
-
-
-def _texts_of(corpus: Corpus) -> tuple[TextHashes, NearTexts, NearTexts]:
-    pairs = list(corpus.pairs())
-    sources, targets = (Words.of(pair[side] for pair in pairs) for side in (0, 1))
-    return TextHashes.of(pairs, sources, targets), NearTexts(sources), NearTexts(targets)
 
 
 def _sample(pairs: "Iterator[Pair] | tqdm[Pair]", seed: int) -> tuple[list[Pair], int]:

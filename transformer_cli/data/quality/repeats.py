@@ -5,7 +5,7 @@ Eight bytes for each text in each form stay in memory: five million pairs take 1
 
 import difflib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ LEAST_OF_TEMPLATE = 10  # pairs of one form, with other numbers each
 LEAST_WORDS = 5  # of a text that may be near another
 LEAST_SHARED = 0.4  # of the trigrams of words of a text are in another one that it is near to …
 COMMON = 100  # … but for those that more texts have, which say nothing of them
+MOST_COMPARED = 3  # texts that share the most trigrams with one, where one that is near is enough
 NEAR = 0.85  # of the words of two texts, in order, are the same
 SEEN_BITS = 20  # of a table that says whether a trigram may stand in any of the texts
 
@@ -86,6 +87,23 @@ class NearTexts:
 
     def find(self, words: Words) -> Mask:
         """Return which of some texts are near one of those given."""
+        found = np.zeros(len(words.counts), dtype=bool)
+        for line, near in self._near(words, MOST_COMPARED):
+            found[line] = any(True for _ in near)
+        return found
+
+    def found_by(self, words: Words) -> Mask:
+        """Return which of those given some texts are near."""
+        found = np.zeros(len(self._texts), dtype=bool)
+        for _, near in self._near(words, None):
+            found[[*near]] = True
+        return found
+
+    def _near(self, words: Words, most: int | None) -> Iterator[tuple[int, Iterator[int]]]:
+        """Yield each of some texts that may be near one of those given, with the numbers of those that it is near.
+
+        most: how many it is compared with; None: all that share enough trigrams.
+        """
         trigrams, owners = _trigrams(words)
         may_be = self._seen[_places(trigrams)]
         shared = np.bincount(owners[may_be], minlength=len(words.counts))
@@ -94,18 +112,46 @@ class NearTexts:
         for line in np.flatnonzero(found).tolist():
             start, count = words.starts[line], words.counts[line]
             text, its = words.hashes[start : start + count], trigrams[last[line] - count + 2 : last[line]]
-            found[line] = self._is_near(text.tolist(), its.tolist())
-        return found
+            yield line, self._near_one(text.tolist(), its.tolist(), most)
 
-    def _is_near(self, text: list[int], trigrams: list[int]) -> bool:
+    def _near_one(self, text: list[int], trigrams: list[int], most: int | None) -> Iterator[int]:
         shared = Counter(number for trigram in trigrams for number in self._holders.get(trigram, ()))
-        for number, count in shared.most_common(3):
+        for number, count in shared.most_common(most):
             if count < LEAST_SHARED * len(trigrams):
-                return False
+                return
             matcher = difflib.SequenceMatcher(None, text, self._texts[number], autojunk=False)
             if matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR and matcher.ratio() >= NEAR:
-                return True
-        return False
+                yield number
+
+
+class KnownPairs:
+    """Some pairs, such as a test set's: others share a text with them where a side of both, normalized, is the same or
+    nearly.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._hashes, sides = hash_pairs(pairs)
+        self._near = [NearTexts(words) for words in sides]
+
+    def find(self, hashes: TextHashes, sides: Sequence[Words]) -> Mask:
+        """Return which of some pairs, given with the words of their sides, share a text with these."""
+        found = hashes.shared_with(self._hashes)
+        for words, near in zip(sides, self._near, strict=True):
+            found |= near.find(words)
+        return found
+
+    def found_by(self, hashes: TextHashes, sides: Sequence[Words]) -> Mask:
+        """Return which of these pairs share a text with some pairs, given with the words of their sides."""
+        found = self._hashes.shared_with(hashes)
+        for words, near in zip(sides, self._near, strict=True):
+            found |= near.found_by(words)
+        return found
+
+
+def hash_pairs(pairs: Sequence[tuple[str, str]]) -> tuple[TextHashes, tuple[Words, Words]]:
+    """Return the hashes of some pairs, and the words of their sides."""
+    sources, targets = (Words.of(pair[side] for pair in pairs) for side in (0, 1))
+    return TextHashes.of(pairs, sources, targets), (sources, targets)
 
 
 def _by_text(words: Words) -> list[list[int]]:
