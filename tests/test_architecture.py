@@ -42,7 +42,7 @@ LAYERS = [
     {"protected"},
     {"jobs"},
     {"inside"},
-    {"export", "plots"},
+    {"export", "plots", "report"},
     {"demo", "doctor"},
     {"cli"},
 ]
@@ -94,6 +94,7 @@ TORCH_FREE = [
     "training.start",
     "protected",
     "jobs",
+    "report",
     "doctor",
     "cli",
 ]

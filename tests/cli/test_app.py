@@ -27,6 +27,7 @@ COMMANDS = [
     "translate",
     "align",
     "evaluate",
+    "compare",
     "score",
     "calibrate",
     "inspect",

@@ -62,6 +62,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("train",): [trial.config, "--out", folder / "run"],
         ("translate",): [trial.run, "ein hund"],
         ("evaluate",): [trial.run, *texts],
+        ("compare",): [trial.run, trial.words, *texts],
         ("score",): [trial.run, *texts],
         ("align",): [trial.run, *texts],
         ("average",): [trial.run, "--out", folder / "average"],
@@ -144,6 +145,7 @@ EXCLUDING = {
     ],
     "train": [["--resume", "--fresh"]],
     "evaluate": [["--beam", "2", "--greedy"]],
+    "compare": [["--beam", "2", "--greedy"]],
     "average": [["{run}", "--last", "2"]],
     "distill": [
         ["--beam", "2", "--greedy"],

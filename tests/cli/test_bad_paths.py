@@ -47,6 +47,9 @@ FILES = {  # a file is meant
     "translate: input": ["{run}", "-i", "{place}"],
     "evaluate: source": ["{run}", "--source", "{place}", "--reference", "{reference}"],
     "evaluate: reference": ["{run}", "--source", "{source}", "--reference", "{place}"],
+    "compare: system": ["{place}", "{source}", "--reference", "{reference}"],
+    "compare: reference": ["{source}", "{reference}", "--reference", "{place}"],
+    "compare: scores": ["{source}", "{reference}", "--scores", "COMET={place},{place}"],
     "score: source": ["{run}", "--source", "{place}", "--target", "{reference}"],
     "score: target": ["{run}", "--source", "{source}", "--target", "{place}"],
     "align: source": ["{run}", "--source", "{place}", "--target", "{reference}"],
@@ -60,6 +63,7 @@ FILES = {  # a file is meant
 MODELS = {  # a run folder or a checkpoint is meant
     "translate": ["{place}", "ein hund"],
     "evaluate": ["{place}", "--source", "{source}", "--reference", "{reference}"],
+    "compare": ["{place}", "{run}", "--source", "{source}", "--reference", "{reference}"],
     "score": ["{place}", "--source", "{source}", "--target", "{reference}"],
     "average": ["{place}", "{place}", "--out", "{out}"],
     "align": ["{place}", "--source", "{source}", "--target", "{reference}"],
@@ -75,6 +79,7 @@ RESULTS = {  # a new file is meant
     "translate": ["{run}", "ein hund", "-o", "{place}"],
     "doctor": ["{config}", "-o", "{place}"],
     "evaluate": ["{run}", "--source", "{source}", "--reference", "{reference}", "-o", "{place}"],
+    "compare": ["{source}", "{reference}", "--reference", "{reference}", "-o", "{place}"],
     "score": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
     "align": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
 }
@@ -124,6 +129,7 @@ def test_the_wrong_kind_of_place_is_refused(
 READ = {  # a file that is read, and written too by mistake (`translate` may: lines in, lines out)
     "evaluate: source": ["{run}", "--source", "{place}", "--reference", "{reference}", "-o", "{place}"],
     "evaluate: reference": ["{run}", "--source", "{source}", "--reference", "{place}", "-o", "{place}"],
+    "compare": ["{source}", "{place}", "--reference", "{reference}", "-o", "{place}"],
     "score": ["{run}", "--source", "{source}", "--target", "{place}", "-o", "{place}"],
     "align": ["{run}", "--source", "{place}", "--target", "{reference}", "-o", "{place}"],
 }

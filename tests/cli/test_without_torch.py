@@ -60,6 +60,7 @@ def calls(trial: Trial, tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "translate": ([run, "ein hund"], ""),
         "align": ([run, *pair], ""),
         "evaluate": ([run, *test_set], ""),
+        "compare": ([run, str(trial.words), *test_set], ""),
         "score": ([run, *pair], ""),
         "calibrate": ([str(tmp_path / "calibrated")], ""),
         "inspect": ([run], "PyTorch"),

@@ -24,6 +24,7 @@ from transformer_cli.cli import (
     average,
     backtranslate,
     calibrate,
+    compare,
     completion,
     demo,
     distill,
@@ -52,7 +53,12 @@ PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's w
         "backtranslate": backtranslate.backtranslate,
     },
     "Use": {"translate": translate.translate, "align": score.align},
-    "Judge": {"evaluate": evaluate.evaluate, "score": score.score, "calibrate": calibrate.calibrate},
+    "Judge": {
+        "evaluate": evaluate.evaluate,
+        "compare": compare.compare,
+        "score": score.score,
+        "calibrate": calibrate.calibrate,
+    },
     "Look inside": {"inspect": inspect.inspect, "plot": plot.app},
     "Ship": {"export": export.export},
 }

@@ -131,17 +131,29 @@ def score_file(
         )
     if not given.reference:
         raise UserError("--hypothesis: needs --reference FILE, to compare the translations with")
-    if given.language is not None and not LANGUAGE.fullmatch(given.language):
-        raise UserError(f"--language {given.language[:40]!r}: is not a language code; give one such as ja")
+    check_language(given.language)
     evaluation_of.load_scorers(metrics, given.language or "")  # before files are read
     test_set = evaluation_of.read_test_set(given.hypothesis, given.reference)
-    if given.language is None and "bleu" in metrics and evaluation_of.suggests_language(test_set.references[0]):
-        warn("BLEU's tokenizer is 13a, which does not separate Chinese, Japanese or Korean words; give --language")
+    hint_at_tokenizer(given.language, metrics, test_set.references)
     warn(*test_set.notes)
     scores = evaluation_of.corpus_scores(
         test_set.sources, test_set.references, given.language or "", metrics, intervals=True
     )
     return test_set, scores
+
+
+def check_language(language: str | None) -> None:
+    """Raise `UserError` where it is no language code."""
+    if language is not None and not LANGUAGE.fullmatch(language):
+        raise UserError(f"--language {language[:40]!r}: is not a language code; give one such as ja")
+
+
+def hint_at_tokenizer(language: str | None, metrics: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Warn where BLEU is asked for, but not the tokenizer that the references seem to need."""
+    from transformer_cli.evaluation.evaluate import suggests_language
+
+    if language is None and "bleu" in metrics and suggests_language(references[0]):
+        warn("BLEU's tokenizer is 13a, which does not separate Chinese, Japanese or Korean words; give --language")
 
 
 def print_json(

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from transformer_cli.config.yaml_file import dump_flow, dump_tree, parse_tree
 from transformer_cli.doctor.findings import KINDS, Finding, Report
+from transformer_cli.report.page import figure, page, printable, short
 
 WIDTH = 80
 INDENT = 22
-SHOWN = 160  # characters of an example
 
 
 def as_text(report: Report) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield from _wrapped("", f"do: {finding.advice}")
     for example in finding.examples:
         for mark, side in ((f"{example['line']:,}", "source"), ("", "target")):
-            yield f"{mark:>{INDENT - 2}}  {_printable(_short(example[side]))}".rstrip()
+            yield f"{mark:>{INDENT - 2}}  {printable(short(example[side]))}".rstrip()
 
 
 def _percent(share: float) -> str:
@@ -128,62 +128,37 @@ def _numbers(lines: list[int], most: int = 8) -> str:
     return shown if len(lines) <= most else f"{shown}, … (all with --format json)"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
-
-
-def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() or (one.isspace() and one > " ") else f"\\x{ord(one):02x}" for one in text)
-
-
 # --- a page -------------------------------------------------------------------------------------------------------
-
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; }
-td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; } tr + tr td { border-top: 1px solid #8884; }
-.count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: 100%; height: auto; }
-section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; }
-code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; } figure { margin: 1rem 0; }
-"""
 
 
 def as_html(report: Report, title: str) -> str:
     """Return one page that needs no network: findings with examples, and pictures of where they are."""
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{html.escape(title)}</h1><p>",
-        "; ".join(f"{html.escape(name)}: {pairs:,} pairs" for name, pairs in report.pairs.items()),
-        "</p>",
-    ]
+    parts = ["<p>", "; ".join(f"{html.escape(name)}: {pairs:,} pairs" for name, pairs in report.pairs.items()), "</p>"]
     for name, found in report.judgements.items():
         lengths = {f"<{1 << power}": found.lengths[power] for power in _span(found.lengths)}
         ratios = {f"{2 ** (quarters / 4):.2g}": found.ratios[quarters] for quarters in _span(found.ratios)}
         used = {one if one.isprintable() else f"U+{ord(one):X}": n for one, n in found.characters.most_common(41)}
         used.pop(" ", None)
-        parts.append(_figure(f"{name}: pairs by the characters of their source", _bars(lengths)))
-        parts.append(_figure(f"{name}: pairs by the ratio of their lengths; 1 is what is usual", _bars(ratios)))
-        parts.append(_figure(f"{name}: the characters that are used most", _bars(used)))
+        parts.append(figure(f"{name}: pairs by the characters of their source", _bars(lengths)))
+        parts.append(figure(f"{name}: pairs by the ratio of their lengths; 1 is what is usual", _bars(ratios)))
+        parts.append(figure(f"{name}: the characters that are used most", _bars(used)))
     for finding in report.findings:
         parts.append(_section(finding, report.pairs[finding.corpus]))
     if not report.findings:
         parts.append("<p>Nothing found that is wrong.</p>")
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+    return page(title, parts)
 
 
 def _section(finding: Finding, pairs: int) -> str:
     known = KINDS[finding.kind]
     rows = "".join(
         f'<tr class="example"><td class="count">{example["line"]:,}</td>'
-        f'<td dir="auto">{html.escape(_printable(_short(example["source"])))}</td>'
-        f'<td dir="auto">{html.escape(_printable(_short(example["target"])))}</td></tr>'
+        f'<td dir="auto">{html.escape(printable(short(example["source"])))}</td>'
+        f'<td dir="auto">{html.escape(printable(short(example["target"])))}</td></tr>'
         for example in finding.examples
     )
     table = f"<table><tr><th>line</th><th>source</th><th>target</th></tr>{rows}</table>" if rows else ""
-    where = _figure("where in the file", _strip(finding.lines, pairs)) if finding.lines else ""
+    where = figure("where in the file", _strip(finding.lines, pairs)) if finding.lines else ""
     heading = f"{finding.kind} in {html.escape(finding.corpus)}"
     count = f"{finding.count:,} ({_percent(finding.share)})" if finding.lines else f"{finding.count:,}"
     details = f" {html.escape(finding.details)}." if finding.details else ""
@@ -197,10 +172,6 @@ def _section(finding: Finding, pairs: int) -> str:
 def _span(counts: Counter[int], most: int = 33) -> range:
     """Return all values from the least to the largest, or those around 0 where they are too many."""
     return range(max(min(counts), -(most // 2)), min(max(counts), most // 2) + 1) if counts else range(0)
-
-
-def _figure(caption: str, svg: str) -> str:
-    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{svg}</figure>"
 
 
 def _bars(values: dict[str, int], width: int = 640, height: int = 120) -> str:

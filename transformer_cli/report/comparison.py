@@ -1,0 +1,280 @@
+"""What `tfm compare` found, in plain words for a terminal, as JSON, and as one page of HTML."""
+
+import html
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from transformer_cli.evaluation.comparing import LEVEL, Comparison, Measure
+from transformer_cli.evaluation.differences import Group, Sentence, Where
+from transformer_cli.evaluation.systems import System
+from transformer_cli.report.page import figure, page, printable, short
+
+SHOWN = 3  # sentences on either side on a terminal
+SEEDS = (
+    "One run a side: this is about these outputs. Whether training again with another seed would give the same, "
+    "several runs show: A=run1,run2,run3."
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that is reported."""
+
+    systems: Sequence[System]
+    measures: Sequence[Measure]
+    comparisons: Sequence[Comparison]
+    where: Sequence[Where]
+    references: int
+
+    def name(self, system: int) -> str:
+        """Return a system's name."""
+        return printable(self.systems[system].name)
+
+    @property
+    def seeds_unknown(self) -> bool:
+        """Whether nothing is known of the noise of the seed."""
+        return all(len(system.runs) == 1 for system in self.systems)
+
+
+def verdict(found: Comparison, a: str, b: str) -> str:
+    """Return what follows from a comparison, in plain words."""
+    digits, p = _digits(found.standard_error), _p(found.p_holm)
+    if found.better is None:
+        if found.differing == 0:
+            return "the same for every sentence"
+        beside = f"(difference {_range(found.difference, found.interval, digits)}, {p})"
+        if found.detectable is None:
+            few = f"{found.differing:,} of {found.sentences:,} sentences differ"
+            return f"no difference can be told from noise; {few}, too few for any to show {beside}"
+        least = math.ceil(round(found.detectable * 10**digits, 6)) / 10**digits
+        runs = (
+            "" if found.degrees_of_freedom is None else f" and {len(found.scores_b)} against {len(found.scores_a)} runs"
+        )
+        with_ = f"with {found.sentences:,} sentences{runs} one of {least:.{digits}f} or more would show"
+        return f"no difference can be told from noise; {with_} {beside}"
+    gain, (low, high) = found.difference, found.interval
+    if gain < 0:
+        gain, low, high = -gain, -high, -low
+    name = b if found.better == found.b else a
+    return f"{name} is better by {gain:.{digits}f} {found.name} (95 %: {low:.{digits}f} to {high:.{digits}f}, {p})"
+
+
+def _digits(error: float) -> int:
+    """Return how many decimals say something of a number with this standard error."""
+    return min(6, max(1, math.ceil(-math.log10(error)))) if error > 0 else 1
+
+
+def _p(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+def _range(value: float, interval: tuple[float, float], digits: int) -> str:
+    low, high = (_signed(one, digits) for one in interval)
+    return f"{_signed(value, digits)}, 95 %: {low} to {high}"
+
+
+def _signed(value: float, digits: int) -> str:
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text[1:] if not text.strip("+−0.") else text
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return sum(scores) / len(scores)
+
+
+def _score(measure: Measure, system: int) -> str:
+    """Return the score of a system: the mean of its runs, and between which they are."""
+    scores, digits = measure.of_runs(system), 2 if measure.signature else 4
+    runs = f" ({min(scores):.{digits}f} to {max(scores):.{digits}f})" if len(scores) > 1 else ""
+    return f"{_mean(scores):.{digits}f}{runs}"
+
+
+# --- a terminal -----------------------------------------------------------------------------------------------------
+
+
+def as_text(found: Found) -> Iterator[str]:
+    """Yield lines for a terminal: scores, verdicts, where systems differ, signatures."""
+    rows = [["", *(measure.name for measure in found.measures)]]
+    for place, system in enumerate(found.systems):
+        runs = f", {len(system.runs)} runs" if len(system.runs) > 1 else ""
+        rows.append([f"{found.name(place)}{runs}", *(_score(measure, place) for measure in found.measures)])
+    yield from _columns(rows)
+    several = len(found.systems) > 2
+    for where in found.where:
+        ours = [one for one in found.comparisons if one.b == where.b]
+        yield ""
+        corrected = f" (p by Holm, for {len(found.systems) - 1} comparisons)" if several else ""
+        yield f"{found.name(where.b)} against {found.name(0)}, {ours[0].sentences:,} sentences{corrected}"
+        names = [one.name for one in ours]
+        for one in ours:
+            yield f"  {one.name:<{max(map(len, names))}}  {verdict(one, found.name(0), found.name(where.b))}"
+        yield from _where(found, where)
+    yield ""
+    if found.seeds_unknown:
+        yield SEEDS
+    for measure in found.measures:
+        if measure.signature:
+            yield f"{measure.name}: {measure.signature}"
+
+
+def _where(found: Found, where: Where) -> Iterator[str]:
+    groups = [group for several in where.groups.values() for group in several]
+    width = max((len(group.name) for group in groups), default=0)
+    for by, several in where.groups.items():
+        yield f"  {where.name} by {by}"
+        for group in several:
+            yield f"    {group.name:<{width}}  {group.sentences:>7,} sentences  {_group(group)}"
+    gains = [one for one in where.sentences if one.b is not None]
+    if gains:
+        yield "  sentences that differ most, and what each adds to the difference"
+    half = [one for one in gains if one.change > 0][:SHOWN], [one for one in gains if one.change < 0][-SHOWN:]
+    for one in sorted([*half[0], *half[1]], key=lambda one: -one.change):
+        texts = (
+            ("source", one.source),
+            ("reference", one.reference),
+            (found.name(0), one.a),
+            (found.name(where.b), one.b),
+        )
+        yield f"    line {one.line:,}: {_signed(one.change, 3)}"
+        labels = [short(name)[-20:] for name, text in texts if text is not None]
+        for (_, text), label in zip([pair for pair in texts if pair[1] is not None], labels, strict=True):
+            yield f"      {label:<{max(map(len, labels))}}  {printable(short(text or ''))}".rstrip()
+
+
+def _group(group: Group) -> str:
+    digits = _digits((group.interval[1] - group.interval[0]) / 4)
+    low, high = (_signed(one, digits) for one in group.interval)
+    return f"{_signed(group.difference, digits):>6}  ({low} to {high})"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def as_json(found: Found) -> str:
+    """Return one object: systems with their scores, `comparisons`, and where systems differ."""
+    names = [system.name for system in found.systems]
+    systems = [
+        {
+            "name": system.name,
+            "runs": [str(run) for run in system.runs],
+            "scores": {measure.metric: measure.of_runs(place) for measure in found.measures},
+        }
+        for place, system in enumerate(found.systems)
+    ]
+    comparisons = [
+        {
+            **asdict(one),
+            "a": names[one.a],
+            "b": names[one.b],
+            "better": None if one.better is None else names[one.better],
+            "verdict": verdict(one, names[one.a], names[one.b]),
+        }
+        for one in found.comparisons
+    ]
+    where = [{**asdict(one), "a": names[one.a], "b": names[one.b]} for one in found.where]
+    tree = {
+        "sentences": found.measures[0].sentences,
+        "references": found.references,
+        "signatures": {measure.metric: measure.signature for measure in found.measures if measure.signature},
+        "systems": systems,
+        "comparisons": comparisons,
+        "where": where,
+    }
+    return json.dumps(tree, ensure_ascii=False, indent=2)
+
+
+# --- a page ---------------------------------------------------------------------------------------------------------
+
+
+def as_html(found: Found, title: str) -> str:
+    """Return one page that needs no network: verdicts, differences with intervals as pictures, sentences."""
+    heads = "".join(f'<th class="count">{html.escape(measure.name)}</th>' for measure in found.measures)
+    rows = "".join(
+        f"<tr><td>{html.escape(found.name(place))}</td><td>{len(system.runs)}</td>"
+        + "".join(f'<td class="count">{_score(measure, place)}</td>' for measure in found.measures)
+        + "</tr>"
+        for place, system in enumerate(found.systems)
+    )
+    parts = [f"<table><tr><th>system</th><th>runs</th>{heads}</tr>{rows}</table>"]
+    if found.seeds_unknown:
+        parts.append(f"<p>{html.escape(SEEDS)}</p>")
+    parts += [_section(found, where) for where in found.where]
+    listed = "".join(
+        f"<li>{html.escape(measure.name)}: <code>{html.escape(measure.signature)}</code></li>"
+        for measure in found.measures
+        if measure.signature
+    )
+    test = (
+        "approximate randomization"
+        if found.seeds_unknown
+        else "both seeds and sentences as noise, where runs are several"
+    )
+    parts.append(
+        f"<section><h2>How it was tested</h2><p>{found.measures[0].sentences:,} sentences; two-sided tests at "
+        f"{LEVEL:.0%} by {test}; intervals hold 95 %.</p><ul>{listed}</ul></section>"
+    )
+    return page(title, parts)
+
+
+def _section(found: Found, where: Where) -> str:
+    a, b = html.escape(found.name(0)), html.escape(found.name(where.b))
+    ours = [one for one in found.comparisons if one.b == where.b]
+    said = "".join(
+        f"<li>{html.escape(one.name)}: {html.escape(verdict(one, found.name(0), found.name(where.b)))}</li>"
+        for one in ours
+    )
+    corrected = f"<p>p by Holm, for {len(found.systems) - 1} comparisons.</p>" if len(found.systems) > 2 else ""
+    pictures = [
+        figure(
+            f"{where.name} of {found.name(where.b)} minus that of {found.name(0)}, by {by}; 95 % intervals",
+            forest(groups),
+        )
+        for by, groups in where.groups.items()
+    ]
+    rows = "".join(_row(one) for one in where.sentences if one.b is not None)
+    head = f"<tr><th>line</th><th>adds</th><th>source, reference</th><th>{a}</th><th>{b}</th></tr>"
+    table = f"<h3>Sentences that differ most</h3><table>{head}{rows}</table>" if rows else ""
+    return f"<section><h2>{b} against {a}</h2><ul>{said}</ul>{corrected}{''.join(pictures)}{table}</section>"
+
+
+def _row(one: Sentence) -> str:
+    texts = [
+        None if text is None else html.escape(printable(text)) for text in (one.source, one.reference, one.a, one.b)
+    ]
+    known = "<br>".join(text for text in texts[:2] if text is not None)
+    cells = "".join(f'<td dir="auto">{text or ""}</td>' for text in (known, *texts[2:]))
+    numbers = f'<td class="count">{one.line:,}</td><td class="count">{_signed(one.change, 3)}</td>'
+    return f'<tr class="example">{numbers}{cells}</tr>'
+
+
+def forest(groups: Sequence[Group], width: int = 640, label: int = 200) -> str:
+    """Return a point with its interval for each group as SVG, a line at no difference."""
+    ends = [0.0, *(end for group in groups for end in group.interval)]
+    low, high = min(ends), max(ends)
+    scale = (width - label - 120) / ((high - low) or 1.0)
+
+    def x(value: float) -> float:
+        return label + 10 + (value - low) * scale
+
+    rows = "".join(
+        f'<text x="{label}" y="{24 * row + 17}" font-size="12" text-anchor="end" fill="currentColor">'
+        f"{html.escape(group.name)} ({group.sentences:,})</text>"
+        f'<line x1="{x(group.interval[0]):.1f}" x2="{x(group.interval[1]):.1f}" y1="{24 * row + 13}" '
+        f'y2="{24 * row + 13}" stroke="#48c" stroke-width="3"/>'
+        f'<circle cx="{x(group.difference):.1f}" cy="{24 * row + 13}" r="5" fill="#48c"/>'
+        f'<text x="{width}" y="{24 * row + 17}" font-size="12" text-anchor="end" fill="currentColor">'
+        f"{_group(group).split()[0]}</text>"
+        for row, group in enumerate(groups)
+    )
+    height = 24 * len(groups) + 2
+    said = "; ".join(f"{group.name}: {_group(group)}" for group in groups)
+    zero = f'<line x1="{x(0):.1f}" x2="{x(0):.1f}" y1="0" y2="{height}" stroke="currentColor" stroke-dasharray="2 3"/>'
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(said)}">{zero}{rows}</svg>'
