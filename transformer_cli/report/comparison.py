@@ -239,20 +239,22 @@ def _section(found: Found, where: Where) -> str:
         )
         for by, groups in where.groups.items()
     ]
-    rows = "".join(_row(one) for one in where.sentences if one.b is not None)
-    head = f"<tr><th>line</th><th>adds</th><th>source, reference</th><th>{a}</th><th>{b}</th></tr>"
+    rows = "".join(_row(found, where, one) for one in where.sentences if one.b is not None)
+    head = "<tr><th>line</th><th>adds</th><th>texts</th></tr>"
     table = f"<h3>Sentences that differ most</h3><table>{head}{rows}</table>" if rows else ""
     return f"<section><h2>{b} against {a}</h2><ul>{said}</ul>{corrected}{''.join(pictures)}{table}</section>"
 
 
-def _row(one: Sentence) -> str:
-    texts = [
-        None if text is None else html.escape(printable(text)) for text in (one.source, one.reference, one.a, one.b)
-    ]
-    known = "<br>".join(text for text in texts[:2] if text is not None)
-    cells = "".join(f'<td dir="auto">{text or ""}</td>' for text in (known, *texts[2:]))
+def _row(found: Found, where: Where, one: Sentence) -> str:
+    """Return a sentence as a row, its texts one below the other."""
+    names = "source", "reference", found.name(0), found.name(where.b)
+    texts = "".join(
+        f'<div dir="auto"><b>{html.escape(name)}:</b> {html.escape(printable(text))}</div>'
+        for name, text in zip(names, (one.source, one.reference, one.a, one.b), strict=True)
+        if text is not None
+    )
     numbers = f'<td class="count">{one.line:,}</td><td class="count">{_signed(one.change, 3)}</td>'
-    return f'<tr class="example">{numbers}{cells}</tr>'
+    return f'<tr class="example">{numbers}<td>{texts}</td></tr>'
 
 
 def forest(groups: Sequence[Group], width: int = 640, label: int = 200) -> str:

@@ -11,7 +11,8 @@ table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; } tr + tr td { border-top: 1px solid #8884; }
 .count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: 100%; height: auto; }
 section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; }
-code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; } figure { margin: 1rem 0; }
+code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; }
+.example .count { overflow-wrap: normal; } figure { margin: 1rem 0; }
 """
 
 
