@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Outcome
+from tests.data.quality.conftest import ROOT, read
 
 Tfm = Callable[..., Outcome]
 CONFIG = """# mine
@@ -110,3 +111,49 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     before = files(place)
     assert re.search(message, tfm("doctor", *arguments).refused())
     assert files(place) == before
+
+
+def test_each_source_of_a_list_is_judged_by_itself(tfm: Tfm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is of the other direction: it has languages of its own, and shares texts with test crosswise."""
+    monkeypatch.chdir(tmp_path)
+    sample = [*dict.fromkeys(read(*(ROOT / "data/sample" / f"train.{end}" for end in ("de", "en"))))]
+    test, ours, other = sample[:20], sample[100:1100], [(target, source) for source, target in sample[1100:2000]]
+    ours[6] = (ours[6][1], ours[6][0])
+    other[41] = (test[0][1], "etwas")
+    other[42] = ("something", test[1][0])
+    other[80:83] = [(source, source) for source, _ in other[80:83]]
+    for name, pairs in (("ours", ours), ("other", other), ("test", test)):
+        for place, end in enumerate("ab"):
+            (tmp_path / f"{name}.{end}").write_text("".join(f"{pair[place]}\n" for pair in pairs))
+    (tmp_path / "my.yaml").write_text(
+        "data:\n  source_language: de\n  target_language: en\n  train:\n"
+        "    - {source: ours.a, target: ours.b, weight: 2}  # ours\n"
+        "    - {source: other.a, target: other.b, tag: <2de>}\n"
+        "  test: {source: test.a, target: test.b}\n"
+    )
+    report = json.loads(tfm("doctor", "my.yaml", "--format", "json").out)
+    assert report["pairs"] == {"train.0": 1000, "train.1": 900, "test": 20}
+    found = {(one["kind"], one["corpus"]): one for one in report["findings"]}
+    assert found["swapped_sides", "train.0"]["lines"] == [7]
+    assert found["swapped_sides", "train.0"]["file"] == "ours.a, ours.b"
+    assert found["identical_sides", "train.1"]["lines"] == [81, 82, 83]
+    assert found["identical_sides", "train.1"]["examples"][0]["source"] == other[80][0]
+    assert {42, 43} <= {*found["overlap_test", "train.1"]["lines"]}
+    assert ("swapped_sides", "train.1") not in found
+    assert len(found.get(("wrong_language", "train.1"), {"lines": []})["lines"]) < 5
+    assert found["too_small", "train"]["count"] == 1900
+    text = tfm("doctor", "my.yaml").out
+    assert text.startswith(
+        "train.0   1,000 pairs  ours.a, ours.b\ntrain.1   900 pairs  other.a, other.b\ntest      20 pairs"
+    )
+    assert "in train.1: the translation is a copy" in text
+    assert "train.1: 900 pairs of other.a, other.b" in tfm("doctor", "my.yaml", "--format", "html").out
+    assert tfm("doctor", "my.yaml", "--write", "clean.yaml").code == 0
+    assert "# ours" in (tmp_path / "clean.yaml").read_text()
+    clean = yaml.safe_load((tmp_path / "clean.yaml").read_text())["data"]["train"]
+    assert "swapped_sides" in clean[0]["filters"]
+    assert all(kind in clean[1]["filters"] for kind in ("identical_sides", "overlap_test"))
+    assert (clean[0]["weight"], clean[1]["tag"]) == (2, "<2de>")
+    left_out = tfm("doctor", "my.yaml", "--write", "b.yaml", "--set", "data.train={source: ours.a, target: ours.b}")
+    assert "my.yaml has other sources than --set data.train" in left_out.refused()
+    assert not (tmp_path / "b.yaml").exists()

@@ -2,28 +2,12 @@
 
 import html.parser
 import json
-from collections.abc import Iterator
 
-import pytest
-
-from tests.data.quality.conftest import Pairs
-from transformer_cli.config.yaml_file import parse_tree
+from tests.doctor.conftest import COPY
 from transformer_cli.data.quality.judge import KINDS as JUDGED
-from transformer_cli.data.quality.judge import Bounds
-from transformer_cli.doctor.findings import KINDS, Report, examine
-from transformer_cli.doctor.report import FILTERED, as_html, as_json, as_text, as_yaml, filtered_config, filters
-
-COPY = "ein Hund <script>alert(1)</script> schläft im Garten"
-
-
-@pytest.fixture(scope="module")
-def report() -> Report:
-    pairs = [
-        (f"der Hund Nummer {'a' * place} bellt laut", f"dog number {'a' * place} barks loudly") for place in range(90)
-    ]
-    pairs[20:24] = [(COPY, COPY)] * 4
-    pairs[40] = ("a\x1b[31m b c d", "a b c d" + " long" * 60)
-    return examine({"train": Pairs(pairs), "valid": Pairs([("x", ""), pairs[3]])}, Bounds())
+from transformer_cli.doctor.findings import KINDS, Report
+from transformer_cli.doctor.proposal import FILTERED
+from transformer_cli.doctor.report import as_html, as_json, as_text
 
 
 def found(report: Report, kind: str, corpus: str = "train") -> dict[str, object]:
@@ -99,49 +83,3 @@ def test_the_page_stands_alone_and_runs_nothing(report: Report) -> None:
     assert "svg" in page.tags
     assert "&lt;script&gt;alert(1)" in text
     assert "<title>a &amp; &lt;b&gt;</title>" in text
-
-
-def test_filters_are_proposed_for_what_was_found_in_training(report: Report) -> None:
-    kinds = filters(report)
-    names = [one if isinstance(one, str) else next(iter(one)) for one in kinds]
-    assert {"identical_sides", "overlap_valid", "control_characters", "duplicate_pair", "length_ratio"} <= {*names}
-    assert not {"empty_side", "too_small", "vocabulary"} & {*names}
-    assert as_yaml(["markup", {"length_ratio": 2.5}]) == "  filters: [markup, {length_ratio: 2.5}]\n"
-
-
-BLOCK = """# mine
-data:  # where
-  # first
-  train: {source: a, target: b}  # text
-  max_length: 9
-model: {preset: auto}
-"""
-
-
-def configs() -> Iterator[tuple[str, list[object]]]:
-    yield BLOCK, []
-    yield BLOCK.replace("  max_length: 9\n", "  max_length: 9\n  filters: [template]\n"), ["template"]
-    yield (
-        BLOCK.replace("  max_length: 9\n", "  filters:\n    - template\n    - markup\n  max_length: 9\n"),
-        ["template", "markup"],
-    )
-    yield (
-        BLOCK.replace("  max_length: 9\n", "  filters:\n  - length_ratio: 3.0\n  max_length: 9\n"),
-        [{"length_ratio": 3.0}],
-    )
-    yield "model: {}\ndata: {train: {source: a, target: b}, filters: [template]}\n", ["template"]
-
-
-@pytest.mark.parametrize(("text", "own"), [*configs()])
-def test_filters_are_written_beside_what_stands_there(text: str, own: list[object]) -> None:
-    before = parse_tree(text, "a.yaml")
-    new = filtered_config(text, "a.yaml", ["markup", {"length_ratio": 2.5}])
-    tree = parse_tree(new, "a.yaml")
-    kinds = tree["data"].pop("filters")
-    before["data"].pop("filters", None)
-    assert tree == before
-    names = [kind if isinstance(kind, str) else next(iter(kind)) for kind in kinds]
-    assert kinds[: len(own)] == own
-    assert sorted({*names}) == sorted(names)
-    assert {"markup", "length_ratio"} <= {*names}
-    assert new.count("#") == text.count("#")

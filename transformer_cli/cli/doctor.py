@@ -41,27 +41,32 @@ def doctor(
     from transformer_cli.config.yaml_file import read_config_text
     from transformer_cli.data.corpora import open_corpus
     from transformer_cli.data.quality.judge import Bounds
+    from transformer_cli.doctor import proposal
     from transformer_cli.doctor import report as reports
     from transformer_cli.doctor.findings import examine
+    from transformer_cli.storage.origin import paths_of
     from transformer_cli.storage.publishing import atomic_write
 
     data = read_data(config, source, target, overrides or [])
     languages = data.source_language, data.target_language
-    named = {name: source for name in ("train", "valid", "test") if (source := getattr(data, name)) is not None}
+    named = {key.removeprefix("data."): one for key, one in data.sources.items()}
+    named |= {name: one for name, one in (("valid", data.valid), ("test", data.test)) if one is not None}
     if write is not None and (config is None or write.exists()):
         raise UserError(f"--write {write}: {'exists' if config else 'needs a CONFIG'}; nothing is replaced")
     if write is not None and write == output_file:
         raise UserError(f"{write}: is named twice, by --write and by --output; choose two names")
-    values = [value for source in named.values() for value in source.model_dump().values() if isinstance(value, str)]
-    check_output(output_file, {**context.params, "data": [Path(value) for value in values]})
+    check_output(output_file, {**context.params, "data": [Path(path) for path in paths_of(data, "data").values()]})
+    before = "" if write is None or config is None else read_config_text(config)
     if write is not None:
         check_output(write)
+        proposal.check_sources(before, str(config), [*data.sources])
     corpora = {name: open_corpus(one, *languages) for name, one in named.items()}
     bounds = Bounds(data.max_length)
-    found = examine(corpora, bounds, workers=jobs or data.workers, progress=not quiet)
+    tagged = [name for name, one in named.items() if one.tag is not None]
+    found = examine(corpora, bounds, tagged=tagged, workers=jobs or data.workers, progress=not quiet)
     title = f"{config or source}: what tfm doctor found"
     if propose:
-        text = reports.as_yaml(reports.filters(found))
+        text = proposal.as_yaml(data, proposal.filters(found))
     elif format_ == "text":
         text = "\n".join(reports.as_text(found)) + "\n"
     else:
@@ -72,8 +77,8 @@ def doctor(
         with open_results(output_file) as line:
             for one in text.splitlines():
                 line(one)
-    if write is not None and config is not None:
-        atomic_write(write, reports.filtered_config(read_config_text(config), str(config), reports.filters(found)))
+    if write is not None:
+        atomic_write(write, proposal.filtered_config(before, str(config), proposal.filters(found)))
         if not quiet:
             note(f"wrote {write}; next: tfm train {write}")
     if strict and found.is_serious:

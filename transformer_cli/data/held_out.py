@@ -318,8 +318,10 @@ def open_sources(config: Config, progress: bool = False) -> list[TrainingSource]
                 others[split] = open_corpus(other, *languages)
         if kinds:  # only then is what they need imported
             from transformer_cli.data.quality.filters import Filters
+            from transformer_cli.data.quality.judge import either_side
 
-            filters = Filters(corpus, kinds, data, others, seed=config.training.seed, progress=progress)
+            known = either_side(others) if source.tag is not None else others
+            filters = Filters(corpus, kinds, data, known, seed=config.training.seed, progress=progress)
         opened.append(TrainingSource(corpus, source.tag, source.weight, filters))
     return opened
 

@@ -3,14 +3,14 @@
 The checks are `data.quality`'s; here they become findings, the worst first.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from transformer_cli.data.corpora import Corpus
-from transformer_cli.data.quality.judge import OVERLAPS, Bounds, Judgement, judge_corpus
+from transformer_cli.data.quality.judge import OVERLAPS, RARE, Bounds, Judgement, either_side, judge_corpus
 
 EXAMPLES = 3
 LEAST_PAIRS = 10_000  # fewer are few, whatever the language
@@ -158,7 +158,7 @@ class Finding:
     """A fault of a corpus."""
 
     kind: str
-    corpus: str  # train, valid or test
+    corpus: str  # train, valid or test; train.0, train.1, … where it is a list of sources
     count: int
     share: float  # of the corpus' pairs
     lines: list[int]  # all of them, from 1
@@ -169,7 +169,7 @@ class Finding:
     @property
     def advice(self) -> str:
         """What to do; what is evaluated on is never filtered."""
-        if self.corpus == "train":
+        if is_training(self.corpus):
             return KINDS[self.kind].do
         return "correct these lines in the file, or remove them; filters do not apply here"
 
@@ -186,6 +186,12 @@ class Report:
     findings: list[Finding]
     pairs: dict[str, int]  # of each corpus
     judgements: dict[str, Judgement] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # of each corpus, where train is a list of sources
+
+    @property
+    def sources(self) -> list[str]:
+        """Return the corpora that are trained on."""
+        return [name for name in self.pairs if is_training(name)]
 
     @property
     def is_serious(self) -> bool:
@@ -193,25 +199,37 @@ class Report:
         return any(finding.is_serious for finding in self.findings)
 
 
+def is_training(corpus: str) -> bool:
+    """Return whether a corpus is trained on, by its name."""
+    return corpus not in OVERLAPS
+
+
 def examine(
-    corpora: Mapping[str, Corpus], bounds: Bounds, *, workers: int = 0, seed: int = 1, progress: bool = False
+    corpora: Mapping[str, Corpus],
+    bounds: Bounds,
+    *,
+    tagged: Collection[str] = (),
+    workers: int = 0,
+    progress: bool = False,
 ) -> Report:
-    """Judge train and what it is evaluated on, by name: train, valid, test. Raises `UserError` as reading them does."""
-    others = {name: corpus for name, corpus in corpora.items() if name in OVERLAPS}
-    judgements = {
-        name: judge_corpus(
-            corpus,
-            bounds,
-            others=others if name == "train" else {},
-            seed=seed,
-            workers=workers,
-            progress=progress,
-        )
-        for name, corpus in corpora.items()
-    }
+    """Judge train, or each of its sources by itself, and what it is evaluated on. Raises `UserError` as reading does.
+
+    corpora: by name, train or train.0, train.1, …, then valid and test. tagged: sources that may be of the other
+    direction, whose sides are both compared with both sides of valid and test.
+    """
+    others = {name: corpus for name, corpus in corpora.items() if not is_training(name)}
+    judgements = {}
+    for name, corpus in corpora.items():
+        known = {} if not is_training(name) else either_side(others) if name in tagged else others
+        judgements[name] = judge_corpus(corpus, bounds, others=known, workers=workers, progress=progress)
     findings = [one for name in corpora for one in _findings(name, judgements, corpora[name])]
+    pairs = {name: found.pairs for name, found in judgements.items()}
+    trained = sum(count for name, count in pairs.items() if is_training(name))
+    if trained < LEAST_PAIRS:
+        findings.append(Finding("too_small", "train", trained, 1.0, [], []))
     findings.sort(key=lambda one: (-one.is_serious, -KINDS[one.kind].weight * one.share, one.kind))
-    return Report(findings, {name: found.pairs for name, found in judgements.items()}, judgements)
+    files = {} if "train" in corpora else {name: corpus.describe() for name, corpus in corpora.items()}
+    return Report(findings, pairs, judgements, files)
 
 
 def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) -> Iterator[Finding]:
@@ -224,8 +242,7 @@ def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) ->
             f"{'later' if region.shift > 0 else 'earlier'}"
             for region in found.regions
         )
-    if name == "train" and found.rare:
-        rare = sorted(found.rare, key=lambda one: (found.characters[one], one))
+    if rare := _rare(name, judgements):
         lines["vocabulary"] = sorted({line for one in rare for line in found.rare[one]})
         shown = " ".join(one if one.isprintable() else f"U+{ord(one):04X}" for one in rare[:CHARACTERS_SHOWN])
         details["vocabulary"] = (
@@ -239,8 +256,15 @@ def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) ->
         is_serious = KINDS[kind].weight >= 0.5 and len(some) >= SERIOUS_SHARE * whole
         share = len(some) / found.pairs
         yield Finding(kind, name, len(some), share, some, examples, is_serious, details.get(kind, ""))
-    if name == "train" and found.pairs < LEAST_PAIRS:
-        yield Finding("too_small", name, found.pairs, 1.0, [], [])
+
+
+def _rare(name: str, judgements: Mapping[str, Judgement]) -> list[str]:
+    """Return the characters that are rare in all that is trained on, and stand in this corpus; the rarest first."""
+    if not is_training(name):
+        return []
+    sources = [found.characters for other, found in judgements.items() if is_training(other)]
+    counts = {one: sum(characters[one] for characters in sources) for one in judgements[name].rare}
+    return sorted((one for one, count in counts.items() if count <= RARE), key=lambda one: (counts[one], one))
 
 
 def _shown(lines: list[int]) -> list[int]:

@@ -1,24 +1,24 @@
-"""The findings of `tfm doctor` as text for a terminal, as JSON, as filters for a config, and as one page of HTML."""
+"""The findings of `tfm doctor` as text for a terminal, as JSON, and as one page of HTML."""
 
 import html
 import json
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
-from transformer_cli.config.yaml_file import dump_flow, dump_tree, parse_tree
-from transformer_cli.doctor.findings import KINDS, Finding, Report
-from transformer_cli.report.page import figure, page, printable, short
+from transformer_cli.doctor.findings import KINDS, Finding, Report, is_training
 
 WIDTH = 80
 INDENT = 22
+SHOWN = 160  # characters of an example
 
 
 def as_text(report: Report) -> Iterator[str]:
     """Yield lines for a terminal: the worst first."""
     for name, pairs in report.pairs.items():
-        yield f"{name:<10}{pairs:,} pairs"
+        where = f"  {_printable(report.files[name])}" if name in report.files else ""
+        yield f"{name:<10}{pairs:,} pairs{where}"
     if not report.findings:
         yield ""
         yield "Nothing found that is wrong."
@@ -34,66 +34,12 @@ def as_text(report: Report) -> Iterator[str]:
 
 
 def as_json(report: Report) -> str:
-    """Return one object: `pairs` of each corpus, and `findings`."""
-    findings = [finding.as_json() for finding in report.findings]
+    """Return one object: `pairs` of each corpus, and `findings`, with their `file` where there are several sources."""
+    findings: list[dict[str, Any]] = [finding.as_json() for finding in report.findings]
+    for one in findings:
+        if report.files:  # which of several sources
+            one["file"] = report.files.get(one["corpus"])
     return json.dumps({"pairs": report.pairs, "findings": findings}, ensure_ascii=False, indent=2)
-
-
-def filters(report: Report) -> list[str | dict[str, float]]:
-    """Return the `data.filters` that leave out what should not be trained on, and nothing that may be right."""
-    found = [one.kind for one in report.findings if one.corpus == "train" and one.lines and one.kind in FILTERED]
-    return [
-        {kind: round(report.judgements["train"].length_ratio, 2)} if kind == "length_ratio" else kind for kind in found
-    ]
-
-
-def as_yaml(kinds: list[str | dict[str, float]]) -> str:
-    """Return the lines of a config's `data` section that filter these kinds."""
-    return f"  filters: {dump_flow(kinds)}\n"
-
-
-def filtered_config(text: str, where: str, kinds: list[str | dict[str, float]]) -> str:
-    """Return a config's text with these filters beside those that it has.
-
-    Comments stay, unless the section is written in another way than one key per line; then all is written anew.
-    """
-    tree = parse_tree(text, where)
-    own = list(tree["data"].get("filters") or [])
-    named = {kind if isinstance(kind, str) else next(iter(kind)) for kind in own}  # whose own thresholds stay
-    tree["data"]["filters"] = own + [
-        kind for kind in kinds if (kind if isinstance(kind, str) else next(iter(kind))) not in named
-    ]
-    key = re.search(r"^data:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*([ \t]+)", text, re.MULTILINE)
-    if key is not None:
-        rest = re.sub(
-            rf"^{key[1]}filters:.*\n(?:{key[1]}[ \t]+.*\n|{key[1]}-.*\n)*", "", text[key.start() :], count=1, flags=re.M
-        )
-        line = f"{key[1]}filters: {dump_flow(tree['data']['filters'])}\n"
-        start = rest.index("\n") + 1
-        changed = text[: key.start()] + rest[:start] + line + rest[start:]
-        if parse_tree(changed, where) == tree:
-            return changed
-    return dump_tree(tree)
-
-
-# What may be natural, and what training leaves out anyway, is not filtered unasked.
-FILTERED = (
-    "misaligned",
-    "swapped_sides",
-    "identical_sides",
-    "wrong_language",
-    "overlap_test",
-    "overlap_valid",
-    "length_ratio",
-    "encoding_damage",
-    "control_characters",
-    "markup",
-    "number_mismatch",
-    "url_mismatch",
-    "mixed_scripts",
-    "duplicate_pair",
-    "template",
-)
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -105,12 +51,12 @@ def _finding(finding: Finding) -> Iterator[str]:
         yield from _wrapped("", finding.details)
     if finding.lines and finding.kind != "misaligned":  # whose regions stand there
         yield from _wrapped("", f"lines {_numbers(finding.lines)}")
-    if finding.corpus == "train":
+    if is_training(finding.corpus):
         yield from _wrapped("", f"cost: {known.cost}")
     yield from _wrapped("", f"do: {finding.advice}")
     for example in finding.examples:
         for mark, side in ((f"{example['line']:,}", "source"), ("", "target")):
-            yield f"{mark:>{INDENT - 2}}  {printable(short(example[side]))}".rstrip()
+            yield f"{mark:>{INDENT - 2}}  {_printable(_short(example[side]))}".rstrip()
 
 
 def _percent(share: float) -> str:
@@ -128,37 +74,66 @@ def _numbers(lines: list[int], most: int = 8) -> str:
     return shown if len(lines) <= most else f"{shown}, … (all with --format json)"
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() or (one.isspace() and one > " ") else f"\\x{ord(one):02x}" for one in text)
+
+
 # --- a page -------------------------------------------------------------------------------------------------------
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; }
+td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; } tr + tr td { border-top: 1px solid #8884; }
+.count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: 100%; height: auto; }
+section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; }
+code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; } figure { margin: 1rem 0; }
+"""
 
 
 def as_html(report: Report, title: str) -> str:
     """Return one page that needs no network: findings with examples, and pictures of where they are."""
-    parts = ["<p>", "; ".join(f"{html.escape(name)}: {pairs:,} pairs" for name, pairs in report.pairs.items()), "</p>"]
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>",
+        f"<h1>{html.escape(title)}</h1><p>",
+        "; ".join(
+            f"{html.escape(name)}: {pairs:,} pairs"
+            + html.escape(f" of {file}" if (file := report.files.get(name)) else "")
+            for name, pairs in report.pairs.items()
+        ),
+        "</p>",
+    ]
     for name, found in report.judgements.items():
         lengths = {f"<{1 << power}": found.lengths[power] for power in _span(found.lengths)}
         ratios = {f"{2 ** (quarters / 4):.2g}": found.ratios[quarters] for quarters in _span(found.ratios)}
         used = {one if one.isprintable() else f"U+{ord(one):X}": n for one, n in found.characters.most_common(41)}
         used.pop(" ", None)
-        parts.append(figure(f"{name}: pairs by the characters of their source", _bars(lengths)))
-        parts.append(figure(f"{name}: pairs by the ratio of their lengths; 1 is what is usual", _bars(ratios)))
-        parts.append(figure(f"{name}: the characters that are used most", _bars(used)))
+        parts.append(_figure(f"{name}: pairs by the characters of their source", _bars(lengths)))
+        parts.append(_figure(f"{name}: pairs by the ratio of their lengths; 1 is what is usual", _bars(ratios)))
+        parts.append(_figure(f"{name}: the characters that are used most", _bars(used)))
     for finding in report.findings:
-        parts.append(_section(finding, report.pairs[finding.corpus]))
+        parts.append(_section(finding, report.pairs.get(finding.corpus, 0)))
     if not report.findings:
         parts.append("<p>Nothing found that is wrong.</p>")
-    return page(title, parts)
+    return "\n".join([*parts, "</body></html>"]) + "\n"
 
 
 def _section(finding: Finding, pairs: int) -> str:
     known = KINDS[finding.kind]
     rows = "".join(
         f'<tr class="example"><td class="count">{example["line"]:,}</td>'
-        f'<td dir="auto">{html.escape(printable(short(example["source"])))}</td>'
-        f'<td dir="auto">{html.escape(printable(short(example["target"])))}</td></tr>'
+        f'<td dir="auto">{html.escape(_printable(_short(example["source"])))}</td>'
+        f'<td dir="auto">{html.escape(_printable(_short(example["target"])))}</td></tr>'
         for example in finding.examples
     )
     table = f"<table><tr><th>line</th><th>source</th><th>target</th></tr>{rows}</table>" if rows else ""
-    where = figure("where in the file", _strip(finding.lines, pairs)) if finding.lines else ""
+    where = _figure("where in the file", _strip(finding.lines, pairs)) if finding.lines else ""
     heading = f"{finding.kind} in {html.escape(finding.corpus)}"
     count = f"{finding.count:,} ({_percent(finding.share)})" if finding.lines else f"{finding.count:,}"
     details = f" {html.escape(finding.details)}." if finding.details else ""
@@ -172,6 +147,10 @@ def _section(finding: Finding, pairs: int) -> str:
 def _span(counts: Counter[int], most: int = 33) -> range:
     """Return all values from the least to the largest, or those around 0 where they are too many."""
     return range(max(min(counts), -(most // 2)), min(max(counts), most // 2) + 1) if counts else range(0)
+
+
+def _figure(caption: str, svg: str) -> str:
+    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{svg}</figure>"
 
 
 def _bars(values: dict[str, int], width: int = 640, height: int = 120) -> str:

@@ -57,6 +57,20 @@ def test_faulty_pairs_are_left_out_and_counted(tmp_path: Path, faulty: list[Pair
     assert [*corpora.sources[0].whole.pairs()] == faulty
 
 
+def test_a_source_with_a_tag_is_compared_with_both_sides(tmp_path: Path, sample: list[Pair]) -> None:
+    """It may be of the other direction, so that the target of one is the source of the other."""
+    exchanged = [(target, source) for source, target in sample[:30]]
+    config = configure(tmp_path, exchanged, ["overlap_valid"], sample[20:25])
+    shared, hashes = {*sample[20:25]}, []
+    for tag, some in ((None, exchanged), ("<2de>", [pair for pair in exchanged if pair[::-1] not in shared])):
+        train = config.data.train.model_copy(update={"tag": tag})  # type: ignore[union-attr]
+        tagged = config.model_copy(update={"data": config.data.model_copy(update={"train": train})})
+        corpora = open_corpora(tagged, RunFolder(tmp_path / "run"), resuming=False)
+        assert [*corpora.train.pairs()] == some
+        hashes.append(corpora.train.content_hash())
+    assert hashes[0] != hashes[1]
+
+
 def test_each_filter_is_known_to_the_cache(tmp_path: Path, faulty: list[Pair], sample: list[Pair]) -> None:
     hashes = []
     for filters in ([], ALL, ALL[:1], [*ALL, {"length_ratio": 3.0}], [*ALL, {"length_ratio": 2.0}], ALL):

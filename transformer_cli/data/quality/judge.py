@@ -47,6 +47,38 @@ Pair = tuple[str, str]
 Lines = NDArray[np.int64]
 
 
+class EitherSide:
+    """Pairs, and the same with their sides exchanged: what a source with a tag, which may be of the other direction, is
+    compared with."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the last whole pass dropped."""
+        return self.corpus.notes
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield all pairs, and then all of them exchanged."""
+        yield from self.corpus.pairs()
+        for source, target in self.corpus.pairs():
+            yield target, source
+
+    def content_hash(self) -> str:
+        """Return a hash of the corpus, other than its own."""
+        return f"either side {self.corpus.content_hash()}"
+
+    def describe(self) -> str:
+        """Return what the corpus is."""
+        return self.corpus.describe()
+
+
+def either_side(corpora: Mapping[str, Corpus]) -> dict[str, Corpus]:
+    """Return each corpus as one that has its texts on both sides."""
+    return {name: EitherSide(corpus) for name, corpus in corpora.items()}
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What depends on the model that is to be trained, or on the user."""
