@@ -11,6 +11,7 @@ import numpy as np
 
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.judge import OVERLAPS, RARE, Bounds, Judgement, either_side, judge_corpus
+from transformer_cli.doctor.repairs import repairs
 
 EXAMPLES = 3
 LEAST_PAIRS = 10_000  # fewer are few, whatever the language
@@ -162,7 +163,7 @@ class Finding:
     count: int
     share: float  # of the corpus' pairs
     lines: list[int]  # all of them, from 1
-    examples: list[dict[str, Any]]  # line, source and target of some
+    examples: list[dict[str, Any]]  # line, source and target of some, and a repair where one is known
     is_serious: bool = False  # whether the model will be the worse for it
     details: str = ""  # regions of what is misaligned, characters that are rare
 
@@ -251,7 +252,7 @@ def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) ->
     wanted = {line for some in lines.values() for line in _shown(some)}
     texts = dict(_texts(corpus, wanted))
     for kind, some in lines.items():
-        examples = [{"line": line, "source": texts[line][0], "target": texts[line][1]} for line in _shown(some)]
+        examples = [_example(kind, line, *texts[line]) for line in _shown(some)]
         whole = next((judgements[other].pairs for other, overlap in OVERLAPS.items() if overlap == kind), found.pairs)
         is_serious = KINDS[kind].weight >= 0.5 and len(some) >= SERIOUS_SHARE * whole
         share = len(some) / found.pairs
@@ -265,6 +266,12 @@ def _rare(name: str, judgements: Mapping[str, Judgement]) -> list[str]:
     sources = [found.characters for other, found in judgements.items() if is_training(other)]
     counts = {one: sum(characters[one] for characters in sources) for one in judgements[name].rare}
     return sorted((one for one, count in counts.items() if count <= RARE), key=lambda one: (counts[one], one))
+
+
+def _example(kind: str, line: int, source: str, target: str) -> dict[str, Any]:
+    example: dict[str, Any] = {"line": line, "source": source, "target": target}
+    repaired = repairs(source, target) if kind == "encoding_damage" else {}
+    return {**example, "repair": repaired} if repaired else example
 
 
 def _shown(lines: list[int]) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_cli.doctor.findings import KINDS, Finding, Report, is_training
+from transformer_cli.doctor.repairs import hint
 
 WIDTH = 80
 INDENT = 22
@@ -57,6 +58,15 @@ def _finding(finding: Finding) -> Iterator[str]:
     for example in finding.examples:
         for mark, side in ((f"{example['line']:,}", "source"), ("", "target")):
             yield f"{mark:>{INDENT - 2}}  {_printable(_short(example[side]))}".rstrip()
+        if "repair" in example:
+            yield f"{'repair':>{INDENT - 2}}  {_repair(example)}"
+    if (advice := hint(finding.kind)) is not None:
+        yield from _wrapped("", advice)
+
+
+def _repair(example: dict[str, Any]) -> str:
+    """Return damaged words with what they were."""
+    return _printable(_short(", ".join(f"{damaged} → {whole}" for damaged, whole in example["repair"].items())))
 
 
 def _percent(share: float) -> str:
@@ -130,18 +140,24 @@ def _section(finding: Finding, pairs: int) -> str:
         f'<tr class="example"><td class="count">{example["line"]:,}</td>'
         f'<td dir="auto">{html.escape(_printable(_short(example["source"])))}</td>'
         f'<td dir="auto">{html.escape(_printable(_short(example["target"])))}</td></tr>'
+        + (_repair_row(example) if "repair" in example else "")
         for example in finding.examples
     )
     table = f"<table><tr><th>line</th><th>source</th><th>target</th></tr>{rows}</table>" if rows else ""
     where = _figure("where in the file", _strip(finding.lines, pairs)) if finding.lines else ""
+    tip = f"<p>{html.escape(advice)}</p>" if (advice := hint(finding.kind)) else ""
     heading = f"{finding.kind} in {html.escape(finding.corpus)}"
     count = f"{finding.count:,} ({_percent(finding.share)})" if finding.lines else f"{finding.count:,}"
     details = f" {html.escape(finding.details)}." if finding.details else ""
     return (
         f'<section class="{"serious" if finding.is_serious else "look"}"><h2>{heading}</h2>'
         f"<p>{count}: {html.escape(known.what)}.{details}</p>"
-        f"<p>Cost: {html.escape(known.cost)}.<br>Do: {html.escape(finding.advice)}.</p>{where}{table}</section>"
+        f"<p>Cost: {html.escape(known.cost)}.<br>Do: {html.escape(finding.advice)}.</p>{where}{table}{tip}</section>"
     )
+
+
+def _repair_row(example: dict[str, Any]) -> str:
+    return f'<tr class="example"><td>repair</td><td colspan="2" dir="auto">{html.escape(_repair(example))}</td></tr>'
 
 
 def _span(counts: Counter[int], most: int = 33) -> range:

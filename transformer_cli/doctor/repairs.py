@@ -1,0 +1,26 @@
+"""What ftfy, where it is installed, makes of text in the wrong encoding: to be named, never to be done."""
+
+from difflib import SequenceMatcher
+from importlib.util import find_spec
+
+HINT = "with pip install 'transformer-cli[ftfy]', examples name the repair"
+
+
+def hint(kind: str) -> str | None:
+    """Return how to see the repairs of what is damaged; None: they are seen, or there are none of this kind."""
+    return HINT if kind == "encoding_damage" and find_spec("ftfy") is None else None
+
+
+def repairs(*texts: str) -> dict[str, str]:
+    """Return the damaged words of some texts, with what ftfy makes of them; none where it is not installed."""
+    if find_spec("ftfy") is None:
+        return {}
+    from ftfy import fix_encoding
+
+    found = {}
+    for text in texts:
+        damaged, repaired = text.split(" "), fix_encoding(text).split(" ")
+        for kind, first, last, start, end in SequenceMatcher(None, damaged, repaired, autojunk=False).get_opcodes():
+            if kind != "equal":
+                found[" ".join(damaged[first:last])] = " ".join(repaired[start:end])
+    return found
