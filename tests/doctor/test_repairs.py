@@ -11,8 +11,9 @@ from tests.data.quality.conftest import Pairs
 from transformer_cli.data.quality.judge import Bounds
 from transformer_cli.doctor import repairs as module
 from transformer_cli.doctor.findings import Report, examine
+from transformer_cli.doctor.page import as_html
 from transformer_cli.doctor.repairs import HINT, repairs
-from transformer_cli.doctor.report import as_html, as_json, as_text
+from transformer_cli.doctor.report import as_json, as_text
 
 DAMAGED = [("Ist FranÃ§ois da?", "Is FranÃ§ois <b>\x1b</b> there?"), ("schÃ¶n \ufffd", "fine"), ("a \ufffd b", "a c")]
 

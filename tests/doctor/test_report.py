@@ -1,13 +1,12 @@
 """The report: the worst first, in text, JSON and HTML; filters written into a config beside what stands there."""
 
-import html.parser
 import json
 
 from tests.doctor.conftest import COPY
 from transformer_cli.data.quality.judge import KINDS as JUDGED
 from transformer_cli.doctor.findings import KINDS, Report
 from transformer_cli.doctor.proposal import FILTERED
-from transformer_cli.doctor.report import as_html, as_json, as_text
+from transformer_cli.doctor.report import as_json, as_text
 
 
 def found(report: Report, kind: str, corpus: str = "train") -> dict[str, object]:
@@ -48,38 +47,3 @@ def test_text_fits_a_terminal_and_cannot_steer_it(report: Report) -> None:
     assert not any(character < " " for line in lines for character in line)
     assert any("\\x1b[31m" in line for line in lines)
     assert [*as_text(Report([], {"train": 3}))][-1] == "Nothing found that is wrong."
-
-
-class Page(html.parser.HTMLParser):
-    """Collects tags, and knows those that are open."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_stands_alone_and_runs_nothing(report: Report) -> None:
-    text = as_html(report, "a & <b>")
-    page = Page()
-    page.feed(text)
-    page.close()
-    assert page.open == []
-    assert "script" not in page.tags
-    assert page.links == []
-    assert "svg" in page.tags
-    assert "&lt;script&gt;alert(1)" in text
-    assert "<title>a &amp; &lt;b&gt;</title>" in text

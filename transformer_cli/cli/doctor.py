@@ -44,6 +44,7 @@ def doctor(
     from transformer_cli.doctor import proposal
     from transformer_cli.doctor import report as reports
     from transformer_cli.doctor.findings import examine
+    from transformer_cli.doctor.page import as_html
     from transformer_cli.storage.origin import paths_of
     from transformer_cli.storage.publishing import atomic_write
 
@@ -70,7 +71,7 @@ def doctor(
     elif format_ == "text":
         text = "\n".join(reports.as_text(found)) + "\n"
     else:
-        text = reports.as_json(found) + "\n" if format_ == "json" else reports.as_html(found, title)
+        text = reports.as_json(found) + "\n" if format_ == "json" else as_html(found, title)
     if output_file is None:
         print(text, end="")
     else:
