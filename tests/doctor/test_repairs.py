@@ -22,9 +22,10 @@ def judge() -> Report:
     return examine({"train": Pairs(DAMAGED)}, Bounds())
 
 
-@pytest.fixture
-def no_ftfy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+@pytest.fixture(params=["absent", "a folder"])
+def no_ftfy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = None if request.param == "absent" else ModuleSpec("ftfy", None)
+    monkeypatch.setattr(module, "find_spec", lambda name: found)
     monkeypatch.setitem(sys.modules, "ftfy", None)  # to import it would fail
 
 
@@ -35,7 +36,7 @@ def ftfy(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"Ã§": "ç", "Ã¶": "ö"}
     stand_in.fix_encoding = lambda text: text.replace("Ã§", table["Ã§"]).replace("Ã¶", table["Ã¶"])  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ftfy", stand_in)
-    monkeypatch.setattr(module, "find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr(module, "find_spec", lambda name: ModuleSpec(name, None, origin="a file"))
 
 
 def test_repairs_are_named_in_text_json_and_html(ftfy: None) -> None:

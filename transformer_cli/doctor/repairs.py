@@ -8,12 +8,12 @@ HINT = "with pip install 'transformer-cli[ftfy]', examples name the repair"
 
 def hint(kind: str) -> str | None:
     """Return how to see the repairs of what is damaged; None: they are seen, or there are none of this kind."""
-    return HINT if kind == "encoding_damage" and find_spec("ftfy") is None else None
+    return HINT if kind == "encoding_damage" and not _has_ftfy() else None
 
 
 def repairs(*texts: str) -> dict[str, str]:
     """Return the damaged words of some texts, with what ftfy makes of them; none where it is not installed."""
-    if find_spec("ftfy") is None:
+    if not _has_ftfy():
         return {}
     from ftfy import fix_encoding
 
@@ -24,3 +24,8 @@ def repairs(*texts: str) -> dict[str, str]:
             if kind != "equal":
                 found[" ".join(damaged[first:last])] = " ".join(repaired[start:end])
     return found
+
+
+def _has_ftfy() -> bool:
+    spec = find_spec("ftfy")
+    return spec is not None and spec.origin is not None  # not a folder of this name where tfm is called
