@@ -112,6 +112,72 @@ def test_from_a_memory_to_a_translation(tfm: Any, tmp_path: Path, monkeypatch: p
     assert shown[0] == shown[1] != ""
 
 
+def test_a_language_that_may_be_meant_as_a_country_is_named(
+    tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in as_text(tmp_path):
+        (tmp_path / name).rename(tmp_path / name.replace(".de", ".se"))
+    outcome = tfm("init", "own.se", "own.en")
+    assert outcome.code == 0
+    assert "note       se is Northern Sami; Swedish is sv\n" in outcome.out
+
+
+TRADOS = """<?xml version="1.0" encoding="utf-16"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4">
+<header creationtool="TRADOS Workbench" creationtoolversion="8" datatype="rtf" segtype="sentence" adminlang="EN-US"
+ srclang="DE-DE" o-tmf="TW4Win"><prop type="RTFFontTable">{\\fonttbl}</prop></header>
+<body>
+"""
+OMEGAT = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE tmx SYSTEM "tmx11.dtd">
+<tmx version="1.1">
+<header creationtool="OmegaT" o-tmf="OmegaT TMX" adminlang="EN-US" datatype="plaintext" creationtoolversion="6.0"
+ segtype="sentence" srclang="de"/>
+<body>
+<!-- Default translations -->
+"""
+BPT, EPT = '<bpt i="1" x="1">&lt;b&gt;</bpt>', '<ept i="1">&lt;/b&gt;</ept>'
+
+
+def as_trados(folder: Path) -> None:
+    units = "".join(
+        f'<tu creationdate="20240101T000000Z"><prop type="Txt::X">1</prop><tuv xml:lang="DE-DE">\r\n'
+        f'<seg>{BPT}{source}{EPT}<ph x="2">{{\\field}}</ph></seg></tuv><tuv xml:lang="EN-US">'
+        f'<seg><it pos="begin">&lt;i&gt;</it>{target}'
+        f"<ut>{{\\cf6 &lt;x&gt;}}</ut></seg></tuv></tu>\r\n"
+        for source, target in pairs()
+    )
+    (folder / "memory.tmx").write_bytes((TRADOS + units + "</body></tmx>\r\n").encode("utf-16"))
+
+
+def as_omegat(folder: Path) -> None:
+    units = "".join(
+        f'<tu><note>seen</note><tuv lang="de"><seg>{source}<ph>&lt;br0/&gt;</ph></seg></tuv>\n'
+        f'<tuv lang="en" changeid="me"><seg>{BPT}{target}{EPT}</seg></tuv></tu>\n'
+        for source, target in pairs()
+    )
+    (folder / "memory.tmx").write_text(f"\ufeff{OMEGAT}{units}</body></tmx>\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("write", [as_trados, as_omegat])
+def test_what_translation_memories_write_becomes_plain_pairs(
+    write: Callable[[Path], None], tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inline tags, `lang` or `xml:lang`, codes with a region, UTF-16, a DTD that is named: only the texts are left."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    outcome = tfm("init", "memory.tmx")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "languages  de to en" in outcome.out
+    read = []
+    for split in ("train", "valid", "test"):
+        files = [(tmp_path / f"data/memory/{split}.{end}").read_text("utf-8").splitlines() for end in ("de", "en")]
+        read += [*zip(*files, strict=True)]
+    assert sorted(read) == sorted(pairs())
+
+
 def test_what_is_refused_is_one_line_and_nothing_written(
     tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +195,14 @@ def test_what_is_refused_is_one_line_and_nothing_written(
         archive.writestr("a.en", "x\n")
     with zipfile.ZipFile(tmp_path / "lonely.zip", "w") as archive:
         archive.writestr("a.de", "x\n")
+    halves = unit("a", "b", ("de", "fr")) * 20 + unit("a", "b", ("it", "en")) * 20
+    (tmp_path / "halves.tmx").write_text(memory(halves))
+    for name, count in (("nine", 9), ("enough", 90)):
+        for end in ("de", "en"):
+            (tmp_path / f"{name}.{end}").write_text("".join(f"{end} {place}\n" for place in range(count)))
+    (tmp_path / "taken.yaml").write_text("mine")
+    (tmp_path / "data" / "other").mkdir(parents=True)
+    zipfile.ZipFile(tmp_path / "empty.zip", "w").close()
     said = {
         ("laughs.tmx",): "has a DTD inside",
         ("broken.tmx",): "broken.tmx:8: column",
@@ -140,6 +214,11 @@ def test_what_is_refused_is_one_line_and_nothing_written(
         ("bomb.de-en.zip",): "would unpack to",
         ("lonely.zip",): "no pair of files",
         ("none.tmx",): "no such file",
+        ("halves.tmx", "--from", "de", "--to", "en"): "in de (20), fr (20), it (20), en (20)",
+        ("nine.de", "nine.en"): "has 9 pairs",
+        ("enough.de", "enough.en", "--out", "taken"): "taken.yaml: exists",
+        ("enough.de", "enough.en", "--out", "other"): "data/other: exists",
+        ("empty.zip",): "the archive is empty",
     }
     before = sorted(tmp_path.rglob("*"))
     for arguments, text in said.items():

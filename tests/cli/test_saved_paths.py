@@ -230,3 +230,15 @@ def test_a_damaged_record_is_refused(project: Path, tfm: Any) -> None:
     (run_of(project) / ORIGIN).write_text("[")
     assert ORIGIN in tfm("evaluate", run_of(project)).refused()
     assert tfm("translate", run_of(project), "ein hund").code == 0  # which reads no data
+
+
+def test_the_config_of_a_run_alone_does_not_say_which_run_is_meant(project: Path, tfm: Any) -> None:
+    """It is called as that of every run, so checkpoints/config would be the run of all of them."""
+    run = run_of(project)
+    for path in (run / "config.yaml", run / "step-00000002" / "config.yaml"):
+        for command in (["train"], ["train", "--dry-run"], ["build-vocab"]):
+            said = tfm(*command, path).refused()
+            assert (
+                said == f"error: {path}: is the config of a run; add --out {run} to continue it, or name a new folder\n"
+            )
+    assert not (project / "checkpoints" / "config").exists()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config import DataConfig, TextFiles
-from transformer_cli.config.languages import NO_CODE, check_languages, code_fault, short_code
+from transformer_cli.config.languages import COUNTRIES, NO_CODE, check_languages, code_fault, country_hint, short_code
 from transformer_cli.errors import UserError
 
 # Of two and three letters, terminological and bibliographic; with script, region, variant and private use; made-up.
@@ -44,6 +44,21 @@ def test_a_name_is_answered_with_its_code(name: str, answer: str) -> None:
 @pytest.mark.parametrize("text", ["xx", "qq", "y", "e1", "Deutsch", "de-", "en_US.UTF-8", "deutsch-DE", "a-b", ""])
 def test_what_is_no_code_and_no_name_is_answered_with_what_a_code_is(text: str) -> None:
     assert code_fault(text) == f"{text!r} is not a language code; {NO_CODE}"
+
+
+@pytest.mark.parametrize(("country", "code"), [("jp", "ja"), ("CZ", "cs"), ("cn-Hans", "zh"), ("gr", "el")])
+def test_a_country_is_answered_with_its_language(country: str, code: str) -> None:
+    fault = code_fault(country)
+    assert fault is not None
+    assert fault.endswith(f"is a country: did you mean {code}?")
+    assert country_hint(country) is None
+
+
+def test_a_country_that_is_another_languages_code_too_gets_a_hint() -> None:
+    assert country_hint("se") == "se is Northern Sami; Swedish is sv"
+    assert country_hint("KR") == "KR is Kanuri; Korean is ko"
+    assert country_hint("de") is None
+    assert all(code_fault(code) is None for code in COUNTRIES.values())
 
 
 def test_a_withdrawn_code_is_answered_with_todays() -> None:

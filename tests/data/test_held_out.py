@@ -90,6 +90,26 @@ def test_no_sentence_that_is_held_out_is_on_either_side_of_what_is_left(tmp_path
     assert corpora.valid is corpora.held_out
 
 
+def test_repetitions_are_counted_only_where_there_are_some(tmp_path: Path) -> None:
+    notes = []
+    for repeated in (0, 1):
+        pairs = some_pairs(200 + repeated)
+        corpora = open_corpora(
+            configure(write_text(tmp_path, pairs[:200])), RunFolder(tmp_path / "run"), resuming=False
+        )
+        assert corpora.held_out is not None
+        if repeated:
+            first = next(corpora.held_out.pairs())
+            corpora = open_corpora(
+                configure(write_text(tmp_path, [*pairs[:200], (first[0], "another translation")])),
+                RunFolder(tmp_path / "run"),
+                resuming=False,
+            )
+        notes += corpora.notes
+    assert "repeat" not in notes[0]
+    assert notes[1].endswith("; 1 pair that repeats one of their sentences is left out")
+
+
 def test_what_is_encoded_is_known_by_what_is_held_out_too(tmp_path: Path) -> None:
     """Else the cache would give one run what another has left."""
     train = write_text(tmp_path, some_pairs(200))

@@ -68,6 +68,16 @@ def test_names_count_more_than_the_order_where_the_options_say_the_direction(tmp
     assert list(turned.pairs()) == [(english, german) for german, english in PAIR]
 
 
+def test_a_file_named_by_a_country(tmp_path: Path) -> None:
+    files = texts(tmp_path, "a.en", "a.jp")
+    with pytest.raises(UserError, match=r"a\.jp: 'jp' is not .* did you mean ja\? Name it with --to"):
+        recognize(files, NOTHING)
+    with pytest.raises(UserError, match=r"^--from: 'jp' is not a language code; jp is a country"):
+        recognize(files, ("jp", "en"))
+    named = recognize(files, ("ja", "en"))["train"]  # the other file is English, whichever comes first
+    assert (named.languages, [*named.pairs()]) == (("ja", "en"), [(second, first) for first, second in PAIR])
+
+
 QUOTED = ['"Hallo, Welt"{0}"say ""hello"""', '"a;b"{0}c']
 TABLES = {
     "a.tsv": "de\ten\n" + "".join(f"{source}\t{target}\n" for source, target in PAIR),

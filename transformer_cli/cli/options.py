@@ -263,8 +263,16 @@ class Protection(Options, panel="Constraints"):
 
 
 def run_folder_path(config: Path, out: Path | None) -> Path:
-    """Return RUN: as given, else `checkpoints/<config name>`."""
-    return out if out is not None else Path("checkpoints") / config.name.removesuffix(config.suffix)
+    """Return RUN: as given, else `checkpoints/<config name>`. Raises `UserError` for the config that a run has saved,
+    whose name says nothing."""
+    if out is not None:
+        return out
+    from transformer_cli.storage.run_folder import CHECKPOINT, CONFIG, RunFolder
+
+    run = config.parent.parent if CHECKPOINT.fullmatch(config.parent.name) else config.parent
+    if config.name == CONFIG and RunFolder(config.parent).exists():
+        raise UserError(f"{config}: is the config of a run; add --out {run} to continue it, or name a new folder")
+    return Path("checkpoints") / config.name.removesuffix(config.suffix)
 
 
 def files_named(data: "DataConfig", split: str, folder: Path) -> list[Path]:

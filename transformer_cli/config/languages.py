@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 NO_CODE = "use an ISO 639 code such as de, ja, jpn or pt-BR; for a language that has none, one of qaa to qtz"
 
+# Countries' codes that people take for their languages'. Four are codes too, of other languages.
+COUNTRIES = {
+    **{"al": "sq", "by": "be", "cn": "zh", "cz": "cs", "dk": "da", "ee": "et", "ge": "ka", "gr": "el", "il": "he"},
+    **{"ir": "fa", "jp": "ja", "kr": "ko", "kz": "kk", "rs": "sr", "se": "sv", "si": "sl", "ua": "uk", "vn": "vi"},
+}
+
 # RFC 5646, section 2.1, with `_` as good as `-`: extended language, script, region, variants, extensions, private use.
 _TAG = re.compile(
     r"""(?P<language>[a-z]{2,3}) (-[a-z]{3}){0,3} (-[a-z]{4})? (-([a-z]{2}|[0-9]{3}))?
@@ -60,6 +66,16 @@ def code_fault(text: str) -> str | None:
     return f"{text!r} is not a language code; {_meant(text)}"
 
 
+def country_hint(code: str) -> str | None:
+    """Return which language a code is that may have been meant as a country's; None: it is no country's."""
+    from iso639 import Lang
+
+    meant = COUNTRIES.get(code.lower())
+    if meant is None or code_fault(code) is not None:
+        return None
+    return f"{code} is {Lang(code.lower()).name}; {Lang(meant).name} is {meant}"
+
+
 def covers(language: str, tag: str) -> bool:
     """Return whether a code stands for what a tag names: `de` does for `de`, `DE` and `de_AT`, `de-AT` not for `de`."""
     language, tag = (code.lower().replace("_", "-") for code in (language, tag))
@@ -90,6 +106,9 @@ def _meant(text: str) -> str:
     """Return the code of the language that a text names or nearly names, or what a code looks like."""
     from iso639 import iter_langs
 
+    country = re.split("[-_]", text.lower())[0]
+    if country in COUNTRIES:
+        return f"{country} is a country: did you mean {COUNTRIES[country]}?"
     name = text.replace("_", " ").replace("-", " ").strip().casefold()
     known: dict[str, Lang] = {}  # languages with two letters last, so that they win where a name is used twice
     for language in sorted(iter_langs(), key=lambda language: bool(language.pt1)):

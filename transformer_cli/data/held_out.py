@@ -289,8 +289,11 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
     held_out, repeated = hold_out(_join(_untagged(sources)), config, folder, progress)
     note = (
         f"data.valid is not set: {len(held_out):,} pairs held out of data.train (drawn by training.seed), kept as "
-        f"{held_out.describe()}; {repeated:,} pairs that repeat one of their sentences are left out"
+        f"{held_out.describe()}"
     )
+    if repeated:
+        which = "1 pair that repeats" if repeated == 1 else f"{repeated:,} pairs that repeat"
+        note += f"; {which} one of their sentences {'is' if repeated == 1 else 'are'} left out"
     return Corpora(sources, held_out, tag, held_out, [note])
 
 

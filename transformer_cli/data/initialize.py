@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from transformer_cli.config.languages import country_hint
 from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.data.held_out import Pair, Smallest, as_line, normalized, rank_of, sentences_of
 from transformer_cli.data.recognize import Recognized, Wanted, recognize, split_of
@@ -86,6 +87,7 @@ def initialize(
     sources |= {split: {"source": str(files[0]), "target": str(files[1])} for split, files in done.files.items()}
     _publish(config, _config_text(done, sources), folder, {done.files[split]: pairs for split, pairs in texts.items()})
     done.notes = [note for found in splits.values() for corpus in found.corpora for note in corpus.notes]
+    done.notes += filter(None, map(country_hint, languages))
     return done
 
 

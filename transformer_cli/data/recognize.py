@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from transformer_cli.config.languages import code_fault, code_of, covers
+from transformer_cli.config.languages import COUNTRIES, code_fault, code_of, covers
 from transformer_cli.data.corpora import Corpus, TableCorpus, TextCorpus
 from transformer_cli.data.files import LocalFile, Member, read_members, read_pairs_of_members
 from transformer_cli.data.tmx import TmxCorpus, read_languages
@@ -114,9 +114,9 @@ def settle(tags: Sequence[str], wanted: Wanted, where: object) -> Languages:
             f"is in {one_of(codes).replace(' or ', ' and ')}" if codes else "nothing says which languages this is in"
         )
         raise UserError(f"{where}: {which}; name the two: --from {source or 'de'} --to {target or 'en'}")
-    for option, code in (("--from", source), ("--to", target)):
+    for option, code, given in (("--from", source, wanted[0]), ("--to", target, wanted[1])):
         if (fault := code_fault(code)) is not None:
-            raise UserError(f"{option}: {fault}")
+            raise UserError(f"{option}: {fault}" if given else f"{where}: {fault} Name it with {option}")
     if source.lower() == target.lower():
         raise UserError(f"{where}: {source} would be both source and target; name two languages: --from de --to en")
     return source, target
@@ -183,7 +183,7 @@ def _differing(first: str, second: str) -> list[str]:
         words = [re.split(ends, name) for name in (first, second)]
         if len(words[0]) == len(words[1]):
             other = [(one, two) for one, two in zip(*words, strict=True) if one != two]
-            if len(other) == 1 and all(map(_is_code, other[0])):
+            if len(other) == 1 and all(_is_code(word) or word.lower() in COUNTRIES for word in other[0]):
                 return [*other[0]]
     return []
 
@@ -210,7 +210,8 @@ def _texts(files: Sequence[File], wanted: Wanted) -> Recognized:
     first, second = files
     tags = _differing(_base(first), _base(second))
     languages = settle(tags, wanted, f"{first.name}, {second.name}")
-    if tags and covers(languages[0], tags[1]) and covers(languages[1], tags[0]):
+    fits = [[covers(language, tag) for tag in tags] for language in languages]
+    if fits[0] == [False, True] or fits[1] == [True, False]:
         first, second = second, first
     corpus = TextCorpus(_as_given(first), _as_given(second))
     corpus.check_kind()
