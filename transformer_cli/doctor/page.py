@@ -9,15 +9,14 @@ from typing import Any
 from transformer_cli.data.quality.judge import Judgement
 from transformer_cli.doctor.findings import KINDS, Finding, Report
 from transformer_cli.doctor.repairs import hint
-from transformer_cli.doctor.report import numbers, percent, printable, repair, short
+from transformer_cli.doctor.report import numbers, percent, repair
+from transformer_cli.report.page import figure, page, printable, short
 
 Bar = tuple[str, str, int]  # what stands below it, what it is, how high it is
 
-NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no request: a browser holds the page to it
 STYLE = """
-:root { color-scheme: light dark; --bar: #2f74c0; --fault: #c62828; --line: #8886; }
+:root { --bar: #2f74c0; --fault: #c62828; --line: #8886; }
 @media (prefers-color-scheme: dark) { :root { --bar: #6ba6e8; --fault: #f06a6a; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1, h2, p, td { overflow-wrap: anywhere; } h1 { line-height: 1.2; } h2 { margin-bottom: .5rem; }
 table { border-collapse: collapse; width: 100%; } tr + tr > * { border-top: 1px solid var(--line); }
 td, th { text-align: left; padding: .3rem .6rem .3rem 0; vertical-align: top; }
@@ -35,11 +34,7 @@ svg { display: block; width: 100%; height: auto; } .strip { height: 1.75rem; out
 def as_html(report: Report, title: str) -> str:
     """Return the page: what was found, each with examples and where in the file, and pictures of the corpora."""
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f'<meta http-equiv="Content-Security-Policy" content="{NOTHING_ELSE}">',
-        f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{_text(title)}</h1><p>",
+        "<p>",
         "; ".join(
             f"{_text(name)}: {pairs:,} pairs" + (f" of {_text(report.files[name])}" if name in report.files else "")
             for name, pairs in report.pairs.items()
@@ -49,7 +44,7 @@ def as_html(report: Report, title: str) -> str:
         *(_section(finding, report.pairs.get(finding.corpus, 0)) for finding in report.findings),
         *(_pictures(name, found) for name, found in report.judgements.items()),
     ]
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+    return page(printable(title), parts, STYLE)
 
 
 def _text(text: str) -> str:
@@ -165,7 +160,7 @@ def _bars(caption: str, bars: Sequence[Bar], width: int = 360, height: int = 100
     drawn.append(_label(f"{most:,}", (highest + 0.5) * step, 10, width))
     what = f"{caption}. Most: {bars[highest][1]}, {most:,}; from {bars[0][1]} to {bars[-1][1]}."
     svg = f'<svg viewBox="0 0 {width} {height + 32}" role="img" aria-label="{_text(what)}">{"".join(drawn)}</svg>'
-    return f"<figure><figcaption>{_text(caption)}</figcaption>{svg}</figure>"
+    return figure(caption, svg)
 
 
 def _label(text: str, middle: float, y: int, width: int) -> str:
@@ -187,10 +182,11 @@ def _strip(finding: Finding, pairs: int, regions: int = 100) -> str:
     )
     caption = f"Where in the file, from line 1 to line {pairs:,}"
     what = f"{caption}: in {sum(map(bool, counts))} of {regions} parts, most around line {_middle(counts, pairs):,}"
-    return (
-        f'<figure><figcaption>{caption}</figcaption><svg class="strip" viewBox="0 0 {regions} 1" role="img" '
-        f'preserveAspectRatio="none" aria-label="{what}">{cells}</svg></figure>'
+    svg = (
+        f'<svg class="strip" viewBox="0 0 {regions} 1" role="img" preserveAspectRatio="none" aria-label="{what}">'
+        f"{cells}</svg>"
     )
+    return figure(caption, svg)
 
 
 def _middle(counts: Sequence[int], pairs: int) -> int:

@@ -9,7 +9,7 @@ import yaml
 
 from transformer_cli.config import DataConfig
 from transformer_cli.config.sections import Source
-from transformer_cli.config.yaml_file import dump_tree, parse_tree
+from transformer_cli.config.yaml_file import dump_flow, dump_tree, parse_tree
 from transformer_cli.doctor.findings import Report
 from transformer_cli.errors import UserError
 
@@ -53,13 +53,13 @@ def as_yaml(data: DataConfig, proposed: Mapping[str, Kinds]) -> str:
     sources = [*data.sources.values()]
     common, own = _settled([], [source.filters for source in sources], [*proposed.values()])
     if all(kinds is None for kinds in own):
-        return f"  filters: {_flow(common)}\n"
+        return f"  filters: {dump_flow(common)}\n"
     lines = ["  train:\n"]
     for source, kinds in zip(sources, own, strict=True):
         values = source.model_dump(mode="json", exclude_unset=True, exclude={"filters"})
         ordered = sorted(values, key=[*type(source).__annotations__, *Source.model_fields].index)
         items = [dump_tree({key: values[key]}) for key in ordered]
-        items += [] if kinds is None else [f"filters: {_flow(kinds)}\n"]
+        items += [] if kinds is None else [f"filters: {dump_flow(kinds)}\n"]
         margins = ["    - ", *["      "] * len(items)] if isinstance(data.train, list) else ["    "] * len(items)
         lines += [margin + item for margin, item in zip(margins, items, strict=False)]
     return "".join(lines)
@@ -125,7 +125,7 @@ def _with_common(text: str, kinds: Kinds) -> str | None:
         rf"^{key[1]}filters:.*\n(?:{key[1]}[ \t]+.*\n|{key[1]}-.*\n)*", "", text[key.start() :], count=1, flags=re.M
     )
     start = rest.index("\n") + 1
-    return f"{text[: key.start()]}{rest[:start]}{key[1]}filters: {_flow(kinds)}\n{rest[start:]}"
+    return f"{text[: key.start()]}{rest[:start]}{key[1]}filters: {dump_flow(kinds)}\n{rest[start:]}"
 
 
 def _with_own(text: str, own: Sequence[Kinds | None], several: bool) -> str | None:
@@ -141,13 +141,13 @@ def _with_own(text: str, own: Sequence[Kinds | None], several: bool) -> str | No
         if present is not None:
             start, end = present.start_mark.index, present.end_mark.index
             end = start + len(text[start:end].rstrip())  # a list with a line for each ends where the next key begins
-            new = _flow(kinds)
+            new = dump_flow(kinds)
         elif node.flow_style:
             start = end = node.value[-1][1].end_mark.index
-            new = f", filters: {_flow(kinds)}"
+            new = f", filters: {dump_flow(kinds)}"
         else:  # beside its first key, or below its last one where that is in one line
             start = end = node.start_mark.index
-            new, margin = f"filters: {_flow(kinds)}", f"\n{' ' * node.start_mark.column}"
+            new, margin = f"filters: {dump_flow(kinds)}", f"\n{' ' * node.start_mark.column}"
             last = node.value[-1][1]
             if isinstance(last, yaml.ScalarNode) and last.style not in ("|", ">"):
                 start = end = last.end_mark.index + len(text[last.end_mark.index :].partition("\n")[0])
@@ -162,11 +162,3 @@ def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
     """Return the value of a key in a mapping; None: it has none."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     return next((value for name, value in pairs if name.value == key), None)
-
-
-def _flow(kinds: Kinds) -> str:
-    """Return filters as YAML within one line."""
-    words = [
-        kind if isinstance(kind, str) else f"{{{', '.join(f'{k}: {v}' for k, v in kind.items())}}}" for kind in kinds
-    ]
-    return f"[{', '.join(words)}]"

@@ -7,10 +7,10 @@ from typing import Any
 
 from transformer_cli.doctor.findings import KINDS, Finding, Report, is_training
 from transformer_cli.doctor.repairs import hint
+from transformer_cli.report.page import printable, short
 
 WIDTH = 80
 INDENT = 22
-SHOWN = 160  # characters of an example
 
 
 def as_text(report: Report) -> Iterator[str]:
@@ -81,13 +81,3 @@ def numbers(lines: list[int], most: int = 8) -> str:
     """Return the first line numbers of many."""
     shown = ", ".join(f"{line:,}" for line in lines[:most])
     return shown if len(lines) <= most else f"{shown}, … (all with --format json)"
-
-
-def short(text: str) -> str:
-    """Return as much of an example as is shown."""
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
-
-
-def printable(text: str) -> str:
-    """Return a text that cannot steer a terminal, and shows what it holds."""
-    return "".join(one if one.isprintable() or (one.isspace() and one > " ") else f"\\x{ord(one):02x}" for one in text)

@@ -2,6 +2,7 @@
 
 import html
 
+NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no request: a browser holds the page to it
 SHOWN = 160  # characters of an example
 
 STYLE = """
@@ -16,13 +17,14 @@ code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhe
 """
 
 
-def page(title: str, parts: list[str]) -> str:
-    """Return a whole page of parts in HTML below its title, which is text."""
+def page(title: str, parts: list[str], style: str = "") -> str:
+    """Return a whole page of parts in HTML below its title, which is text; style: more, for this page."""
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-            f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>",
+            f'<meta http-equiv="Content-Security-Policy" content="{NOTHING_ELSE}">',
+            f"<title>{html.escape(title)}</title><style>{STYLE}{style}</style></head><body>",
             f"<h1>{html.escape(title)}</h1>",
             *parts,
             "</body></html>\n",
