@@ -151,7 +151,7 @@ def test_the_test_set_is_that_which_all_models_name(trial: Any, tfm: Any, tmp_pa
         (["bad1", "good1", "--source", "reference"], "files of translations need --reference"),
         (["bad1", "good1", "--reference", "reference", "--metric", "bleu,meteor"], "there is no metric 'meteor'"),
         (["bad1", "good1", "--metric", "bleu", "--scores", "C=a,b"], "need --reference"),
-        (["bad1", "good1", "--reference", "reference", "--beam", "3"], "--beam: there is no model to translate with"),
+        (["bad1", "good1", "--reference", "reference", "--beam", "3"], "--beam: needs a model"),
         (["bad1", "good1", "--reference", "reference", "--language", "English"], "is not a language code"),
         (["bad1", "good1", "--scores", "C=bad1.numbers,good1"], "good1:1: .* is not a finite number"),
         (["bad1", "good1", "--scores", "C=bad1.numbers,short", "-o", "short"], "short: is read"),

@@ -118,7 +118,7 @@ def target_language(context: typer.Context, given: InputOutput, models: "dict[Pa
         return check_models([one.model for one in models.values()])
     others = [name for name in opt.given_options(context) if name not in WITHOUT_MODELS]
     if others:
-        raise UserError(f"{others[0]}: there is no model to translate with; leave it out")
+        raise UserError(f"{others[0]}: needs a model; leave it out")
     check_language(given.language)
     return given.language
 
