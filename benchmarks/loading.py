@@ -23,7 +23,7 @@ from transformer_cli.build import build_model
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
-from transformer_cli.data.loader import CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
+from transformer_cli.data.loader import Augmentation, CorpusBatches, Position, UpdateBatches, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.hardware import Precision, tune_process
 from transformer_cli.training.loop import build_optimizer, train_steps
@@ -50,7 +50,7 @@ class Waited:
 
 
 def measure(
-    corpus: EncodedCorpus, shape: Shape, options: argparse.Namespace, workers: int, sampling: SubwordSampling | None
+    corpus: EncodedCorpus, shape: Shape, options: argparse.Namespace, workers: int, sampling: Augmentation | None
 ) -> str:
     """Train over the end of an epoch; a row of the table."""
     device = torch.device("cpu")
@@ -58,7 +58,7 @@ def measure(
     model = build_model(model_config(shape), shape.vocabulary, shape.vocabulary)
     objective = TranslationObjective(model, shape.label_smoothing)
     config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=1e-4)
-    batches = CorpusBatches(corpus, options.batch_tokens, seed=1, sampling=sampling)
+    batches = CorpusBatches(corpus, options.batch_tokens, seed=1, augmentation=sampling)
     last = len(batches.plan(epoch=0))
     loaded = load_updates(
         batches,
@@ -77,7 +77,7 @@ def measure(
     share = sum(waited.seconds[WARMUP:]) / sum(seconds[WARMUP:])
     cells = (
         str(workers),
-        f"{sampling.strength:g}" if sampling else "off",
+        f"{sampling.subword_sampling:g}" if sampling else "off",
         f"{1000 * statistics.median(seconds[WARMUP:]):,.0f} ms",
         f"{1000 * statistics.median(waited.seconds[WARMUP:]):.2f} ms",
         f"{1000 * max(waited.seconds[WARMUP:]):.1f} ms",
@@ -119,7 +119,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tfm-loading-") as folder:
         corpus = encode_corpus(text, codecs, max_length=MAX_LENGTH, keep_text=True, cache_folder=Path(folder))
         for workers in (0, 2):
-            for sampling in (None, SubwordSampling(codecs, strength=0.1, max_length=MAX_LENGTH)):
+            for sampling in (None, Augmentation(codecs, MAX_LENGTH, subword_sampling=0.1)):
                 rows.append(measure(corpus, shape, options, workers, sampling))
         lines = [
             describe_run(options.threads),

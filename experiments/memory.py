@@ -22,7 +22,7 @@ import torch
 from transformer_cli.config import Config
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
-from transformer_cli.data.loader import CorpusBatches, Position, SubwordSampling, load_updates
+from transformer_cli.data.loader import Augmentation, CorpusBatches, Position, load_updates
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 
@@ -93,9 +93,9 @@ def train_codecs(original: TextCorpus, size: int) -> Codecs:
     return build_codecs(config, original.pairs)[0]
 
 
-def load(corpus: EncodedCorpus, batches: int, batch_tokens: int, workers: int, sampling: SubwordSampling) -> int:
+def load(corpus: EncodedCorpus, batches: int, batch_tokens: int, workers: int, sampling: Augmentation) -> int:
     """Load so many batches over the end of the first epoch, so that the next one is planned meanwhile."""
-    in_batches = CorpusBatches(corpus, batch_tokens, seed=1, sampling=sampling)
+    in_batches = CorpusBatches(corpus, batch_tokens, seed=1, augmentation=sampling)
     start = Position(0, max(0, len(in_batches.plan(epoch=0)) - batches // 2))
     loaded = load_updates(in_batches, start=start, workers=workers)
     return sum(batch.target_tokens for update in islice(loaded, batches) for batch in update.batches)
@@ -132,7 +132,7 @@ def main() -> None:
             padding = plan.padding()
         print(f"{len(plan):,} batches, padding {padding[0]:.1%} of source and {padding[1]:.1%} of target cells")
         with meter.step(f"loading {arguments.batches:,} batches, sampled"):
-            sampling = SubwordSampling(codecs, strength=0.1, max_length=MAX_LENGTH)
+            sampling = Augmentation(codecs, MAX_LENGTH, subword_sampling=0.1)
             load(corpus, arguments.batches, arguments.batch_tokens, arguments.workers, sampling)
 
 

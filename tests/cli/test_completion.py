@@ -16,7 +16,7 @@ import yaml
 
 from transformer_cli.cli.app import main
 from transformer_cli.cli.completion import complete_setting
-from transformer_cli.config import Config, GuidedAttention, ScheduledSampling
+from transformer_cli.config import Config, GuidedAttention, Noise, ScheduledSampling
 
 SMALLEST = """
 data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b}}
@@ -132,7 +132,11 @@ def test_the_shell_itself_takes_the_script(name: str, shell: dict[str, str], tmp
 def test_every_key_of_a_config_completes_and_what_completes_is_a_key() -> None:
     keys = {key.removesuffix("=") for key in complete_setting("") if not key.startswith("data.")}
     tree = Config.model_validate(yaml.safe_load(SMALLEST)).model_dump()
-    sections = {"training.guided_attention": GuidedAttention(), "training.scheduled_sampling": ScheduledSampling()}
+    sections = {
+        "training.guided_attention": GuidedAttention(),
+        "training.scheduled_sampling": ScheduledSampling(),
+        "training.noise": Noise(),
+    }
 
     def dotted(values: Any, prefix: str) -> Iterator[str]:
         for name, value in values.items():

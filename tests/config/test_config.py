@@ -20,6 +20,7 @@ from transformer_cli.config import (
     Config,
     GuidedAttention,
     HubDataset,
+    Noise,
     ScheduledSampling,
     Section,
     TableFile,
@@ -111,6 +112,10 @@ FLOATS: dict[str, tuple[float, float, float | None, float | None]] = {
     "training.r_drop": (0.0, -0.1, None, None),
     "training.guided_attention.weight": (1e-6, 0.0, 1000.0, 1000.1),
     "training.guided_attention.width": (1e-6, 0.0, 10.0, 10.1),
+    "training.noise.capitals": (0.0, -0.1, 1.0, 1.1),
+    "training.noise.title_case": (0.0, -0.1, 1.0, 1.1),
+    "training.noise.typos": (0.0, -0.1, 1.0, 1.1),
+    "training.noise.no_final_punctuation": (0.0, -0.1, 1.0, 1.1),
     "training.scheduled_sampling.floor": (0.0, -0.1, 1.0, 1.1),
     "training.scheduled_sampling.temperature": (1e-6, 0.0, 100.0, 100.1),
     "decoding.length_penalty": (0.0, -0.1, 10.0, 10.1),
@@ -175,9 +180,8 @@ def value(config: Config, key: str) -> Any:
 def keys_of(section: type[Section], prefix: str) -> Iterator[str]:
     """The keys of a section, and those of sections within it in the place of their own."""
     for name, field in section.model_fields.items():
-        inner = next(
-            (option for option in get_args(field.annotation) if option in (GuidedAttention, ScheduledSampling)), None
-        )
+        sections = (GuidedAttention, ScheduledSampling, Noise)
+        inner = next((option for option in get_args(field.annotation) if option in sections), None)
         yield from keys_of(inner, f"{prefix}{name}.") if inner else [f"{prefix}{name}"]
 
 
@@ -303,6 +307,25 @@ def test_a_language_code_is_no_path(code: str) -> None:
             "training.guided_attention",
             "of tokens that stay",
         ),
+        (
+            ["training.noise={typos: 0.1}", "training.guided_attention={prior: alignments, alignments: a}"],
+            "training.guided_attention",
+            "alignments and training.noise exclude each other",
+        ),
+        (["training.noise={capitals: 0.6, title_case: 0.5}"], "training.noise.title_case", "0.6 + 0.5 exceed 1"),
+        (["training.noise={capital: 0.6}"], "training.noise.capital", "did you mean training.noise.capitals?"),
+        (["training.noise={capitals: 0.1}", "vocabulary.lowercase=true"], "training.noise", "change nothing where"),
+        (["training.noise={title_case: 0.1}", "vocabulary.lowercase=true"], "training.noise", "change nothing where"),
+        (
+            ["model.generator=pointer", "training.noise={typos: 0.1}", "vocabulary.byte_fallback=false"],
+            "training.noise",
+            "would point elsewhere",
+        ),
+        (
+            ["model.generator=pointer", "training.noise={typos: 0.1}", "vocabulary.tokenizer=whitespace"],
+            "training.noise",
+            "tokenizer: sentencepiece",
+        ),
         (["training.guided_attention.layer=6"], "training.guided_attention.layer", "the decoder has 6 layers"),
         (["training.guided_attention.layer=-7"], "training.guided_attention.layer", "the decoder has 6 layers"),
         (["training.guided_attention.heads=[0, 8]"], "training.guided_attention.heads", "there is no head 8"),
@@ -407,6 +430,10 @@ def test_what_does_not_fit_together_is_refused(overrides: list[str], key: str, s
         ["data.max_length=1019", "model.positions=learned", "training.pad_to=8"],
         ["vocabulary.shared=false", "model.tie_embeddings=decoder"],
         ["vocabulary.symbols=[<2de>, <2en>]"],
+        ["training.noise={capitals: 0.5, title_case: 0.5}"],
+        ["training.noise={typos: 0.1, no_final_punctuation: 0.1}", "vocabulary.lowercase=true"],
+        ["training.noise={typos: 0.1}", "training.guided_attention={}"],
+        ["training.noise={typos: 0.1}", "model.generator=pointer"],
     ],
 )
 def test_what_just_fits_is_taken(overrides: list[str]) -> None:

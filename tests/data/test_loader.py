@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ import numpy as np
 import pytest
 import torch
 
+from transformer_cli.config import Noise
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.loader import (
+    GROWTH,
     START,
+    Augmentation,
     CorpusBatches,
     Position,
-    SubwordSampling,
     UpdateBatches,
     load_updates,
 )
+from transformer_cli.data.noise import SourceNoise
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import EOS, PAD
@@ -39,20 +43,28 @@ def encoded(tmp_path_factory: pytest.TempPathFactory, corpus: TextCorpus, subwor
 
 
 @pytest.fixture(scope="module")
-def sampling(subword_codecs: Codecs) -> SubwordSampling:
-    return SubwordSampling(subword_codecs, strength=0.2, max_length=60)
+def sampling(subword_codecs: Codecs) -> Augmentation:
+    return Augmentation(subword_codecs, 60, subword_sampling=0.2)
 
 
-def in_batches(encoded: EncodedCorpus, sampling: SubwordSampling | None = None, pad_to: int = 1) -> CorpusBatches:
+@pytest.fixture(scope="module")
+def noisy(subword_codecs: Codecs) -> Augmentation:
+    """Noise of all kinds and subword sampling. The vocabulary has no capitals, which take several tokens each."""
+    noise = Noise(capitals=0.3, title_case=0.3, typos=0.3, no_final_punctuation=0.5)
+    return Augmentation(subword_codecs, 200, subword_sampling=0.1, noise=SourceNoise(noise))
+
+
+def in_batches(encoded: EncodedCorpus, sampling: Augmentation | None = None, pad_to: int = 1) -> CorpusBatches:
     return CorpusBatches(encoded, BATCH_TOKENS, SEED, pad_to, sampling)
 
 
 def load(encoded: EncodedCorpus, count: int, start: Position = START, **options: Any) -> list[Content]:
     """Batch after batch, each with its own place."""
-    if start.batch == epoch_length(encoded, start.epoch):
+    sampling = options.pop("sampling", None)
+    if start.batch == epoch_length(encoded, start.epoch, sampling):
         start = Position(start.epoch + 1, 0)
-        options = {"start": Position(start.epoch - 1, epoch_length(encoded, start.epoch - 1)), **options}
-    batches = in_batches(encoded, options.pop("sampling", None))
+        options = {"start": Position(start.epoch - 1, epoch_length(encoded, start.epoch - 1, sampling)), **options}
+    batches = in_batches(encoded, sampling)
     updates = load_updates(batches, **{"start": start, **options})
     contents = []
     for update in islice(updates, count):
@@ -62,8 +74,8 @@ def load(encoded: EncodedCorpus, count: int, start: Position = START, **options:
     return contents
 
 
-def epoch_length(encoded: EncodedCorpus, epoch: int) -> int:
-    return len(in_batches(encoded).plan(epoch))
+def epoch_length(encoded: EncodedCorpus, epoch: int, sampling: Augmentation | None = None) -> int:
+    return len(in_batches(encoded, sampling).plan(epoch))
 
 
 def test_a_place_that_no_epoch_has_is_refused(encoded: EncodedCorpus) -> None:
@@ -86,10 +98,12 @@ def test_an_epoch_holds_every_pair_once(encoded: EncodedCorpus) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("drawn", [False, True])
-def test_any_position_resumes(encoded: EncodedCorpus, sampling: SubwordSampling, workers: int, drawn: bool) -> None:
-    options: dict[str, Any] = {"sampling": sampling if drawn else None}
-    first_epoch = epoch_length(encoded, 0)
+@pytest.mark.parametrize("drawn", [None, "sampling", "noisy"])
+def test_any_position_resumes(
+    encoded: EncodedCorpus, request: pytest.FixtureRequest, workers: int, drawn: str | None
+) -> None:
+    options: dict[str, Any] = {"sampling": drawn and request.getfixturevalue(drawn)}
+    first_epoch = epoch_length(encoded, 0, options["sampling"])
     assert first_epoch > 10
     straight = load(encoded, first_epoch + 6, **options)
     for done in (0, 1, first_epoch - 1, first_epoch, first_epoch + 2):
@@ -162,9 +176,21 @@ def test_the_plan_counts_cells_as_they_are_padded(encoded: EncodedCorpus) -> Non
     assert plan.target_tokens == plain.target_tokens == sum(batch.target_tokens for batch in read)
 
 
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_ranks_deal_out_the_batches_of_one_process_with_noise_too(
+    encoded: EncodedCorpus, noisy: Augmentation, epoch: int
+) -> None:
+    batches, start = in_batches(encoded, noisy), Position(epoch, 1)
+    alone = rows(load_updates(batches, start=start, accumulation=3), 8)
+    shares = [rows(load_updates(batches, start=start, rank=rank, ranks=3), 8) for rank in range(3)]
+    for (after, expected), dealt in zip(alone, zip(*shares, strict=True), strict=True):
+        assert {place for place, _ in dealt} == {after}
+        assert [batch for _, share in dealt for batch in share] == expected
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_torchs_random_state_is_neither_read_nor_changed(
-    encoded: EncodedCorpus, sampling: SubwordSampling, workers: int
+    encoded: EncodedCorpus, sampling: Augmentation, workers: int
 ) -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -175,7 +201,7 @@ def test_torchs_random_state_is_neither_read_nor_changed(
 
 
 def test_sampling_draws_anew_in_each_epoch(
-    encoded: EncodedCorpus, sampling: SubwordSampling, subword_codecs: Codecs
+    encoded: EncodedCorpus, sampling: Augmentation, subword_codecs: Codecs
 ) -> None:
     pairs = in_batches(encoded).plan(0)[0]
     planned = in_batches(encoded).read(pairs)
@@ -191,7 +217,7 @@ def test_sampling_draws_anew_in_each_epoch(
                 assert codec.decode(tensor[row].tolist()) == encoded.texts(pair)[side]
 
 
-def test_neither_the_batch_nor_the_other_side_matters(encoded: EncodedCorpus, sampling: SubwordSampling) -> None:
+def test_neither_the_batch_nor_the_other_side_matters(encoded: EncodedCorpus, sampling: Augmentation) -> None:
     """The same pair is cut the same in any batch, and two equal sides are cut differently."""
     pairs = in_batches(encoded).plan(0)[0]
     together = in_batches(encoded, sampling).read(pairs, 3)
@@ -200,7 +226,7 @@ def test_neither_the_batch_nor_the_other_side_matters(encoded: EncodedCorpus, sa
 
 
 def test_sides_of_equal_text_are_cut_differently(
-    tmp_path: Path, corpus: TextCorpus, subword_codecs: Codecs, sampling: SubwordSampling
+    tmp_path: Path, corpus: TextCorpus, subword_codecs: Codecs, sampling: Augmentation
 ) -> None:
     twice = TextCorpus(corpus.source.path, corpus.source.path)
     encoded = encode_corpus(twice, subword_codecs, max_length=60, keep_text=True, cache_folder=tmp_path)
@@ -212,28 +238,92 @@ def test_sides_of_equal_text_are_cut_differently(
 def test_a_drawn_sentence_over_the_limit_keeps_its_planned_ids(encoded: EncodedCorpus, subword_codecs: Codecs) -> None:
     longest = int(encoded.source_lengths.max())
     pair = np.array([encoded.source_lengths.argmax()])
-    strong = SubwordSampling(subword_codecs, strength=0.9, max_length=longest)
+    strong = Augmentation(subword_codecs, longest, subword_sampling=0.9)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transformer_cli.data.loader.GROWTH", 100.0)
-        free = SubwordSampling(subword_codecs, strength=0.9, max_length=10_000)
+        free = Augmentation(subword_codecs, 10_000, subword_sampling=0.9)
         assert in_batches(encoded, free).read(pair).source.shape[1] > longest + 1
     assert torch.equal(in_batches(encoded, strong).read(pair).source, in_batches(encoded).read(pair).source)
 
 
+@pytest.mark.parametrize("noise", [None, Noise(capitals=0.3, typos=1.0)])
 def test_no_drawn_batch_is_larger_than_the_largest_that_is_tried(
-    encoded: EncodedCorpus, subword_codecs: Codecs
+    encoded: EncodedCorpus, subword_codecs: Codecs, noise: Noise | None
 ) -> None:
-    sampling = SubwordSampling(subword_codecs, strength=0.4, max_length=10_000)
-    plan = in_batches(encoded).plan(0)
+    drawing = Augmentation(subword_codecs, 299, subword_sampling=0.4, noise=SourceNoise(noise) if noise else None)
+    batches = in_batches(encoded, drawing)
+    plan = batches.plan(0)
     grew = 0
     for number in range(len(plan)):
-        planned, drawn = in_batches(encoded).read(plan[number]), in_batches(encoded, sampling).read(plan[number])
-        largest = in_batches(encoded, sampling).largest(plan[number])
+        drawn, largest = batches.read(plan[number]), batches.largest(plan[number])
         assert drawn.source.shape[1] <= largest.source.shape[1]
         assert drawn.target_output.shape[1] <= largest.target_output.shape[1]
         assert len(drawn.source) == len(largest.source)
-        grew += drawn.source.shape[1] > planned.source.shape[1]
+        assert largest.source.shape[1] <= GROWTH * plan.longest_source[number]
+        grew += drawn.source.shape[1] > plan.longest_source[number]
     assert grew > 0, "drawing made no batch longer: the bound shows nothing"
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_batches_are_planned_with_capitals_and_title_case(
+    encoded: EncodedCorpus, subword_codecs: Codecs, epoch: int
+) -> None:
+    """However much longer they are than their neighbours, none is left out, and no batch is larger than planned."""
+    noise = SourceNoise(Noise(capitals=0.3, title_case=0.2))
+    batches = in_batches(encoded, Augmentation(subword_codecs, BATCH_TOKENS - 1, noise=noise))
+    plan, plain = batches.plan(epoch), in_batches(encoded).plan(epoch)
+    cases = noise.cases(SEED, epoch, np.arange(len(encoded)))
+    assert plan.recased == np.count_nonzero(cases) > 0
+    assert plan.too_long == 0
+    assert plan.target_tokens == plain.target_tokens
+    assert plan.source_tokens > 1.2 * plain.source_tokens
+    seen = []
+    for number in range(len(plan)):
+        pairs, batch = plan[number], batches.read(plan[number], epoch)
+        assert max(batch.source.numel(), batch.target_output.numel()) <= BATCH_TOKENS
+        assert batch.source.size(1) == plan.longest_source[number]
+        for row, pair in enumerate(pairs.tolist()):
+            source, target = encoded.texts(pair)
+            written = subword_codecs.source.decode(batch.source[row].tolist())
+            assert written == noise.in_case(source, cases[pair])
+            assert subword_codecs.target.encode(target) == without_padding(batch.target_output[row])
+        seen += pairs.tolist()
+    assert sorted(seen) == [*range(len(encoded))]
+    assert {case: noise.in_case("ab cd", case) for case in (1, 2)} == {1: "AB CD", 2: "Ab Cd"}
+
+
+def without_padding(row: torch.Tensor) -> list[int]:
+    return row[: row.tolist().index(EOS)].tolist()
+
+
+def test_a_source_too_long_in_capitals_stays_as_written_and_is_counted(
+    encoded: EncodedCorpus, subword_codecs: Codecs
+) -> None:
+    limit = int(encoded.source_lengths.max())
+    batches = in_batches(encoded, Augmentation(subword_codecs, limit, noise=SourceNoise(Noise(capitals=1.0))))
+    plan = batches.plan(0)
+    assert plan.recased > 0 < plan.too_long
+    assert plan.recased + plan.too_long == len(encoded)
+    capitals = 0
+    for number in range(len(plan)):
+        batch = batches.read(plan[number])
+        assert batch.source.size(1) == plan.longest_source[number] <= limit + 1
+        for row, pair in enumerate(plan[number].tolist()):
+            written, source = subword_codecs.source.decode(batch.source[row].tolist()), encoded.texts(pair)[0]
+            assert written in (source, source.upper())
+            capitals += written == source.upper()
+    assert capitals == plan.recased
+
+
+def test_noise_alone_changes_sources_in_each_epoch_and_no_target(encoded: EncodedCorpus, noisy: Augmentation) -> None:
+    batches = in_batches(encoded, replace(noisy, subword_sampling=0.0))
+    pairs = in_batches(encoded).plan(0)[0]
+    planned = in_batches(encoded).read(pairs)
+    epochs = [batches.read(pairs, epoch) for epoch in (0, 1)]
+    assert epochs[0].source.tolist() != epochs[1].source.tolist()
+    assert all(batch.target_output.equal(planned.target_output) for batch in epochs)
+    alone = batches.read(pairs[-1:], 1).source[0].tolist()
+    assert epochs[1].source[-1].tolist()[: len(alone)] == alone, "whatever else is in the batch"
 
 
 def children() -> set[int]:

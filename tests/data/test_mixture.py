@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.conftest import configure
+from transformer_cli.config import Noise
 from transformer_cli.data.corpora import JoinedCorpus, TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.data.held_out import TaggedCorpus
-from transformer_cli.data.loader import START, CorpusBatches, SubwordSampling, load_updates
+from transformer_cli.data.loader import START, Augmentation, CorpusBatches, load_updates
 from transformer_cli.data.mixture import Mixture
+from transformer_cli.data.noise import SourceNoise
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 
@@ -106,13 +108,34 @@ def test_batches_of_an_epoch_hold_what_the_weights_say(corpora: list[EncodedCorp
         taken = np.concatenate([plan[batch] for batch in range(len(plan))])
         assert sorted(taken.tolist()) == mixture.epoch(5, epoch).tolist()
         assert plan.target_tokens == sum(len(mixture.ids(pair)[1]) + 1 for pair in taken.tolist())
-    sampling = SubwordSampling(codecs, strength=0.3, max_length=60)
+    sampling = Augmentation(codecs, 60, subword_sampling=0.3)
     drawn = CorpusBatches(mixture, 300, 5, 1, sampling)
     copies = np.array([3, 3 + len(mixture)])  # the same pair, twice in the epoch
     segmentations = [drawn.read(copies[[time]]).source.tolist() for time in range(2)]
     assert segmentations[0] != segmentations[1]
     assert drawn.read(copies[[1]]).source.tolist() == segmentations[1]
     assert drawn.largest(copies).source.size(1) >= max(len(rows[0]) for rows in segmentations)
+
+
+def test_noise_leaves_tags_alone_and_is_drawn_for_each_time_that_a_pair_comes(
+    corpora: list[EncodedCorpus], codecs: Codecs
+) -> None:
+    noise = SourceNoise(Noise(capitals=0.5, typos=0.5), (TAG,))
+    mixture = Mixture(corpora, [1.0, 3.0])
+    batches = CorpusBatches(mixture, 300, 5, 1, Augmentation(codecs, 299, noise=noise))
+    plan = batches.plan(0)
+    sources: dict[int, set[str]] = {}
+    for number in range(len(plan)):
+        batch = batches.read(plan[number])
+        assert batch.source.size(1) <= 1.5 * plan.longest_source[number]
+        for row, pair in enumerate(plan[number].tolist()):
+            own = pair % len(mixture)
+            text = codecs.source.decode(batch.source[row].tolist())
+            assert text.startswith(f"{TAG} ") == mixture.texts(own)[0].startswith(f"{TAG} ")
+            sources.setdefault(own, set()).add(text)
+    assert {len(texts) for own, texts in sources.items() if own < len(corpora[0])} == {1}
+    repeated = [len(texts) for own, texts in sources.items() if own >= len(corpora[0])]
+    assert sum(count > 1 for count in repeated) > 0.7 * len(repeated)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -74,6 +74,22 @@ def test_says_where_characters_crowd_the_vocabulary(tiny_tree: Any, tmp_path: Pa
     assert "crowded" not in reported(Config.model_validate(tree), tmp_path / "run", quiet=True)
 
 
+def test_says_how_many_sources_have_noise_and_how_many_are_too_long_for_it(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path, noise={"capitals": 0.5, "typos": 0.1})
+    assert "noise" not in reported(Config.model_validate(tiny_tree(tmp_path)), tmp_path / "run", quiet=True)
+    said = reported(Config.model_validate(tree), tmp_path / "run", quiet=True)["noise"]
+    assert re.fullmatch(r"noise        (\d+) sources of the first epoch in capitals or title case", said), said
+    # The vocabulary of another model has no capitals, and spells them in bytes.
+    plain = {**tree, "training": {**tree["training"], "noise": None, "max_steps": 4}}
+    words = {"vocabulary": {"size": 330, "algorithm": "bpe"}, "data": {**tree["data"], "max_length": 30}}
+    train(Config.model_validate({**plain, **words}), tmp_path / "old", quiet=True)
+    again = {**tree, **words, "training": {**tree["training"], "init_from": str(tmp_path / "old")}}
+    said = reported(Config.model_validate(again), tmp_path / "run", quiet=True)["noise"]
+    found = re.search(r"(\d+) sources of the first epoch in capitals or title case; (\d+) more stay as written", said)
+    assert found is not None, said
+    assert 80 < int(found[1]) + int(found[2]) < 120
+
+
 def test_without_validation_files_nothing_is_written(tiny_tree: Any, tmp_path: Path) -> None:
     tree = tiny_tree(tmp_path, pairs=400)
     del tree["data"]["valid"]

@@ -107,7 +107,7 @@ def obeys_permissions() -> None:
 
 @pytest.fixture
 def config(place: Path, tiny_tree: MakeTree) -> str:
-    """Everything random there is: dropout, subword sampling, shuffling; updates of two batches; about 4 an epoch."""
+    """All that is random: dropout, subword sampling, noise, shuffling; updates of two batches, about 4 an epoch."""
     path = place / "config.yaml"
     if not path.exists():
         tree = tiny_tree(
@@ -118,6 +118,7 @@ def config(place: Path, tiny_tree: MakeTree) -> str:
             batch_tokens=60,
             accumulation=2,
             subword_sampling=0.2,
+            noise={"capitals": 0.2, "typos": 0.2},
             keep_last=2,
             best_metric="loss",
         )

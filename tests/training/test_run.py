@@ -123,9 +123,10 @@ def test_a_clock_that_was_set_back_changes_nothing(
 
 
 def slow_tree(make: MakeTree, folder: Path, workers: int) -> dict[str, Any]:
-    """A run with everything random in it: dropout, subword sampling, shuffling; long enough to be killed."""
+    """A run with everything random in it: dropout, subword sampling, noise, shuffling; long enough to be killed."""
     tree = make(folder, max_steps=60, save_every=10, validate_every=50, batch_tokens=120, subword_sampling=0.2)
     tree["data"]["workers"] = workers
+    tree["training"]["noise"] = {"capitals": 0.2, "typos": 0.2}
     tree["vocabulary"] = {"tokenizer": "sentencepiece", "algorithm": "bpe", "size": 300}
     tree["model"]["dropout"] = 0.3
     return tree

@@ -14,12 +14,15 @@ from tests.training.conftest import write_corpus
 from transformer_cli.build import build_model, load_model
 from transformer_cli.config import Config, ModelConfig, TextFiles, config_of_tree, dump_config, parse_config
 from transformer_cli.config.presets import resolve_preset
+from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.errors import UserError
 from transformer_cli.storage.checkpoint import load_training_state
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
+from transformer_cli.text.codec import Codecs
+from transformer_cli.text.vocabulary import UNK
 from transformer_cli.training.dry_run import dry_run
 from transformer_cli.training.run import find_run_state, freeze_parts, train
-from transformer_cli.training.start import MAY_CHANGE, check_continuation
+from transformer_cli.training.start import MAY_CHANGE, build_vocabulary, check_continuation, load_or_build_codecs
 
 MakeTree = Callable[..., dict[str, Any]]
 MakeConfig = Callable[..., Config]
@@ -79,6 +82,38 @@ def test_any_other_key_is_refused_by_name(override: str, tmp_path: Path) -> None
     said = {"[encoder]": '["encoder"]', "old": '"old"', "c.de": '"c.de"'}.get(value, value)
     with pytest.raises(UserError, match=rf"trained with {key} = .* now says {re.escape(said)};"):
         check_continuation(RunFolder(tmp_path), config(), config(override), has_checkpoint=True)
+
+
+def test_noise_may_not_change_within_a_run_nor_after_its_vocabulary(tmp_path: Path) -> None:
+    old, new = config("training.noise={capitals: 0.1}"), config("training.noise={capitals: 0.2}")
+    for has_checkpoint, why in ((True, "the run was trained"), (False, "its vocabulary was built")):
+        said = rf"{why} with training\.noise\.capitals = 0\.1, the config now says 0\.2; set it back"
+        with pytest.raises(UserError, match=said):
+            check_continuation(RunFolder(tmp_path), old, new, has_checkpoint)
+    with pytest.raises(UserError, match=r"training\.noise = .*, the config now says null"):
+        check_continuation(RunFolder(tmp_path), old, config(), has_checkpoint=False)
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
+def test_a_vocabulary_is_made_of_the_noise_that_the_model_will_see(
+    tmp_path: Path, tiny_tree: MakeTree, tokenizer: str
+) -> None:
+    tree = tiny_tree(tmp_path, noise={"capitals": 0.5})
+    tree["vocabulary"] = {"tokenizer": tokenizer, "size": 340, "algorithm": "bpe"}
+    noisy = config_of_tree(tree, "my.yaml")
+    corpus = TextCorpus(tmp_path / "train.de", tmp_path / "train.en")
+    plain = noisy.model_copy(update={"training": noisy.training.model_copy(update={"noise": None})})
+    of_run, of_plain = (load_or_build_codecs(one, corpus, None, None, False)[0] for one in (noisy, plain))
+    build_vocabulary(noisy, tmp_path / "run")
+    built = Codecs.load(tmp_path / "run", noisy)
+    assert built.fingerprint == of_run.fingerprint != of_plain.fingerprint
+    capitals = "BALAN DEMER FINIS"
+    assert len(of_run.source.encode(capitals)) <= len(of_plain.source.encode(capitals))
+    unknown = [codecs.source.encode(capitals).count(UNK) for codecs in (of_run, of_plain)]
+    if tokenizer == "whitespace":
+        assert unknown == [0, 3]
+    else:
+        assert len(of_run.source.encode(capitals)) < len(of_plain.source.encode(capitals)) / 2
 
 
 # --- where a run stands -----------------------------------------------------------------------------------------------

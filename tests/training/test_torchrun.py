@@ -201,9 +201,10 @@ def test_two_machines(tmp_path: Path, tiny_tree: MakeTree, start: Start, shared:
 
 
 def random_tree(make: MakeTree, folder: Path, workers: int = 0) -> dict[str, Any]:
-    """A run with everything random in it: dropout, subword sampling, shuffling; long enough to be killed."""
+    """A run with everything random in it: dropout, subword sampling, noise, shuffling; long enough to be killed."""
     tree = make(folder, max_steps=240, save_every=20, validate_every=100, batch_tokens=120, subword_sampling=0.2)
     tree["data"]["workers"] = workers
+    tree["training"]["noise"] = {"capitals": 0.2, "typos": 0.2}
     tree["vocabulary"] = {"tokenizer": "sentencepiece", "algorithm": "bpe", "size": 300}
     tree["model"]["dropout"] = 0.3
     return tree

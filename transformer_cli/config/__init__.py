@@ -25,6 +25,7 @@ from transformer_cli.config.sections import (
     HubDataset,
     ModelConfig,
     MosesZip,
+    Noise,
     ScheduledSampling,
     Section,
     Source,
@@ -46,6 +47,7 @@ __all__ = [
     "HubDataset",
     "ModelConfig",
     "MosesZip",
+    "Noise",
     "ScheduledSampling",
     "Section",
     "Source",
@@ -75,12 +77,14 @@ class Config(Section):
     def _lengths_fit(self, info: ValidationInfo) -> "Config":
         """`data.max_length` + 1, rounded up to a multiple of `training.pad_to`, is at most `training.batch_tokens`, and
         at most `model.max_positions` where positions are learned. `training.subword_sampling` needs
-        `vocabulary.tokenizer: sentencepiece`, and with `model.generator: pointer` also `vocabulary.byte_fallback`.
+        `vocabulary.tokenizer: sentencepiece`, and with `model.generator: pointer` also `vocabulary.byte_fallback`; so
+        does `training.noise` with `model.generator: pointer`. `capitals` and `title_case` of
+        `training.noise` exclude `vocabulary.lowercase`.
         `model.tie_embeddings: all` needs `vocabulary.shared: true`.
         `training.r_drop`, `guided_attention`, `scheduled_sampling` and a `model.generation` other than
         `autoregressive` exclude each other.
         `training.guided_attention` names a layer and heads that the decoder has; its `alignments` are of tokens as
-        they were encoded once, so that they exclude `training.subword_sampling`.
+        they were encoded once, so that they exclude `training.subword_sampling` and `training.noise`.
         `training.source_vectors` and `target_vectors` are not both set where `model.tie_embeddings` is `all`.
         `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings.
         `decoding.tag` is the `tag` of a source, or among `vocabulary.symbols`."""
@@ -99,12 +103,7 @@ class Config(Section):
                 raise ValueError(f"data.max_length: {tokens} exceed {key} = {limit}; lower the one or raise the other")
         if self.vocabulary.tokenizer != "sentencepiece" and self.training.subword_sampling:
             raise ValueError("training.subword_sampling: only vocabulary.tokenizer sentencepiece can sample")
-        if self.model.generator == "pointer" and self.training.subword_sampling and not self.vocabulary.byte_fallback:
-            raise ValueError(
-                "training.subword_sampling: segments the source differently each epoch, so copies of unknown tokens "
-                "(model.generator pointer) would point elsewhere; set vocabulary.byte_fallback: true, or leave one "
-                "out"
-            )
+        self._check_drawn()
         if self.model.tie_embeddings == "all" and not self.vocabulary.shared:
             raise ValueError(
                 "model.tie_embeddings: all needs vocabulary.shared: true; set it, or tie_embeddings: decoder"
@@ -150,6 +149,24 @@ class Config(Section):
         if len(chosen) > 1:
             raise ValueError(f"{chosen[0]}: excludes {chosen[1]}, which is set too; leave one of them out")
 
+    def _check_drawn(self) -> None:
+        """Raise `ValueError` where what is drawn for each epoch does not fit the vocabulary."""
+        noise, words = self.training.noise, self.vocabulary
+        exact = words.tokenizer == "sentencepiece" and words.byte_fallback
+        changing = {"training.subword_sampling": self.training.subword_sampling, "training.noise": noise}
+        for key, value in changing.items():
+            if self.model.generator == "pointer" and value and not exact:
+                raise ValueError(
+                    f"{key}: gives other source tokens in each epoch, so copies of unknown tokens (model.generator "
+                    "pointer) would point elsewhere; set vocabulary.tokenizer: sentencepiece with byte_fallback: true, "
+                    "or leave one out"
+                )
+        if noise is not None and words.lowercase and (noise.capitals or noise.title_case):
+            raise ValueError(
+                "training.noise: capitals and title_case change nothing where vocabulary.lowercase is true; leave them "
+                "out"
+            )
+
     def _check_guide(self) -> None:
         """Raise `ValueError` where what guides attention does not fit the model or the data."""
         guide, layers, heads = self.training.guided_attention, self.model.decoder_layers, self.model.heads
@@ -169,11 +186,12 @@ class Config(Section):
                 f"training.guided_attention.heads: there is no head {max(guide.heads or (0,))}, a layer has {heads}; "
                 "count them from 0"
             )
-        if guide.alignments is not None and self.training.subword_sampling:
-            raise ValueError(
-                "training.guided_attention: its alignments and training.subword_sampling exclude each other: "
-                "alignments are of tokens that stay; leave one out"
-            )
+        for key in ("subword_sampling", "noise"):
+            if guide.alignments is not None and getattr(self.training, key):
+                raise ValueError(
+                    f"training.guided_attention: its alignments and training.{key} exclude each other: alignments are "
+                    "of tokens that stay; leave one out"
+                )
 
 
 # --- reading and writing ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 from transformer_cli.search_options import ConfiguredSearch
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Dropout = Annotated[float, Field(ge=0.0, le=0.9)]  # what is kept is divided by 1 - p, which must not come near 0
 Positive = Annotated[int, Field(ge=1)]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
@@ -350,6 +351,29 @@ class ScheduledSampling(Section):
     temperature: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0  # sample and mixture: divides the log-probabilities
 
 
+class Noise(Section):
+    """Noise on source sentences in training, drawn anew in each epoch, such as `{capitals: 0.1, typos: 0.02}`: text as
+    users type it (Belinkov & Bisk 2018; Karpukhin et al. 2019). Each key is a probability. Symbols, addresses,
+    placeholders and markup stay as they are, and so do validation and test data."""
+
+    capitals: Probability = 0.0  # that a sentence is all in capitals; `ß` becomes `SS`
+    title_case: Probability = 0.0  # that each word of a sentence begins with a capital
+    # That a word of four letters or more has a typo behind its first letter: two letters swapped, one left out, doubled
+    # or replaced by another one of the sentence.
+    typos: Probability = 0.0
+    no_final_punctuation: Probability = 0.0  # that a sentence lacks the `.`, `!`, `?`, `…` or the like at its end
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Noise":
+        """`capitals` + `title_case` are at most 1: a sentence gets one of them, or neither."""
+        if self.capitals + self.title_case > 1:
+            raise ValueError(
+                f"title_case: a sentence is in capitals or in title case, and {self.capitals:g} + {self.title_case:g} "
+                "exceed 1; lower one of them"
+            )
+        return self
+
+
 class TrainingConfig(Section):
     """How the model is trained. A *step* is one update of the weights."""
 
@@ -405,6 +429,7 @@ class TrainingConfig(Section):
     target_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: so is the target embedding; as above
     guided_attention: GuidedAttention | None = None  # a loss on the attention to the source; null: none
     scheduled_sampling: ScheduledSampling | None = None  # feed the decoder some of its own predictions; null: none
+    noise: Noise | None = None  # sentences in capitals, with typos and the like; null: none
     tensorboard: bool = False  # also write `tensorboard/`; needs `pip install 'transformer-cli[tensorboard]'`
 
     @model_validator(mode="after")

@@ -26,6 +26,8 @@ class BatchPlan:
     longest_target: Lengths  # (batches,) likewise
     source_tokens: int  # of the epoch, padding not included
     target_tokens: int
+    recased: int = 0  # sources that noise puts into another case
+    too_long: int = 0  # sources that noise leaves as they are, for they would be too long in another case
 
     def __len__(self) -> int:
         return len(self.starts)

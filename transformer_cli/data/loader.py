@@ -7,7 +7,7 @@ import hashlib
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,10 +21,11 @@ from transformer_cli.data.batch import Batch, Ids
 from transformer_cli.data.batching import BatchPlan, plan_epoch
 from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.mixture import Mixture
+from transformer_cli.data.noise import AS_WRITTEN, SourceNoise, noise_rng
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codecs
 
-GROWTH = 1.5  # how much longer than planned drawn segmentations may make a batch
+GROWTH = 1.5  # how much longer than planned what is drawn may make a batch
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 _GRACE = 30.0  # seconds a worker still serves after SIGTERM
 
@@ -32,12 +33,14 @@ Pairs = npt.NDArray[np.integer[Any]]  # indices into a corpus
 
 
 @dataclass(frozen=True)
-class SubwordSampling:
-    """What drawing segmentations anew in each epoch needs (BPE-dropout, unigram sampling)."""
+class Augmentation:
+    """What is drawn anew for each pair in each epoch: how its text is segmented (BPE-dropout, unigram sampling), and
+    noise on its source."""
 
     codecs: Codecs
-    strength: float  # training.subword_sampling
     max_length: int  # tokens of a side, without </s>
+    subword_sampling: float = 0.0  # training.subword_sampling; 0: segmented as it was encoded
+    noise: SourceNoise | None = None  # training.noise
 
 
 @dataclass(frozen=True)
@@ -48,69 +51,127 @@ class CorpusBatches:
     batch_tokens: int  # size of a batch: sentences × the longer of its longest source and target, padding included
     seed: int
     pad_to: int = 1  # lengths are padded up to a multiple of this
-    sampling: SubwordSampling | None = None  # None: segmented as they were encoded
+    augmentation: Augmentation | None = None  # None: the ids as they were encoded
 
     def __post_init__(self) -> None:
-        assert self.sampling is None or self.corpus.has_texts, "sampling needs a corpus encoded with keep_text"
-        assert self.sampling is None or not self.corpus.has_links, "links are of the tokens as they were encoded"
+        assert self.augmentation is None or self.corpus.has_texts, "drawing needs a corpus encoded with keep_text"
+        assert self.augmentation is None or not self.corpus.has_links, "links are of the tokens as they were encoded"
 
     def plan(self, epoch: int) -> BatchPlan:
         """Return the plan of one epoch, where every sentence gets its `</s>`.
 
-        Lengths count as multiples of `pad_to`, as batches will have them; the plan's tokens are without padding.
+        Lengths count as multiples of `pad_to`, as batches will have them; the plan's tokens are without padding. A
+        source that noise puts into another case counts with its tokens in that case, which may be twice as many.
         """
-        source, target = self.corpus.source_lengths + 1, self.corpus.target_lengths + 1
-        mixed = self.corpus.epoch(self.seed, epoch) if isinstance(self.corpus, Mixture) else None
-        if mixed is not None:
-            source, target = source[mixed % len(self.corpus)], target[mixed % len(self.corpus)]
+        pairs = np.arange(len(self.corpus))
+        if isinstance(self.corpus, Mixture):
+            pairs = self.corpus.epoch(self.seed, epoch)
+        source, target = (
+            lengths[pairs % len(self.corpus)] + 1
+            for lengths in (self.corpus.source_lengths, self.corpus.target_lengths)
+        )
+        recased = too_long = 0
+        for place, case in self._other_cases(pairs, epoch):
+            planned = self._plan(int(pairs[place]), case)
+            source[place] = len(planned.source) + 1
+            recased, too_long = recased + 1, too_long + planned.too_long
         padded = (-(-lengths // self.pad_to) * self.pad_to for lengths in (source, target))
         plan = plan_epoch(*padded, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
-        source_tokens, target_tokens = (int(lengths.sum(dtype=np.int64)) for lengths in (source, target))
-        order = plan.order if mixed is None else mixed[plan.order]
-        return replace(plan, order=order, source_tokens=source_tokens, target_tokens=target_tokens)
+        return replace(
+            plan,
+            order=pairs[plan.order] if isinstance(self.corpus, Mixture) else plan.order,
+            source_tokens=int(source.sum(dtype=np.int64)),
+            target_tokens=int(target.sum(dtype=np.int64)),
+            recased=recased - too_long,
+            too_long=too_long,
+        )
 
     def read(self, pairs: Pairs, epoch: int = 0) -> Batch:
-        """Return the batch of these pairs, segmented as they were encoded or drawn anew.
+        """Return the batch of these pairs, as they were encoded or drawn anew.
 
-        What is drawn depends on (seed, epoch, pair, side) alone. A drawn segmentation that is longer than the batch
-        may become gives way to the one the plan knows.
+        What is drawn depends on (seed, epoch, pair, side) alone. What is drawn longer than the batch may become gives
+        way to what the plan knows.
         """
+        if self.augmentation is not None:
+            planned = self._planned(pairs, epoch)
+            limits = self._limits(planned)
+            drawn = [self._draw(pair, epoch, plan, limits) for pair, plan in zip(pairs.tolist(), planned, strict=True)]
+            return Batch.from_ids(drawn, self.pad_to)
         numbers = pairs.tolist()
-        if self.sampling is not None:
-            limits = self._limits(pairs, self.sampling)
-            return Batch.from_ids([self._draw(pair, epoch, limits, self.sampling) for pair in numbers], self.pad_to)
         links = None
         if isinstance(self.corpus, EncodedCorpus) and self.corpus.has_links:
             links = [self.corpus.links(pair) for pair in numbers]
         return Batch.from_ids([self.corpus.ids(pair) for pair in numbers], self.pad_to, links)
 
     def largest(self, pairs: Pairs) -> Batch:
-        """Return the most cells that `read` can make of these pairs: for trying whether the memory suffices."""
-        if self.sampling is None:
+        """Return the most cells that `read` can make of these pairs in the first epoch: for trying whether the memory
+        suffices."""
+        if self.augmentation is None:
             return self.read(pairs)
-        limits = self._limits(pairs, self.sampling)
-        planned = [self.corpus.ids(pair) for pair in pairs.tolist()]
-        resized = [(np.resize(source, limits[0]), np.resize(target, limits[1])) for source, target in planned]
+        planned = self._planned(pairs, epoch=0)
+        limits = self._limits(planned)
+        resized = [(np.resize(pair.source, limits[0]), np.resize(pair.target, limits[1])) for pair in planned]
         return Batch.from_ids(resized, self.pad_to)
 
-    def _limits(self, pairs: Pairs, sampling: SubwordSampling) -> tuple[int, int]:
+    def _limits(self, planned: "Sequence[_Planned]") -> tuple[int, int]:
         """Return the longest source and target that drawing may give in a batch: `GROWTH` × the longest planned."""
-        source, target = (
-            min(sampling.max_length, int(GROWTH * int(lengths[pairs % len(self.corpus)].max())))
-            for lengths in (self.corpus.source_lengths, self.corpus.target_lengths)
-        )
+        assert self.augmentation is not None
+        longest = max(len(pair.source) for pair in planned), max(len(pair.target) for pair in planned)
+        source, target = (min(self.augmentation.max_length, int(GROWTH * length)) for length in longest)
         return source, target
 
-    def _draw(self, pair: int, epoch: int, limits: tuple[int, int], sampling: SubwordSampling) -> tuple[Ids, Ids]:
-        sides = {"source": sampling.codecs.source, "target": sampling.codecs.target}
-        drawn: list[Ids] = []
-        for (side, codec), text, planned, limit in zip(
-            sides.items(), self.corpus.texts(pair), self.corpus.ids(pair), limits, strict=True
-        ):
-            key = f"{self.seed} {epoch} {pair} {side}".encode()
-            ids = codec.sample(text, sampling.strength, int.from_bytes(hashlib.sha256(key).digest()[:8]))
-            drawn.append(ids if 0 < len(ids) <= limit else planned)
-        return drawn[0], drawn[1]
+    def _planned(self, pairs: Pairs, epoch: int) -> "list[_Planned]":
+        """Return pairs as the plan of an epoch counts them."""
+        cases = dict(self._other_cases(pairs, epoch))
+        return [self._plan(pair, cases.get(place, AS_WRITTEN)) for place, pair in enumerate(pairs.tolist())]
+
+    def _other_cases(self, pairs: Pairs, epoch: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of pairs whose source noise puts into another case in an epoch, and that case."""
+        if self.augmentation is not None and self.augmentation.noise is not None:
+            cases = self.augmentation.noise.cases(self.seed, epoch, pairs)
+            yield from ((place, int(cases[place])) for place in np.flatnonzero(cases != AS_WRITTEN).tolist())
+
+    def _plan(self, pair: int, case: int) -> "_Planned":
+        """Return a pair with its source in a case; as it was encoded, where it would have too many tokens."""
+        (text, _), (source, target) = self.corpus.texts(pair), self.corpus.ids(pair)
+        if case == AS_WRITTEN:
+            return _Planned(text, source, target)
+        assert self.augmentation is not None
+        assert self.augmentation.noise is not None
+        cased = self.augmentation.noise.in_case(text, case)
+        ids = self.augmentation.codecs.source.encode(cased)
+        if not 0 < len(ids) <= self.augmentation.max_length:
+            return _Planned(text, source, target, too_long=True)
+        return _Planned(cased, np.array(ids), target)
+
+    def _draw(self, pair: int, epoch: int, planned: "_Planned", limits: tuple[int, int]) -> tuple[Ids, Ids]:
+        """Return source and target of a pair as they are drawn for an epoch."""
+        augmentation, text = self.augmentation, planned.text
+        assert augmentation is not None
+        strength, codecs = augmentation.subword_sampling, augmentation.codecs
+        source, target = planned.source, planned.target
+        if augmentation.noise is not None:
+            text = augmentation.noise.disturb(text, noise_rng(self.seed, epoch, pair))
+        if strength or text != planned.text:
+            drawn = codecs.source.sample(text, strength, self._number(epoch, pair, "source"))
+            source = np.array(drawn) if 0 < len(drawn) <= limits[0] else source
+        if strength:
+            drawn = codecs.target.sample(self.corpus.texts(pair)[1], strength, self._number(epoch, pair, "target"))
+            target = np.array(drawn) if 0 < len(drawn) <= limits[1] else target
+        return source, target
+
+    def _number(self, epoch: int, pair: int, what: str) -> int:
+        """Return the number from which something is drawn for a pair in an epoch."""
+        return int.from_bytes(hashlib.sha256(f"{self.seed} {epoch} {pair} {what}".encode()).digest()[:8])
+
+
+class _Planned(NamedTuple):
+    """A pair as the plan counts it: in the case that is drawn for an epoch, segmented as it is encoded."""
+
+    text: str  # of the source
+    source: Ids
+    target: Ids
+    too_long: bool = False  # whether it is as it was written only because it would be too long otherwise
 
 
 class Position(NamedTuple):

@@ -18,13 +18,14 @@ from transformer_cli.config.languages import check_languages
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import Corpus, count_pairs, open_corpus, open_split
 from transformer_cli.data.held_out import HeldOut, open_corpora
+from transformer_cli.data.noise import noise_of, with_noise
 from transformer_cli.data.quality.judge import learn_languages
 from transformer_cli.data.quality.languages import FILE, LanguageIdentifier
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
 from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, VOCAB, RunFolder, find_model
-from transformer_cli.text.build import build_codecs, crowding, describe
+from transformer_cli.text.build import Pairs, build_codecs, crowding, describe
 from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.text.sentences import share_of_several
 
@@ -46,7 +47,7 @@ MAY_CHANGE = (
 MOST = 0.5  # of the training lines hold several sentences: only beyond that they are better translated as they are
 
 # All that a vocabulary depends on: a run that has only that may change everything else.
-VOCABULARY_KEYS = ("vocabulary", "data.source_language", "data.target_language", "data.train")
+VOCABULARY_KEYS = ("vocabulary", "data.source_language", "data.target_language", "data.train", "training.noise")
 
 # What a run and the model that it starts from have in common, and how that model was trained, not what it is.
 START_KEYS = ("vocabulary", "model", "data.source_language", "data.target_language")
@@ -296,8 +297,14 @@ def load_or_build_codecs(
         return load_start_codecs(config, own)
     if own is not None:
         return own, []
-    codecs, notes = build_codecs(config, train.pairs, progress=progress)
+    codecs, notes = build_codecs(config, _vocabulary_text(config, train), progress=progress)
     return model_codecs(codecs, config), notes
+
+
+def _vocabulary_text(config: Config, train: Corpus) -> Callable[[], Pairs]:
+    """Return what gives the text of a vocabulary: the training pairs, with the noise that the model will see."""
+    noise = noise_of(config)
+    return train.pairs if noise is None else lambda: with_noise(train.pairs(), noise, config.training.seed)
 
 
 def build_vocabulary(
@@ -338,7 +345,7 @@ def build_vocabulary(
             note(line)
         corpora = open_corpora(config, run, resuming=False, progress=progress)
         train, valid = corpora.train, corpora.valid
-        codecs, notes = build_codecs(config, train.pairs, progress=progress)
+        codecs, notes = build_codecs(config, _vocabulary_text(config, train), progress=progress)
         rows = describe(codecs, valid.pairs())
         languages = config.data.source_language, config.data.target_language
         known = corpora.untagged

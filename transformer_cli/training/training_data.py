@@ -13,8 +13,9 @@ from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import EncodedCorpus, LinkedCorpus, encode_corpus
 from transformer_cli.data.held_out import Corpora, HeldOut, tagged
-from transformer_cli.data.loader import START, CorpusBatches, Position, SubwordSampling, UpdateBatches, load_updates
+from transformer_cli.data.loader import START, Augmentation, CorpusBatches, Position, UpdateBatches, load_updates
 from transformer_cli.data.mixture import Mixture
+from transformer_cli.data.noise import noise_of
 from transformer_cli.data.quality.languages import LanguageIdentifier
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.build import crowding
@@ -47,10 +48,10 @@ class TrainingData:
 
     @property
     def batches(self) -> CorpusBatches:
-        """The training corpus in batches, segmentations drawn anew where the config says so."""
-        training, strength = self.config.training, self.config.training.subword_sampling
-        sampling = SubwordSampling(self.codecs, strength, self.config.data.max_length) if strength else None
-        return CorpusBatches(self.train, training.batch_tokens, training.seed, training.pad_to, sampling)
+        """The training corpus in batches, segmentations and noise drawn anew where the config says so."""
+        training = self.config.training
+        drawn = augmentation(self.config, self.codecs)
+        return CorpusBatches(self.train, training.batch_tokens, training.seed, training.pad_to, drawn)
 
     def updates(
         self, start: Position = START, workers: int = 0, pin: bool = False, ranks: Ranks = SINGLE_PROCESS
@@ -69,6 +70,12 @@ class TrainingData:
     def costliest_batch(self) -> Batch:
         """Return the batch of the first epoch that takes the most memory, as large as it can become."""
         return self.batches.largest(self.plan[self.plan.costliest()])
+
+
+def augmentation(config: Config, codecs: Codecs) -> Augmentation | None:
+    """Return what a config draws anew in each epoch; None: nothing."""
+    strength, noise = config.training.subword_sampling, noise_of(config)
+    return Augmentation(codecs, config.data.max_length, strength, noise) if strength or noise else None
 
 
 def prepare_training_data(
@@ -92,16 +99,16 @@ def prepare_training_data(
             progress=progress,
         )
 
+    drawn = augmentation(config, codecs)
     encoded_valid = encode(tagged(corpora.valid, corpora.valid_tag), keep_text=True)
     encoded: list[EncodedCorpus] = []
     for source in corpora.sources:  # a file of alignments has all lines of the only source
         corpus = source.select(corpora.held_out, AlignedCorpus(source.whole, alignments) if alignments else None)
-        sampled = bool(training.subword_sampling)
-        encoded.append(encode(tagged(corpus, source.tag), sampled, linked=alignments is not None))
+        encoded.append(encode(tagged(corpus, source.tag), drawn is not None, linked=alignments is not None))
         notes = [*corpus.notes, *notes]
     weights = [source.weight for source in corpora.sources]
     train = encoded[0] if weights == [1.0] else Mixture(encoded, weights)
-    plan = CorpusBatches(train, training.batch_tokens, training.seed, training.pad_to).plan(epoch=0)
+    plan = CorpusBatches(train, training.batch_tokens, training.seed, training.pad_to, drawn).plan(epoch=0)
     updates = -(-len(plan) // (training.accumulation * ranks))
     notes = [*corpora.notes, *corpora.valid.notes, *notes]
     return TrainingData(config, codecs, train, encoded_valid, corpora.held_out, plan, updates, notes)
@@ -117,6 +124,9 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
         yield from (f"             {_describe_source(key, source, len(pairs))}" for (key, source), pairs in sources)
     elif data.train.has_links:
         yield f"alignments   of {data.train.linked_pairs:,} pairs"
+    if training.noise is not None:
+        as_written = f"; {plan.too_long:,} more stay as written, for they would be too long" if plan.too_long else ""
+        yield f"noise        {plan.recased:,} sources of the first epoch in capitals or title case{as_written}"
     yield f"validation   {_count_pairs(data.valid)}"
     kind = f"{words.algorithm} subwords" if words.tokenizer == "sentencepiece" else f"{words.tokenizer} tokens"
     source, target = len(data.codecs.source.vocabulary), len(data.codecs.target.vocabulary)

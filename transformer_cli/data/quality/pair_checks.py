@@ -15,12 +15,12 @@ SHORT = 8  # characters that are added to both lengths: a short text may well be
 MOST_CHARACTERS = 6  # per token of the length limit; a text with more of them has more tokens, whatever the vocabulary
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
-_MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--|&(?:[A-Za-z]{2,8}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
+MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--|&(?:[A-Za-z]{2,8}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d+(?:[.,:'’h]\d+)*")
 _DIGIT = re.compile(r"\d")
 _GROUP = re.compile(r"\d+")
 _CENTS = re.compile(r"[.,]\d{1,2}$")  # 2.00 is 2; 10.000 may be ten thousand
-_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"“”„»«]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"“”„»«]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _MIXED = re.compile(  # Latin beside Greek or Cyrillic within a word; µ, π, Δ and Ω are units and signs of their own
     r"[A-Za-zÀ-ɏ][\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f]|[\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f][A-Za-zÀ-ɏ]"
 )
@@ -52,7 +52,7 @@ class PairChecks:
         elif _CONTROL.search(source) or _CONTROL.search(target):
             found.append("control_characters")
         if ("<" in source or "<" in target or "&" in source or "&" in target) and (
-            bool(_MARKUP.search(source)) != bool(_MARKUP.search(target))
+            bool(MARKUP.search(source)) != bool(MARKUP.search(target))
         ):
             found.append("markup")
         addresses = _addresses(source), _addresses(target)
@@ -70,7 +70,7 @@ def numbers_agree(source: str, target: str) -> bool:
     """Return whether both texts hold the same numbers, but for small ones that the other side may spell out."""
     if not (_DIGIT.search(source) or _DIGIT.search(target)):
         return True
-    texts = [_MARKUP.sub(" ", side) for side in (source, target)]
+    texts = [MARKUP.sub(" ", side) for side in (source, target)]
     numbers = [Counter(map(_digits, _NUMBER.findall(text))) for text in texts]
     left, right = numbers[0] - numbers[1], numbers[1] - numbers[0]
     if left and right:  # a date may be 5.3. or 3/5
@@ -120,7 +120,7 @@ def _digits(number: str) -> str:
 def _addresses(text: str) -> list[str]:
     """Return the addresses in a text, without the punctuation of the sentence around them."""
     if "@" in text or "://" in text or "www." in text:
-        return sorted(address.rstrip(".,;:!?)]}'’").rstrip("/").lower() for address in _URL.findall(text))
+        return sorted(address.rstrip(".,;:!?)]}'’").rstrip("/").lower() for address in ADDRESS.findall(text))
     return []
 
 
