@@ -22,6 +22,7 @@ AS_WRITTEN, CAPITALS, TITLE_CASE = range(3)  # the cases of a sentence
 
 FINAL = ".!?…。．｡！？؟۔।॥։።។"  # punctuation at the end of a sentence, in many scripts
 _PLACEHOLDER = r"[$#%]?\{[^{}]*\}|%(?:\(\w+\))?[-+#0-9.$]*[a-zA-Z@](?![^\W_])"
+_SIGNS = ("@", "://", "www.", "<", "&", "{", "%")  # a text without any of them has none of these; most texts do not
 _FIRST_LETTER = re.compile(r"(?<!\S)([^\w\s]*)([^\W\d_])")  # of a word: quotation marks and brackets may be before it
 _WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
 
@@ -67,7 +68,7 @@ class SourceNoise:
         Capitals are Python's `str.upper`, whatever the language: `ß` becomes `SS`, and `i` never the Turkish `İ`. In
         title case the first letter of what stands between spaces is a capital, and all others are as before.
         """
-        parts = self._kept.split(text)  # what stays as it is stands at the odd places
+        parts = self._split(text)
         if case == CAPITALS:
             parts[::2] = map(str.upper, parts[::2])
         elif case == TITLE_CASE:
@@ -76,7 +77,7 @@ class SourceNoise:
 
     def disturb(self, text: str, rng: random.Random) -> str:
         """Return a text with typos, and without its final punctuation where this is drawn."""
-        typos, parts = self.options.typos, self._kept.split(text)
+        typos, parts = self.options.typos, self._split(text)
 
         def mistype(found: re.Match[str]) -> str:
             return _mistype(found[0], text, rng) if rng.random() < typos else found[0]
@@ -88,6 +89,11 @@ class SourceNoise:
             if any(character.isalnum() for part in ended[::2] for character in part):  # else nothing would be left
                 parts = ended
         return "".join(parts)
+
+    def _split(self, text: str) -> list[str]:
+        """Return a text in parts, what stays as it is at the odd places."""
+        some = any(sign in text for sign in (*_SIGNS, *self.symbols))
+        return self._kept.split(text) if some else [text]
 
     @cached_property
     def _kept(self) -> re.Pattern[str]:
