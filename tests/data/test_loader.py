@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -315,15 +314,30 @@ def test_a_source_too_long_in_capitals_stays_as_written_and_is_counted(
     assert capitals == plan.recased
 
 
-def test_noise_alone_changes_sources_in_each_epoch_and_no_target(encoded: EncodedCorpus, noisy: Augmentation) -> None:
-    batches = in_batches(encoded, replace(noisy, subword_sampling=0.0))
-    pairs = in_batches(encoded).plan(0)[0]
+def test_typos_are_drawn_for_each_epoch_and_pair_on_the_source_alone(
+    encoded: EncodedCorpus, subword_codecs: Codecs
+) -> None:
+    batches = in_batches(encoded, Augmentation(subword_codecs, 200, noise=SourceNoise(Noise(typos=0.5))))
+    pairs = np.arange(20)
     planned = in_batches(encoded).read(pairs)
     epochs = [batches.read(pairs, epoch) for epoch in (0, 1)]
     assert epochs[0].source.tolist() != epochs[1].source.tolist()
     assert all(batch.target_output.equal(planned.target_output) for batch in epochs)
-    alone = batches.read(pairs[-1:], 1).source[0].tolist()
-    assert epochs[1].source[-1].tolist()[: len(alone)] == alone, "whatever else is in the batch"
+    for row, pair in enumerate(pairs.tolist()):  # whatever else is in the batch
+        alone = batches.read(np.array([pair]), 1).source[0]
+        assert without_padding(alone) == without_padding(epochs[1].source[row])
+
+
+def test_capitals_have_typos_too_however_much_longer_they_are(encoded: EncodedCorpus, subword_codecs: Codecs) -> None:
+    noise = SourceNoise(Noise(capitals=1.0, typos=1.0))
+    batches = in_batches(encoded, Augmentation(subword_codecs, BATCH_TOKENS - 1, noise=noise))
+    plan = batches.plan(0)
+    for number in range(len(plan)):
+        source = batches.read(plan[number]).source
+        for row, pair in enumerate(plan[number].tolist()):
+            capitals, written = encoded.texts(pair)[0].upper(), subword_codecs.source.decode(source[row].tolist())
+            assert written.isupper()
+            assert written != capitals or all(len(word) < 4 for word in capitals.split())
 
 
 def children() -> set[int]:

@@ -120,7 +120,7 @@ def test_batches_of_an_epoch_hold_what_the_weights_say(corpora: list[EncodedCorp
 def test_noise_leaves_tags_alone_and_is_drawn_for_each_time_that_a_pair_comes(
     corpora: list[EncodedCorpus], codecs: Codecs
 ) -> None:
-    noise = SourceNoise(Noise(capitals=0.5, typos=0.5), (TAG,))
+    noise = SourceNoise(Noise(capitals=0.2, typos=0.5), (TAG,))
     mixture = Mixture(corpora, [1.0, 3.0])
     batches = CorpusBatches(mixture, 300, 5, 1, Augmentation(codecs, 299, noise=noise))
     plan = batches.plan(0)
