@@ -223,8 +223,8 @@ def draw_power(found: dict[str, dict[int, list[tuple[float, float]]]], path: Pat
         axis.axhline(0.8, color="0.7", linewidth=1)
         axis.set(title=title, xlabel="true difference (BLEU)", ylim=(0, 1.03), xlim=(0, None))
     axes[0].set_ylabel("share found (p < 0.05)")
-    axes[1].legend(loc="lower right")
-    figure.savefig(path, metadata={"Date": None})
+    axes[1].legend(loc="upper left")
+    figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def main() -> None:
