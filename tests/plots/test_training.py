@@ -10,7 +10,8 @@ import pytest
 
 from transformer_cli.errors import UserError
 from transformer_cli.plots.style import distinct_names, isolated, save
-from transformer_cli.plots.training import read_metrics, training_figure
+from transformer_cli.plots.training import training_figure
+from transformer_cli.storage.metrics import read_metrics
 
 EVENTS: list[dict[str, Any]] = [
     {"step": 100, "epoch": 0, "loss": 7.5, "learning_rate": 0.001, "gradient_norm": 1.0},

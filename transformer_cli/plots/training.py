@@ -3,32 +3,18 @@
 `tfm plot training` and the demo call it.
 """
 
-import json
-import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from transformer_cli.errors import UserError
 from transformer_cli.plots.style import add_title, count_axis, distinct_names, isolated, line_look, style
-from transformer_cli.storage.holding import open_regular
-from transformer_cli.storage.run_folder import RunFolder
+from transformer_cli.storage.metrics import Series, read_metrics
 
-LARGEST = 1e12  # no step or value of a training is above it
 THIN = 0.8  # points of the line of the training loss
-KEYS = ("loss", "valid_loss", "valid_bleu", "learning_rate")
-
-
-class Series(NamedTuple):
-    """A value over the steps; NaN where it was not finite."""
-
-    steps: list[int]
-    values: list[float]
 
 
 class _Panel(NamedTuple):
@@ -43,56 +29,7 @@ PANELS = (
     _Panel("BLEU of the validation set, greedy search", "BLEU", 2.0, ("valid_bleu",)),
     _Panel("learning rate", "learning rate", 1.5, ("learning_rate",)),
 )
-Runs = Mapping[str, Mapping[str, Series]]  # by the run's name, then by one of KEYS
-
-
-def read_metrics(run: Path) -> dict[str, Series]:
-    """Return the values of `KEYS` in the `metrics.jsonl` of a run folder, without a last line half written by a kill.
-
-    Raises `UserError` where there is no such file, nothing in it, or anything else.
-    """
-    path = RunFolder(run).metrics.path
-    if not os.path.exists(run):
-        raise UserError(f"{run}: no such folder; give a run folder, as tfm train made it")
-    if not os.path.isdir(run):
-        raise UserError(f"{run}: is a file; give a run folder, as tfm train made it")
-    if not os.path.exists(path):
-        raise UserError(f"{run}: has no {path.name}, so it is not of a training; give the run folder, not a checkpoint")
-    try:
-        with open_regular(path) as file:
-            content = file.read()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    metrics = {key: Series([], []) for key in KEYS}
-    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
-        event = _parse(line, f"{path}:{number}")
-        for key in event.keys() & metrics.keys():
-            metrics[key].steps.append(event["step"])
-            metrics[key].values.append(math.nan if event[key] is None else float(event[key]))
-    if not any(series.steps for series in metrics.values()):
-        raise UserError(f"{path}: has no values yet; plot it when training has reached its first training.log_every")
-    return metrics
-
-
-def _parse(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        raise UserError(
-            f"{where}: is not JSON: the file is damaged; remove this line, or copy the file again"
-        ) from None
-    if not (
-        isinstance(event, dict)
-        and type(event.get("step")) is int
-        and 0 <= event["step"] < LARGEST
-        and all(event.get(key) is None or _is_number(event[key]) for key in KEYS)
-    ):
-        raise UserError(f"{where}: is not an event of a training; remove this line, or copy the file again")
-    return event
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) < LARGEST  # type: ignore[arg-type]
+Runs = Mapping[str, Mapping[str, Series]]  # by the run's name, then by its key
 
 
 def training_figure(runs: Sequence[Path]) -> Figure:

@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from transformer_cli.config import Config, ModelConfig, dump_config
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import manifest_names, read_json, verify
-from transformer_cli.storage.run_folder import CONFIG, WEIGHTS
+from transformer_cli.storage.run_folder import CONFIG, STATE_VALUES, WEIGHTS
 from transformer_cli.text.codec import Codecs
 
 STATE_TENSORS = "training.safetensors"
-STATE_VALUES = "training.json"
 # What weights and training state are made of; safetensors knows more types, which no model here has.
 TYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8}
 TYPES |= {torch.int64, torch.int32, torch.int16, torch.int8}

@@ -18,10 +18,10 @@ from pydantic import Field
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.storage.holding import Lock, clean, hold, not_writable
+from transformer_cli.storage.metrics import METRICS, MetricsFile
 from transformer_cli.storage.publishing import (
     MANIFEST,
     REPLACED,
-    MetricsFile,
     atomic_write,
     is_complete,
     is_ours,
@@ -38,6 +38,7 @@ CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 EXPORTED = "tfm.json"  # what `tfm export --format ctranslate2` leaves in the place of WEIGHTS, beside its model.bin
 INDEX = "checkpoints.json"
+STATE_VALUES = "training.json"  # of a checkpoint: how far training had come
 LOCK = ".lock"
 VOCAB = "vocab"
 HELD_OUT = "held-out"
@@ -86,7 +87,7 @@ class RunFolder:
         self.config_path = self.path / CONFIG
         self.vocab_path = self.path / VOCAB
         self.held_out_path = self.path / HELD_OUT  # validation pairs, where data.valid is not set
-        self.metrics = MetricsFile(self.path / "metrics.jsonl")
+        self.metrics = MetricsFile(self.path / METRICS)
         self.tensorboard_path = self.path / "tensorboard"
         self.index_path = self.path / INDEX
         self._lock: Lock | None = None  # while this object holds it
