@@ -78,7 +78,7 @@ def test_options_reach_the_picture(run: Path, trial: Any, tfm: Any, tmp_path: Pa
 
     assert tfm("plot", "attention", run, "ein hund", "--kind", "encoder", "--heads", "2", *out).code == 0
     from transformer_cli import Translator
-    from transformer_cli.plots.attention import attend
+    from transformer_cli.inside.attention import attend
 
     attention = attend(Translator.load(run, "cpu", engine="torch"), "ein hund")
     np.testing.assert_allclose(saved[0].axes[0].images[0].get_array(), attention.encoder[0, 1])

@@ -10,7 +10,7 @@ import torch
 from transformer_cli.build import build_engine, build_model
 from transformer_cli.config import Config
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.plots.attention import Attention
+from transformer_cli.inside.attention import Attention
 from transformer_cli.text.build import build_codecs
 
 SENTENCES = ["ein Hund läuft $a$ x_1^2", "السلام عليكم يا صديقي", "שלום לכולם", "a <b> -- & c"]

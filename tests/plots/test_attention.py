@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.inside.attention import Attention, attend
 from transformer_cli.model.attention import MultiHeadAttention, attention_weights
-from transformer_cli.plots.attention import KINDS, Attention, attend, attention_figure, heads_figure
+from transformer_cli.plots.attention import KINDS, attention_figure, heads_figure
 
 MakeAttention = Callable[[int, int, list[str]], Attention]
 SENTENCE = "ein Hund läuft $a$"

@@ -9,11 +9,9 @@ from matplotlib.figure import Figure
 
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.inside.attention import Attention, Weights, attend
 from transformer_cli.plots.attention import (
     KINDS,
-    Attention,
-    Weights,
-    attend,
     entropy,
     entropy_figure,
     heads_figure,

@@ -10,9 +10,10 @@ from matplotlib.text import Text
 from torch import Tensor
 
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.inside.attention import Attention, attend
 from transformer_cli.inside.trace import MASKED
 from transformer_cli.model.masks import padding_mask
-from transformer_cli.plots.attention import Attention, attend, attention_figure, entropy_figure
+from transformer_cli.plots.attention import attention_figure, entropy_figure
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import EOS
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine

@@ -113,7 +113,8 @@ def attention(
         lines, where = _read(input_file)
         sentences = _first(lines, count or ENTROPY_SENTENCES, where)
     from transformer_cli.decoding.translator import Translator
-    from transformer_cli.plots.attention import attend, attention_figure, entropy_figure, heads_figure
+    from transformer_cli.inside.attention import attend
+    from transformer_cli.plots.attention import attention_figure, entropy_figure, heads_figure
 
     translator = Translator.load(found, device, engine="torch")
     attentions = [attend(translator, sentence, target, tag=tag) for sentence in sentences or ()]

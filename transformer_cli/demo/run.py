@@ -155,7 +155,8 @@ def places_of_pictures(folder: Path) -> list[Path]:
 
 def draw(pictures: list[Path], run: Path, sentence: str) -> None:
     """Draw the training curve and the attention map of a sentence."""
-    from transformer_cli.plots.attention import attend, attention_figure
+    from transformer_cli.inside.attention import attend
+    from transformer_cli.plots.attention import attention_figure
     from transformer_cli.plots.style import save
     from transformer_cli.plots.training import training_figure
 
