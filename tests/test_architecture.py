@@ -44,6 +44,7 @@ LAYERS = [
     {"inside"},
     {"export", "plots", "report"},
     {"demo", "doctor"},
+    {"report.card"},  # what doctor says of the data is in it
     {"cli"},
 ]
 NARROWER = {
@@ -69,6 +70,7 @@ TORCH_FREE = [
     "text",
     "storage.origin",
     "storage.holding",
+    "storage.metrics",
     "storage.publishing",
     "storage.run_folder",
     "data.corpora",

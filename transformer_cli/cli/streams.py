@@ -208,22 +208,16 @@ class Progress:
         new, expected = self.done - self._kept, self._expected()
         if expected is None or new <= 0 or expected <= self.done:
             return ""
+        from transformer_cli.report.page import duration
+
         seconds = (expected - self.done) * (now - self._began) / new
-        return f", {self.done / expected:.0%}, about {_duration(seconds)} left"
+        return f", {self.done / expected:.0%}, about {duration(seconds)} left"
 
     def _expected(self) -> int | None:
         if self.total is not None:
             return self.total
         estimate = self._estimate()
         return None if estimate is None else max(self.done, estimate)
-
-
-def _duration(seconds: float) -> str:
-    """Return `40 s`, `12 min` or `3 h 5 min`"""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def check_output(

@@ -1,31 +1,50 @@
-"""What the pages of HTML have in common: one file, no network, nothing that runs, readable on a phone and on paper."""
+"""What the pages of HTML have in common: one file, no network, nothing that runs, readable on a phone and on paper.
+
+`doctor` and `report` make pages of these parts. What they take as text is escaped here; what they return is HTML.
+"""
 
 import html
+import math
+import re
+from collections.abc import Mapping, Sequence
 
 NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no request: a browser holds the page to it
 SHOWN = 160  # characters of an example
+COLOURS = ("#48c", "#d60", "#2a6", "#a4c", "#c33", "#888")
+NUMBER = re.compile(r"[−-]?\d[\d.,]*( \(.*\)| to \d.*)?$")
+MOST_POINTS = 300  # of a line
+DOTS = 40  # at most on a line
 
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; } tr + tr td { border-top: 1px solid #8884; }
-.count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: 100%; height: auto; }
+.count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: min(100%, 44rem); height: auto; }
 section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; }
+.wide { overflow-x: auto; } .legend span { margin-right: 1rem; } pre { overflow-x: auto; }
+code { overflow-wrap: anywhere; } th.count { text-align: right; }
+@media (max-width: 40rem) {
+  .example th { display: none; } .example tr, .example td { display: block; } .example td { padding: .1rem 0; }
+  .example td[data-label] { text-align: left; }
+  .example td[data-label]::before { content: attr(data-label) ": "; color: #888; }
+  .example tr { border-top: 1px solid #8884; padding: .4rem 0; } .example tr + tr td { border: 0; }
+}
+@media print { body { max-width: none; margin: 0; font-size: 11px; } tr, figure { break-inside: avoid; } }
 code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; }
 .example .count { overflow-wrap: normal; } figure { margin: 1rem 0; }
 """
 
 
-def page(title: str, parts: list[str], style: str = "") -> str:
+def page(title: str, parts: Sequence[str], style: str = "") -> str:
     """Return a whole page of parts in HTML below its title, which is text; style: more, for this page."""
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
             f'<meta http-equiv="Content-Security-Policy" content="{NOTHING_ELSE}">',
-            f"<title>{html.escape(title)}</title><style>{STYLE}{style}</style></head><body>",
-            f"<h1>{html.escape(title)}</h1>",
+            f"<title>{escaped(title)}</title><style>{STYLE}{style}</style></head><body>",
+            f"<h1>{escaped(title)}</h1>",
             *parts,
             "</body></html>\n",
         ]
@@ -34,12 +53,136 @@ def page(title: str, parts: list[str], style: str = "") -> str:
 
 def figure(caption: str, svg: str) -> str:
     """Return a picture with its caption, which is text."""
-    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{svg}</figure>"
+    return f"<figure><figcaption>{escaped(caption)}</figcaption>{svg}</figure>"
+
+
+def bars(values: Mapping[str, float], width: int = 480, height: int = 120) -> str:
+    """Return a bar for each value, labels below, as SVG; where there is room, the value stands on it."""
+    most, few = max([1, *values.values()]), len(values) <= 10
+    step = width / max(1, len(values))
+    drawn = []
+    for place, (label, value) in enumerate(values.items()):
+        tall, said = (height - 20) * value / most, f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
+        drawn.append(
+            f'<rect x="{place * step + 1:.1f}" y="{height - tall:.1f}" width="{step - 2:.1f}" height="{tall:.1f}" '
+            f'fill="#48c"><title>{escaped(label)}: {said}</title></rect>'
+        )
+        for line, words in enumerate(label.split("\n")):
+            drawn.append(_label((place + 0.5) * step, height + 14 + 12 * line, words, size=11 if few else 8))
+        drawn += [_label((place + 0.5) * step, height - tall - 4, said)] * few
+    alt = "; ".join(f"{label.replace(chr(10), ' ')}: {value:,.5g}" for label, value in values.items())
+    return _svg(width, height + (32 if any("\n" in label for label in values) else 20), alt, "".join(drawn))
+
+
+def curves(lines: Mapping[str, Sequence[tuple[int, float]]], unit: str, width: int = 480, height: int = 180) -> str:
+    """Return lines over steps as SVG, each in a colour of its own; points that are not finite are left out.
+
+    unit: of the y axis. Each line has a finite point.
+    """
+    finite = {name: [point for point in points if math.isfinite(point[1])] for name, points in lines.items()}
+    values = [value for points in finite.values() for _, value in points]
+    low, high = min(values), max(values)
+    last = max(step for points in finite.values() for step, _ in points) or 1
+    top, bottom, left, right = 10, height - 30, 70, width - 10
+
+    def y(value: float) -> float:
+        return bottom - (bottom - top) * ((value - low) / (high - low) if high > low else 0.5)
+
+    drawn, alt = [], [unit]
+    for number, (name, points) in enumerate(finite.items()):
+        colour, kept = COLOURS[number % len(COLOURS)], points[:: max(1, len(points) // MOST_POINTS)] + points[-1:]
+        at = [(left + (right - left) * step / last, y(value)) for step, value in kept]
+        way = " ".join(f"{across:.1f},{down:.1f}" for across, down in at)
+        drawn.append(f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        dots = at if len(at) <= DOTS else []
+        drawn += [f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" fill="{colour}"/>' for across, down in dots]
+        ends = (f"{value:.3g} at step {step:,}" for step, value in (points[0], points[-1]))
+        alt.append(f"{name}: {' to '.join(ends)}")
+    marks = [_label(left - 6, y(value) + 4, f"{value:.3g}", "end") for value in dict.fromkeys((low, high))]
+    marks += [_label(left, height - 10, "0"), _label(right, height - 10, f"step {last:,}", "end")]
+    frame = f'<path d="M{left},{top}V{bottom}H{right}" fill="none" stroke="#8888"/>'
+    return _svg(width, height, "; ".join(alt), "".join([frame, *marks, *drawn])) + legend(list(finite))
+
+
+def legend(names: Sequence[str]) -> str:
+    """Return the names of the lines of `curves` in their colours; nothing for a single one."""
+    spans = [
+        f'<span><svg width="18" height="8" aria-hidden="true"><rect width="18" height="4" y="2" '
+        f'fill="{COLOURS[number % len(COLOURS)]}"/></svg> {escaped(name)}</span>'
+        for number, name in enumerate(names)
+    ]
+    return f'<p class="legend">{" ".join(spans)}</p>' if len(names) > 1 else ""
+
+
+def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequence[float]], alt: str) -> str:
+    """Return a cell for each row and column as SVG, darker where its weight, 0 to 1, is larger."""
+    cell, left, top = 20, 8 * max(map(len, rows)) + 10, 7 * max(map(len, columns)) + 10
+    drawn = [_label(left - 4, top + cell * y + 14, row, "end") for y, row in enumerate(rows)]
+    for x, column in enumerate(columns):
+        at = left + cell * x + 14
+        drawn.append(_label(at, top - 4, column, "start", f' transform="rotate(-60 {at} {top - 4})"'))
+    drawn += [
+        f'<rect x="{left + cell * x}" y="{top + cell * y}" width="{cell - 1}" height="{cell - 1}" fill="#48c" '
+        f'fill-opacity="{weight:.2f}"><title>{escaped(f"{row} ← {columns[x]}: {weight:.2f}")}</title></rect>'
+        for y, row in enumerate(rows)
+        for x, weight in enumerate(weights[y])
+        if weight >= 0.005
+    ]
+    width, height = left + cell * len(columns) + 40, top + cell * len(rows) + 4
+    return _svg(width, height, alt, "".join(drawn), f' style="width: {width}px"')
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
+    """Return a table of texts without its empty columns; columns of numbers stand to the right.
+
+    kind: `example`, whose rows are a block each on a phone; others scroll where they are too wide.
+    """
+    head, rows = in_use(head, rows)
+    right = [all(NUMBER.match(cell) for cell in cells if cell) for cells in zip(*rows, strict=True)]
+
+    def cell(tag: str, place: int, text: str) -> str:
+        label = f' data-label="{escaped(head[place])}"' if tag == "td" else ""
+        side = ' class="count"' if right[place] else ' dir="auto"'
+        return f"<{tag}{side}{label}>{escaped(text)}</{tag}>"
+
+    lines = [("th", head)] * any(head) + [("td", row) for row in rows]
+    body = "".join(f"<tr>{''.join(cell(tag, *one) for one in enumerate(row))}</tr>" for tag, row in lines)
+    return f'<div class="wide"><table class="{kind}">{body}</table></div>'
+
+
+def in_use(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return a table without the columns that are empty in every row."""
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    return [head[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def _svg(width: float, height: float, alt: str, drawn: str, more: str = "") -> str:
+    return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escaped(alt)}"{more}>{drawn}</svg>'
+
+
+def _label(x: float, y: float, text: str, anchor: str = "middle", more: str = "", size: int = 12) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="currentColor"{more}>'
+        f"{escaped(text)}</text>"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return `40 s`, `12 min` or `3 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def short(text: str) -> str:
     """Return the beginning of a long text."""
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def escaped(text: str) -> str:
+    """Return a text as HTML."""
+    return html.escape(printable(text))
 
 
 def printable(text: str) -> str:
