@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 
 from transformer_cli.build import load_model
 from transformer_cli.config import Config
+from transformer_cli.decoding import devices
 from transformer_cli.training import hardware
 from transformer_cli.training.hardware import Precision, choose_precision
 from transformer_cli.training.run import train
@@ -67,7 +68,7 @@ def restored() -> Iterator[None]:
 @pytest.fixture
 def on_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
     """Call it with what /proc/cpuinfo says; None: there is no such file."""
-    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(devices, "CPUINFO", tmp_path / "cpuinfo")
     torch.set_float32_matmul_precision("highest")
 
     def put(content: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +63,27 @@ def test_a_quiet_recorder_still_stores(tmp_path: Path, tiny_config: MakeConfig) 
     recorder.say("nothing")
     recorder.close()
     train(tiny_config(tmp_path, max_steps=2), run.path, quiet=True)
-    assert run.metrics.path.read_bytes().count(b"\n") == 3
+    assert run.metrics.path.read_bytes().count(b"\n") == 4
+
+
+def test_what_a_run_is_trained_on_is_stored_where_it_changes(tmp_path: Path, tiny_config: MakeConfig) -> None:
+    run = RunFolder(tmp_path / "run")
+    assert run.metrics.hardware() == []
+    train(tiny_config(tmp_path, max_steps=2), run.path, quiet=True)
+    train(tiny_config(tmp_path, max_steps=3), run.path, quiet=True)
+    (here,) = run.metrics.hardware()
+    assert re.fullmatch(r"cpu \((.*, )?\d+ threads?\), fp32", here)
+    config = tiny_config(tmp_path).training
+    for place in ("a GPU", "a GPU"):
+        recorder = Recorder(run, config, 3, None, quiet=True)
+        recorder.start(place)
+        recorder.close()
+    assert run.metrics.hardware() == [here, "a GPU"]
+    assert json.loads(run.metrics.path.read_text().splitlines()[-1]) == {"step": 3, "hardware": "a GPU"}
+    other = Recorder(run, config, 3, None, quiet=True, is_main=False)
+    other.start("another process")
+    other.close()
+    assert run.metrics.hardware() == [here, "a GPU"]
 
 
 # --- profiling --------------------------------------------------------------------------------------------------------

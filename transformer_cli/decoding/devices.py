@@ -4,6 +4,8 @@ Commands, loading and training call it. torch is imported only by what needs it.
 """
 
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_cli.errors import UserError
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 
+CPUINFO = Path("/proc/cpuinfo")
 GPU_FILES = (
     "/dev/nvidiactl",
     "/dev/kfd",  # AMD's
@@ -22,6 +25,16 @@ GPU_FILES = (
 def usable_cores() -> int:
     """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor(key: str = "model name") -> str:
+    """Return what Linux says of the first processor, such as its name; "" elsewhere."""
+    try:
+        about = CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(rf"^{key}[ \t]*:[ \t]*(.*\S)", about, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def has_gpu() -> bool:

@@ -2,13 +2,12 @@
 
 import ctypes
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
+from transformer_cli.decoding.devices import processor
 from transformer_cli.model.torch_private import cpu_capabilities
 from transformer_cli.model.transformer import Transformer
 
@@ -48,7 +47,6 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 LARGE = 2**30  # bytes
 # oneDNN's default of 1,024 costs 0.4 GiB more, and no time is won: nearly every batch is a new shape.
 KERNELS = 64
-CPUINFO = Path("/proc/cpuinfo")
 FULL_WIDTH = 26  # AMD's family from which on a core multiplies 512 bits at once
 
 
@@ -91,8 +89,7 @@ def use_fast_products() -> bool:
     (family 25) oneDNN was 8 % faster and took 0.8 GB more, so those keep what they have, and so do all others. torch's
     word for it is "medium" precision, which allows bfloat16 inside; a trial product shows that none is made use of.
     """
-    vendor, family = _processor()
-    if vendor != "AuthenticAMD" or family < FULL_WIDTH:
+    if processor("vendor_id") != "AuthenticAMD" or int(processor("cpu family") or 0) < FULL_WIDTH:
         return False
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
@@ -100,17 +97,6 @@ def use_fast_products() -> bool:
         torch.set_float32_matmul_precision(before)
         return False
     return True
-
-
-def _processor() -> tuple[str, int]:
-    """Return vendor and family as Linux names them; ("", 0) elsewhere."""
-    try:
-        about = CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "", 0
-    vendor = re.search(r"^vendor_id\s*: (\S+)", about, re.MULTILINE)
-    family = re.search(r"^cpu family\s*: (\d+)", about, re.MULTILINE)
-    return (vendor[1], int(family[1])) if vendor and family else ("", 0)
 
 
 def _products_are_exact(size: int = 256) -> bool:

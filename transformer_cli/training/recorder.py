@@ -51,8 +51,13 @@ class Recorder:
         if not self.quiet:
             tqdm.write(line, file=sys.stderr)
 
-    def start(self) -> None:
-        """Show the bar and open the board, where training starts; steps to come replace old ones of theirs."""
+    def start(self, hardware: str = "") -> None:
+        """Show the bar and open the board, where training starts; steps to come replace old ones of theirs.
+
+        hardware: what it runs on, which is stored where it is not what the run was on before.
+        """
+        if self._is_main and hardware and self.run.metrics.hardware()[-1:] != [hardware]:
+            self.run.metrics.append({"step": self._first_step, "hardware": hardware})
         if self._tensorboard:
             self._board = load_tensorboard()(str(self.run.tensorboard_path), purge_step=self._first_step + 1)
         if self._shows_bar:

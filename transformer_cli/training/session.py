@@ -14,6 +14,7 @@ from typing import NoReturn
 import torch
 
 from transformer_cli.config import Config
+from transformer_cli.decoding.devices import processor
 from transformer_cli.storage.run_folder import RunFolder, average_name
 from transformer_cli.training.averaging import average_checkpoints, steps_to_average
 from transformer_cli.training.distributed import Interrupted, Ranks
@@ -101,7 +102,11 @@ class Session:
         device = precision.device
         threads = torch.get_num_threads()
         on_cpu = "1 thread" if threads == 1 else f"{threads} threads"
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else on_cpu
+        name = (
+            torch.cuda.get_device_name(device)
+            if device.type == "cuda"
+            else ", ".join(filter(None, [processor(), on_cpu]))
+        )
         alone = f"{device} ({name}), {precision.name}"
         return alone if self.ranks.count == 1 else f"{self.ranks.count} processes, each with {alone}"
 
@@ -126,7 +131,7 @@ class Session:
             progress.skipped_in_row,
         )
         steps = self.profiling.record(steps) if self.profiling else steps
-        self.recorder.start()
+        self.recorder.start(self._hardware())
         with closing(steps):
             for update in steps:
                 self.saver.check()
