@@ -151,7 +151,7 @@ SWITCHES = [
     "training.compile",
 ]
 OTHER_KEYS = [
-    *["data.filters", "decoding.tag"],
+    *["data.filters", "data.license", "decoding.tag"],
     *["data.source_language", "data.target_language", "data.train", "data.valid", "data.test"],
     *["vocabulary.symbols", "training.betas", "training.batch_tokens", "training.init_from"],
     *["training.freeze", "training.source_vectors", "training.target_vectors"],
@@ -943,3 +943,10 @@ def test_tags_stand_among_the_symbols_that_are_there_once() -> None:
 )
 def test_a_fault_in_a_source_is_named_by_its_place(fault: str, message: str) -> None:
     assert re.match(f"my.yaml: {message}", refused(fault, text=MIXED))
+
+
+def test_a_license_is_an_identifier_and_none_unless_stated() -> None:
+    assert read().data.license is None
+    assert read("data.license=cc-by-4.0").data.license == "cc-by-4.0"
+    for wrong in ("''", "'cc by'", '"a\\nb"', "[mit]"):
+        assert "data.license" in refused(f"data.license={wrong}")

@@ -49,6 +49,7 @@ CHANGES = {
     "training.save_every": "training.save_every=7",
     "training.max_skipped": "training.max_skipped=7",
     "data.workers": "data.workers=7",
+    "data.license": "data.license=mit",
     "decoding": "decoding.beam_size=7",
 }
 FIXED = [

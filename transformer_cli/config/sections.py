@@ -156,6 +156,9 @@ class DataConfig(Section):
     # Kinds of faulty pairs that training leaves out of `train`, as `tfm doctor` names them, such as
     # `[duplicate_pair, swapped_sides, {length_ratio: 3.0}]`.
     filters: DataFilters = []
+    # The license under which a model of this data may be passed on, such as `cc-by-4.0`; its model card states it
+    # (`tfm report --card`), and states none where this is null.
+    license: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]{0,99}$")] | None = None
     # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
     # translate is cut into chunks.
     max_length: Annotated[int, Field(ge=1, le=100_000)] = 256

@@ -41,6 +41,7 @@ MAY_CHANGE = (
     "training.save_every",
     "training.max_skipped",
     "data.workers",
+    "data.license",
     "decoding",
 )
 
