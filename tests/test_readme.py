@@ -45,6 +45,7 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "export.md",
     "install.md",
     "protected-text.md",
+    "report.md",
     "run-folder.md",
     "seeing-inside.md",
     "translating.md",

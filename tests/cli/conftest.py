@@ -102,12 +102,12 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     for name, tokenizer, positions in (("config", "sentencepiece", "sinusoidal"), ("words", "whitespace", "learned")):
         text = CONFIG.format(folder=folder, tokenizer=tokenizer, positions=positions)
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    _write_run(folder / "config.yaml", folder / "run", [2, 4])
-    _write_run(folder / "words.yaml", folder / "words", [2])
+    write_run(folder / "config.yaml", folder / "run", [2, 4])
+    write_run(folder / "words.yaml", folder / "words", [2])
     return Trial(folder, folder / "run", folder / "words")
 
 
-def _write_run(config_path: Path, path: Path, steps: list[int]) -> None:
+def write_run(config_path: Path, path: Path, steps: list[int]) -> None:
     import torch
 
     from transformer_cli.build import build_model

@@ -28,6 +28,7 @@ COMMANDS = [
     "align",
     "evaluate",
     "compare",
+    "report",
     "score",
     "calibrate",
     "inspect",

@@ -63,6 +63,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("translate",): [trial.run, "ein hund"],
         ("evaluate",): [trial.run, *texts],
         ("compare",): [trial.run, trial.words, *texts],
+        ("report",): [trial.run, "-o", folder / "report.html"],
         ("score",): [trial.run, *texts],
         ("align",): [trial.run, *texts],
         ("average",): [trial.run, "--out", folder / "average"],

@@ -70,6 +70,8 @@ MODELS = {  # a run folder or a checkpoint is meant
     "distill": ["{place}", "{config}", "--out", "{out}"],
     "backtranslate": ["{place}", "-i", "{config}", "--out", "{out}"],
     "inspect": ["{place}"],
+    "report": ["{place}"],
+    "report: page": ["{place}", "-o", "{out}.html"],
     "average: last": ["{place}", "--last", "2", "--out", "{out}"],
     "plot attention": ["{place}", "ein hund", "-o", "{out}.png"],
     "plot mask": ["{place}", "ein hund", "-o", "{out}.png"],
@@ -80,6 +82,7 @@ RESULTS = {  # a new file is meant
     "doctor": ["{config}", "-o", "{place}"],
     "evaluate": ["{run}", "--source", "{source}", "--reference", "{reference}", "-o", "{place}"],
     "compare": ["{source}", "{reference}", "--reference", "{reference}", "-o", "{place}"],
+    "report": ["{run}", "-o", "{place}"],
     "score": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
     "align": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
 }

@@ -61,6 +61,7 @@ def calls(trial: Trial, tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "align": ([run, *pair], ""),
         "evaluate": ([run, *test_set], ""),
         "compare": ([run, str(trial.words), *test_set], ""),
+        "report": ([run, "-o", f"{out}.html"], ""),
         "score": ([run, *pair], ""),
         "calibrate": ([str(tmp_path / "calibrated")], ""),
         "inspect": ([run], "PyTorch"),

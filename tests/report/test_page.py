@@ -49,7 +49,7 @@ def test_curves_stay_in_their_frame_and_small() -> None:
 
 
 def test_tables_leave_out_what_is_empty_and_align_numbers() -> None:
-    text = table(["name", "tag", "count"], [["a", "", "1,000"], ["2 b", "", "0.5 (3 %)"]], "example")
+    text = table(["name", "tag", "count"], [["a", "", "1,000"], ["2 b", "", "0.5 (3 %)"]], "cards")
     assert "tag" not in text
     assert text.count('class="count"') == 3, "the column of numbers and its heading"
     assert 'data-label="name"' in text

@@ -34,6 +34,7 @@ from transformer_cli.cli import (
     init,
     inspect,
     plot,
+    report,
     score,
     train,
     translate,
@@ -56,6 +57,7 @@ PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's w
     "Judge": {
         "evaluate": evaluate.evaluate,
         "compare": compare.compare,
+        "report": report.report,
         "score": score.score,
         "calibrate": calibrate.calibrate,
     },

@@ -25,10 +25,10 @@ section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; 
 .wide { overflow-x: auto; } .legend span { margin-right: 1rem; } pre { overflow-x: auto; }
 code { overflow-wrap: anywhere; } th.count { text-align: right; }
 @media (max-width: 40rem) {
-  .example th { display: none; } .example tr, .example td { display: block; } .example td { padding: .1rem 0; }
-  .example td[data-label] { text-align: left; }
-  .example td[data-label]::before { content: attr(data-label) ": "; color: #888; }
-  .example tr { border-top: 1px solid #8884; padding: .4rem 0; } .example tr + tr td { border: 0; }
+  .cards th { display: none; } .cards tr, .cards td { display: block; } .cards td { padding: .1rem 0; }
+  .cards td[data-label] { text-align: left; overflow-wrap: anywhere; }
+  .cards td[data-label]::before { content: attr(data-label) ": "; color: #888; }
+  .cards tr { border-top: 1px solid #8884; padding: .4rem 0; } .cards tr + tr td { border: 0; }
 }
 @media print { body { max-width: none; margin: 0; font-size: 11px; } tr, figure { break-inside: avoid; } }
 code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; }
@@ -135,7 +135,7 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequ
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
     """Return a table of texts without its empty columns; columns of numbers stand to the right.
 
-    kind: `example`, whose rows are a block each on a phone; others scroll where they are too wide.
+    kind: `cards`, whose rows are a block each on a phone; others scroll where they are too wide.
     """
     head, rows = in_use(head, rows)
     right = [all(NUMBER.match(cell) for cell in cells if cell) for cells in zip(*rows, strict=True)]

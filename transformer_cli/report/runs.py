@@ -1,0 +1,203 @@
+"""Runs side by side: in which settings they differ, how long they trained, how large and how good they are. No torch.
+
+`tfm report` prints this as a table; its page and its card begin with it.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from transformer_cli.config import Config, load_config
+from transformer_cli.errors import UserError
+from transformer_cli.report.page import duration
+from transformer_cli.storage.metrics import Series, read_metrics
+from transformer_cli.storage.publishing import locate, read_json
+from transformer_cli.storage.run_folder import CONFIG, STATE_VALUES, WEIGHTS, CheckpointIndex, RunFolder, find_model
+
+CARD = "README.md"
+SHOWN = 24  # characters of a setting
+BEST = {"valid_bleu": "valid BLEU", "valid_chrf": "valid chrF", "valid_loss": "valid loss"}
+
+
+class NotARun(UserError):
+    """A folder or file that is not the folder of a run, though it is there."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the folder of a run says of it."""
+
+    path: Path
+    config: Config
+    steps: int
+    model: Path | None  # the checkpoint folder that stands for it; None: there is none yet
+    seconds: float | None  # of training, validations included; None: not known
+    parameters: int | None
+    bytes: int | None  # of the weights' file
+    finished: str | None  # why training ended
+    hardware: list[str] = field(default_factory=list)
+    metrics: Mapping[str, Series] = field(default_factory=dict)
+    best: Mapping[str, float] = field(default_factory=dict)  # of the best step, as BEST names it
+    test: Mapping[str, float] = field(default_factory=dict)  # as its model card has them
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.absolute().name
+
+
+def read_run(path: Path) -> Run:
+    """Read the folder of a run. Raises `NotARun` where it is something else, `UserError` where it is damaged."""
+    folder = RunFolder(locate(path))
+    if not os.path.exists(folder.path):
+        raise UserError(f"{path}: no such folder; give a run folder, as tfm train made it")
+    if os.path.lexists(folder.path / WEIGHTS):
+        raise NotARun(f"{path}: is one checkpoint; give the run folder that it is in")
+    if not os.path.isdir(folder.path) or not folder.exists():
+        raise NotARun(f"{path}: is not a run folder; give one that tfm train made")
+    index = folder.index()
+    model = find_model(folder.path) if index.names() else None
+    config = load_config(folder.config_path if folder.config_path.is_file() or model is None else model / CONFIG)
+    metrics = read_metrics(folder.path) if os.path.isfile(folder.metrics.path) else {}
+    progress = _progress(folder, index)
+    steps = max([0, index.last or 0, *(series.steps[-1] for series in metrics.values() if series.steps)])
+    return Run(
+        path=path,
+        config=config,
+        steps=int(progress.get("step", steps)),
+        model=model,
+        seconds=progress.get("seconds"),
+        parameters=None if model is None else count_parameters(model / WEIGHTS),
+        bytes=None if model is None else os.path.getsize(model / WEIGHTS),
+        finished=index.finished,
+        hardware=list(dict.fromkeys(folder.metrics.hardware())),
+        metrics=metrics,
+        best=_best(index, config, metrics),
+        test={} if model is None else read_card_scores(path / CARD, model.name),
+    )
+
+
+def _progress(run: RunFolder, index: CheckpointIndex) -> dict[str, Any]:
+    """Return how far training had come by the last checkpoint; nothing where its state was left out of a copy."""
+    path = run.path if index.last is None else run.step_folder(index.last) / STATE_VALUES
+    if not path.is_file():
+        return {}
+    progress = read_json(path, dict[str, Any]).get("progress")
+    return progress if isinstance(progress, dict) else {}
+
+
+def count_parameters(path: Path) -> int:
+    """Return how many weights a file holds, tied ones once; raises `UserError` where it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as weights:
+            return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())[:80]}); copy it again") from None
+
+
+def _best(index: CheckpointIndex, config: Config, metrics: Mapping[str, Series]) -> dict[str, float]:
+    """Return the validation scores of the best step; of averaged weights that are better, the one score there is."""
+    if index.average is not None and index.average_score is not None:
+        return {f"valid_{config.training.best_metric}": abs(index.average_score)}
+    best = index.best[0] if index.best else None
+    found = {}
+    for key in BEST:
+        series = metrics.get(key, Series([], []))
+        values = [value for step, value in zip(series.steps, series.values, strict=True) if step == best]
+        if values and math.isfinite(values[-1]):
+            found[key] = values[-1]
+    return found
+
+
+def read_card_scores(card: Path, model: str) -> dict[str, float]:
+    """Return the test scores in a model card by their names, where they are of this checkpoint; else none."""
+    try:
+        front = yaml.safe_load(card.read_text(encoding="utf-8").split("\n---\n")[0].removeprefix("---\n"))
+        (entry,) = front["model-index"]
+        return {
+            str(metric["name"]): float(metric["value"])
+            for result in entry["results"]
+            for metric in result["metrics"]
+            if result["dataset"]["split"] == "test" and metric["args"]["checkpoint"] == model
+        }
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
+        return {}  # somebody else's README
+
+
+# --- side by side -------------------------------------------------------------------------------------------------
+
+
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, the highest validation BLEU first, those without last, by their names."""
+    return sorted(runs, key=lambda run: (-run.best.get("valid_bleu", -math.inf), str(run.path)))
+
+
+def differing_keys(configs: Sequence[Config]) -> dict[str, list[Any]]:
+    """Return the keys of which configs, defaults filled in, have different values; and these."""
+    flat = [dict(_leaves(config.model_dump(mode="json"))) for config in configs]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    found = {key: [one.get(key) for one in flat] for key in keys}
+    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+
+
+def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        for name, value in node.items():
+            yield from _leaves(value, f"{key}.{name}" if key else name)
+    else:
+        yield key, node
+
+
+def table(runs: Sequence[Run]) -> list[list[str]]:
+    """Return a heading and a row for each run: what differs, steps, time, parameters, scores; no empty columns."""
+    different = differing_keys([run.config for run in runs])
+    tests = dict.fromkeys(name for run in runs for name in run.test)
+    columns: dict[str, list[str]] = {"run": [str(run.path) for run in runs]}
+    columns |= {key: [shown(value) for value in values] for key, values in different.items()}
+    columns["steps"] = [f"{run.steps:,}" for run in runs]
+    columns["time"] = ["" if run.seconds is None else duration(run.seconds) for run in runs]
+    columns["parameters"] = ["" if run.parameters is None else f"{run.parameters:,}" for run in runs]
+    columns |= {name: [_number(run.best.get(key)) for run in runs] for key, name in BEST.items()}
+    columns |= {f"test {name}": [_number(run.test.get(name)) for run in runs] for name in tests}
+    kept = {name: cells for name, cells in columns.items() if any(cells)}
+    return [list(kept), *(list(row) for row in zip(*kept.values(), strict=True))]
+
+
+def as_json(runs: Sequence[Run]) -> str:
+    """Return a list with an object for each run."""
+    different = differing_keys([run.config for run in runs])
+    objects = [
+        {
+            "run": str(run.path),
+            "config": {key: values[place] for key, values in different.items()},
+            "steps": run.steps,
+            "seconds": run.seconds,
+            "parameters": run.parameters,
+            "bytes": run.bytes,
+            "model": None if run.model is None else str(run.model),
+            "finished": run.finished,
+            "hardware": run.hardware,
+            "valid": {key.removeprefix("valid_"): value for key, value in run.best.items()},
+            "test": dict(run.test),
+        }
+        for place, run in enumerate(runs)
+    ]
+    return json.dumps(objects, ensure_ascii=False, indent=2)
+
+
+def shown(value: Any) -> str:
+    """Return a setting as YAML has it, cut where it is long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else f"…{text[1 - SHOWN :]}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
