@@ -23,7 +23,7 @@ from typer.main import get_command
 from transformer_cli.cli.app import app
 from transformer_cli.config import Config, Section, TextFiles
 from transformer_cli.config.presets import LADDER, PRESETS
-from transformer_cli.config.sections import SOURCE_KINDS, DataFilters, Source
+from transformer_cli.config.sections import SOURCE_KINDS, DataFilters, Language, Source
 
 DOCS = Path(__file__).parent
 CONFIG = DOCS.parent / "transformer_cli" / "config"
@@ -238,7 +238,7 @@ def describe(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[str, str]:
         return "keys of its own, below", ""
     pattern = next((item.pattern for item in metadata if getattr(item, "pattern", None)), None)
     if pattern is not None:
-        return "language code", f"`{pattern}`"
+        return "language code" if pattern in str(Language) else "text", f"`{pattern}`"
     return {bool: "`true`, `false`", int: "integer", float: "number", str: "text"}[annotation], bounds(metadata)
 
 

@@ -151,3 +151,15 @@ def test_the_device_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None
     translator.engine_choice = "engine: ctranslate2 (float32, cuda)"
     translator.engine = object()  # type: ignore[assignment]
     assert of_outputs.engine_of(translator) == "ctranslate2 (float32, cuda) on cuda"
+
+
+def test_a_tag_stands_before_the_sources_of_its_set(run: Path, tmp_path: Path) -> None:
+    tagged = make_run(tmp_path / "tagged" / "run", "data.test.tag=<2en>", "data.train.tag=<2en>")
+    one = examine_run(read_run(tagged), "cpu", None, silent)
+    test = one.outputs[0]
+    assert test.tag == "<2en>"
+    translator = Translator.load(tagged, "cpu")
+    direct = translator.translate_batch(test.sources, alignments=False, tag="<2en>")
+    assert test.translations == [translation.text for translation in direct]
+    assert all("<2en>" in attention.source[:2] for attention in one.attentions), "which the model attends to"
+    assert not any("<2en>" in source for source in test.sources)

@@ -292,17 +292,19 @@ def evaluate(
     *,
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     options: "SearchOptions | None" = None,
+    tag: str | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Translate `sources` and score them against one or more sets of references.
 
-    options: how to search; None takes the model's own way. report: called with the number of sentences done.
+    options: how to search; None takes the model's own way. tag: before each source, as in `translate_batch`. report:
+    called with the number of sentences done.
     Raises `UserError` for an unknown metric, or a tokenizer that is not installed, before anything is translated.
     """
     language = translator.config.data.target_language
     load_scorers(metrics, language)
     began = time.monotonic()
-    translations = [translation.text for translation in translate_all(translator, sources, options, report)]
+    translations = [translation.text for translation in translate_all(translator, sources, options, report, tag)]
     seconds = time.monotonic() - began
     scores = corpus_scores(translations, references, language, metrics, intervals=True)
     return Evaluation(translations, scores, seconds)
@@ -313,10 +315,11 @@ def translate_all(
     sources: Sequence[str],
     options: "SearchOptions | None",
     report: Callable[[int], None] | None,
+    tag: str | None = None,
 ) -> "Iterator[Translation]":
     """Yield the translation of each source; arguments as of `evaluate`."""
     for start in range(0, len(sources), WINDOW):
         window = sources[start : start + WINDOW]
-        yield from translator.translate_batch(window, options, alignments=False)
+        yield from translator.translate_batch(window, options, alignments=False, tag=tag)
         if report is not None:
             report(start + len(window))

@@ -50,6 +50,7 @@ class Outputs:
     left_out: int  # sentences of the set that were not translated
     seconds: float
     language: str
+    tag: str | None = None  # before each source
 
     @cached_property
     def sentence_scores(self) -> list[float]:
@@ -79,10 +80,12 @@ def translate_set(
     whole = find_test_set(found, None, None, split)
     sources, references = whole.sources[:most], whole.references[0][:most]
     with report(f"{found.name}, {split}", len(sources)) as count:
-        done = evaluate(translator, sources, [references], report=count)
+        done = evaluate(translator, sources, [references], tag=whole.tag, report=count)
     left_out = len(whole.sources) - len(sources)
     language = found.config.data.target_language
-    return Outputs(split, sources, references, done.translations, done.scores, left_out, done.seconds, language)
+    return Outputs(
+        split, sources, references, done.translations, done.scores, left_out, done.seconds, language, whole.tag
+    )
 
 
 # --- where it fails ---------------------------------------------------------------------------------------------------
@@ -237,4 +240,6 @@ def attentions(found: FoundModel, outputs: Outputs, device: str) -> "list[Attent
 
     translator = Translator.load(found, device, engine="torch")
     chosen = dict.fromkeys(places[at] for at in (0, len(places) // 2, -1))
-    return [attend(translator, outputs.sources[place], outputs.translations[place]) for place in chosen]
+    return [
+        attend(translator, outputs.sources[place], outputs.translations[place], tag=outputs.tag) for place in chosen
+    ]
