@@ -185,6 +185,8 @@ def test_a_page_of_one_run_answers_in_order(one: Examined) -> None:
         assert f"{score.score:.2f}" in text
         assert score.signature in text
     assert "60 pairs before filters" in text
+    assert f"<br>tfm evaluate {one.run.path}</code>" in text, "each command has a line"
+    assert "\\x0a" not in text
     assert "sentences a second, measured with the test set" in text
 
 

@@ -34,7 +34,6 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage import checkpoint
 from transformer_cli.storage.checkpoint import (
     STATE_TENSORS,
-    STATE_VALUES,
     TrainingState,
     load_training_state,
     load_weights,
@@ -43,7 +42,15 @@ from transformer_cli.storage.checkpoint import (
 )
 from transformer_cli.storage.holding import TEMPORARY
 from transformer_cli.storage.publishing import MANIFEST, manifest_names, publish, verify
-from transformer_cli.storage.run_folder import CONFIG, WEIGHTS, CheckpointIndex, RunFolder, average_name, step_name
+from transformer_cli.storage.run_folder import (
+    CONFIG,
+    STATE_VALUES,
+    WEIGHTS,
+    CheckpointIndex,
+    RunFolder,
+    average_name,
+    step_name,
+)
 from transformer_cli.text.build import build_codecs
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.averaging import average, mean_model

@@ -30,7 +30,10 @@ code { overflow-wrap: anywhere; } th.count { text-align: right; }
   .cards td[data-label]::before { content: attr(data-label) ": "; color: #888; }
   .cards tr { border-top: 1px solid #8884; padding: .4rem 0; } .cards tr + tr td { border: 0; }
 }
-@media print { body { max-width: none; margin: 0; font-size: 11px; } tr, figure { break-inside: avoid; } }
+@media print {
+  body { max-width: none; margin: 0; font-size: 11px; } svg { max-width: 28rem; }
+  tr, figure { break-inside: avoid; } h2, h3 { break-after: avoid; }
+}
 code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; }
 .example .count { overflow-wrap: normal; } figure { margin: 1rem 0; }
 """

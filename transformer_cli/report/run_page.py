@@ -60,12 +60,8 @@ def _run(one: Examined, heading: str) -> Iterator[str]:
     yield _paragraph(data_size(one))
     yield headed("Size and speed") + table(["", ""], size_rows(one))
     yield headed("Settings that are not the defaults") + table(["key", "value"], setting_rows(one.run.config))
-    yield (
-        headed("How to use it")
-        + "<pre><code>"
-        + escaped(usage(str(one.run.path), OTHER_SET * (one.run.config.data.test is None)))
-        + "</code></pre>"
-    )
+    commands = usage(str(one.run.path), OTHER_SET * (one.run.config.data.test is None))
+    yield headed("How to use it") + f"<pre><code>{'<br>'.join(map(escaped, commands.splitlines()))}</code></pre>"
 
 
 def _paragraph(text: str) -> str:
