@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import CONFIG, _write_run, write_corpus
+from tests.cli.conftest import CONFIG, write_corpus, write_run
 
 TEXTS = ["ein hund läuft .", "zwei katze", "drei maus schläft . ein baum"]
 
@@ -24,7 +24,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = re.sub("  valid: .*", f"  valid: {train}, tag: <2de>}}\n  test: {train}, tag: <2de>}}", text)
     assert text.count(files) == 4
     (folder / "config.yaml").write_text(text.replace("decoding: {", "decoding: {tag: <bt>, "), encoding="utf-8")
-    _write_run(folder / "config.yaml", folder / "run", [2])
+    write_run(folder / "config.yaml", folder / "run", [2])
     return folder / "run"
 
 

@@ -22,7 +22,7 @@ table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; } tr + tr td { border-top: 1px solid #8884; }
 .count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: min(100%, 44rem); height: auto; }
 section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; }
-.wide { overflow-x: auto; } .legend span { margin-right: 1rem; } pre { overflow-x: auto; }
+.wide { overflow-x: auto; } .legend span { display: inline-block; margin-right: 1rem; } pre { overflow-x: auto; }
 code { overflow-wrap: anywhere; } th.count { text-align: right; }
 @media (max-width: 40rem) {
   .cards th { display: none; } .cards tr, .cards td { display: block; } .cards td { padding: .1rem 0; }
@@ -65,15 +65,16 @@ def bars(values: Mapping[str, float], width: int = 480, height: int = 120) -> st
     step = width / max(1, len(values))
     drawn = []
     for place, (label, value) in enumerate(values.items()):
+        lines = label.split("\n")
         tall, said = (height - 20) * value / most, f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
         drawn.append(
             f'<rect x="{place * step + 1:.1f}" y="{height - tall:.1f}" width="{step - 2:.1f}" height="{tall:.1f}" '
-            f'fill="#48c"><title>{escaped(label)}: {said}</title></rect>'
+            f'fill="#48c"><title>{escaped(" ".join(lines))}: {said}</title></rect>'
         )
-        for line, words in enumerate(label.split("\n")):
+        for line, words in enumerate(lines):
             drawn.append(_label((place + 0.5) * step, height + 14 + 12 * line, words, size=11 if few else 8))
         drawn += [_label((place + 0.5) * step, height - tall - 4, said)] * few
-    alt = "; ".join(f"{label.replace(chr(10), ' ')}: {value:,.5g}" for label, value in values.items())
+    alt = "; ".join(f"{' '.join(label.split(chr(10)))}: {value:,.5g}" for label, value in values.items())
     return _svg(width, height + (32 if any("\n" in label for label in values) else 20), alt, "".join(drawn))
 
 
@@ -146,7 +147,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") ->
     def cell(tag: str, place: int, text: str) -> str:
         label = f' data-label="{escaped(head[place])}"' if tag == "td" else ""
         side = ' class="count"' if right[place] else ' dir="auto"'
-        return f"<{tag}{side}{label}>{escaped(text)}</{tag}>"
+        shown = escaped(text) if tag == "td" else escaped(text).replace(".", ".<wbr>").replace("_", "_<wbr>")
+        return f"<{tag}{side}{label}>{shown}</{tag}>"
 
     lines = [("th", head)] * any(head) + [("td", row) for row in rows]
     body = "".join(f"<tr>{''.join(cell(tag, *one) for one in enumerate(row))}</tr>" for tag, row in lines)

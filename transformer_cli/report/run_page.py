@@ -28,7 +28,7 @@ def as_html(found: Sequence[Examined], title: str) -> str:
     parts = []
     if len(found) > 1:
         head, *rows = run_table([one.run for one in found])
-        parts = ["<h2>Runs</h2>", table(head, rows), *_curves(found)]
+        parts = ["<h2>Runs</h2>", table(head, rows, "cards"), *_curves(found)]
     for one in found:
         parts += [f"<h2>{escaped(one.run.name)}</h2>"] * (len(found) > 1)
         parts += _run(one, heading="h2" if len(found) == 1 else "h3")
