@@ -135,6 +135,13 @@ def test_doctor_judges_the_data_within_bounds(one: Examined, tmp_path: Path, mon
     monkeypatch.setattr(of_card, "JUDGED", 20)
     said = judge_data(one.run, progress=False)
     assert "looked at the first 20 pairs" in said[0]
+    whole = read_run(gone)
+    (source,) = whole.config.data.sources.values()
+    mixed = whole.config.data.model_copy(update={"train": [source, source.model_copy(update={"tag": "<bt>"})]})
+    mixture = replace(whole, config=whole.config.model_copy(update={"data": mixed}))
+    said = judge_data(mixture, progress=False)
+    assert "looked at the first 20 pairs" in said[0], "as many in all"
+    assert {line.split(":")[0] for line in said[1:]} >= {"too_small in train"}
     train[0].unlink()
     (said_why,) = judge_data(read_run(gone), progress=False)
     assert said_why.startswith("tfm doctor did not look at it: ")

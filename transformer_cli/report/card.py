@@ -15,9 +15,9 @@ import yaml
 
 from transformer_cli import __version__
 from transformer_cli.config import HubDataset
-from transformer_cli.data.corpora import Corpus, open_split
+from transformer_cli.data.corpora import Corpus, open_corpus, open_split
 from transformer_cli.data.quality.judge import Bounds
-from transformer_cli.doctor.findings import KINDS, examine
+from transformer_cli.doctor.findings import KINDS, examine, is_training
 from transformer_cli.errors import UserError
 from transformer_cli.report.outputs import Examined, Outputs
 from transformer_cli.report.page import duration, in_use, printable
@@ -219,11 +219,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 class _Beginning:
     """The first pairs of a corpus."""
 
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus, self.notes = corpus, list[str]()
+    def __init__(self, corpus: Corpus, most: int) -> None:
+        self.corpus, self.most, self.notes = corpus, most, list[str]()
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        yield from islice(self.corpus.pairs(), JUDGED)
+        yield from islice(self.corpus.pairs(), self.most)
 
     def content_hash(self) -> str:
         return self.corpus.content_hash()
@@ -237,17 +237,26 @@ def judge_data(run: Run, progress: bool) -> list[str]:
     if run.model is None:
         return []
     try:
-        opened = find_data(run.config.data, "train", run.model)
-        corpora: dict[str, Corpus] = {"train": _Beginning(open_split(opened, "train"))}
-        if opened.test is not None:
+        data = find_data(run.config.data, "train", run.model)
+        sources = {key.removeprefix("data."): source for key, source in data.sources.items()}
+        most = max(1, JUDGED // len(sources))
+        corpora: dict[str, Corpus] = {
+            name: _Beginning(open_corpus(source, data.source_language, data.target_language), most)
+            for name, source in sources.items()
+        }
+        if data.test is not None:
             corpora["test"] = open_split(find_data(run.config.data, "test", run.model), "test")
-        report = examine(corpora, Bounds(opened.max_length), workers=opened.workers, progress=progress)
+        tagged = [name for name, source in sources.items() if source.tag is not None]
+        report = examine(corpora, Bounds(data.max_length), tagged=tagged, workers=data.workers, progress=progress)
     except UserError as error:
         return [f"tfm doctor did not look at it: {error}"]
-    first = f"the first {JUDGED:,} pairs" if report.pairs["train"] == JUDGED else f"{report.pairs['train']:,} pairs"
-    found = [one for one in report.findings if one.corpus == "train"]
+    pairs = [report.pairs[name] for name in sources]
+    first = "the first " * (max(pairs) == most)
+    found = [one for one in report.findings if is_training(one.corpus)]
     lines = [
-        f"{one.kind}: {one.count:,}{f' ({one.share:.1%})' if one.lines else ''}, {KINDS[one.kind].what}"
+        f"{one.kind}{f' in {one.corpus}' if len(sources) > 1 else ''}: {one.count:,}"
+        f"{f' ({one.share:.1%})' if one.lines else ''}, {KINDS[one.kind].what}"
         for one in found
     ]
-    return [f"tfm doctor looked at {first}, before filters, and found {'this:' if lines else 'nothing wrong.'}", *lines]
+    said = "this:" if lines else "nothing wrong."
+    return [f"tfm doctor looked at {first}{sum(pairs):,} pairs, before filters, and found {said}", *lines]

@@ -20,7 +20,7 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; } tr + tr td { border-top: 1px solid #8884; }
-.count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: min(100%, 44rem); height: auto; }
+.count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: 100%; height: auto; }
 section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; }
 .wide { overflow-x: auto; } .legend span { display: inline-block; margin-right: 1rem; } pre { overflow-x: auto; }
 code { overflow-wrap: anywhere; } th.count { text-align: right; }
@@ -31,7 +31,7 @@ code { overflow-wrap: anywhere; } th.count { text-align: right; }
   .cards tr { border-top: 1px solid #8884; padding: .4rem 0; } .cards tr + tr td { border: 0; }
 }
 @media print {
-  body { max-width: none; margin: 0; font-size: 11px; } svg { max-width: 28rem; }
+  body { max-width: none; margin: 0; font-size: 11px; }
   tr, figure { break-inside: avoid; } h2, h3 { break-after: avoid; }
 }
 code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; }

@@ -13,6 +13,7 @@ from transformer_cli.report.runs import table as run_table
 if TYPE_CHECKING:
     from transformer_cli.inside.attention import Attention
 
+STYLE = "svg { max-width: min(100%, 44rem); } @media print { svg { max-width: 28rem; } }"
 SENTENCES = 5  # best, and as many worst
 OTHER_SET = " --source test.source --reference test.target"
 SPLITS = {"test": "test set", "valid": "validation set"}
@@ -32,7 +33,7 @@ def as_html(found: Sequence[Examined], title: str) -> str:
     for one in found:
         parts += [f"<h2>{escaped(one.run.name)}</h2>"] * (len(found) > 1)
         parts += _run(one, heading="h2" if len(found) == 1 else "h3")
-    return page(title, parts)
+    return page(title, parts, STYLE)
 
 
 def _run(one: Examined, heading: str) -> Iterator[str]:
