@@ -19,7 +19,7 @@ from transformer_cli.report import card as of_card
 from transformer_cli.report.card import check_card, eval_results, front_matter, judge_data, write_card
 from transformer_cli.report.outputs import Examined, examine_run
 from transformer_cli.report.run_page import as_html, data_rows, setting_rows
-from transformer_cli.report.runs import read_run
+from transformer_cli.report.runs import read_card_scores, read_run
 
 HUB = HubDataset(dataset="someone/news", name="de-en", split="test", revision="abc")
 
@@ -66,7 +66,10 @@ def test_hugging_face_reads_it(at: Callable[..., Examined]) -> None:
     assert [found.metric_args["signature"] for found in results[:3]] == [score.signature for score in test]
     assert {(found.task_type, found.dataset_split) for found in results} == {
         ("translation", "test"),
-        ("translation", "valid"),
+        ("translation", "valid[:4]"),  # as many as in training, of 6
+    }
+    assert read_card_scores(path, one.run.model.name if one.run.model else "") == {
+        score.name: round(score.score, 2) for score in test
     }
     assert front["model-index"][0]["name"] == "run"
     assert "datasets" not in front
@@ -77,6 +80,16 @@ def test_hugging_face_reads_it(at: Callable[..., Examined]) -> None:
     assert "cpu (Z80, 1 thread), fp32" in card.content
     assert "2 min (100 s)" in card.content
     assert str(one.run.path.parent) not in card.content.replace(str(at), ""), "no place on this machine"
+
+
+def test_the_score_of_a_part_is_no_score_of_the_test_set(at: Callable[..., Examined]) -> None:
+    one = at(test=HUB)
+    one = replace(one, outputs=[replace(outputs, left_out=2) for outputs in one.outputs])
+    (path,) = write_card(one, [])  # no results for the hub
+    front: Any = metadata_load(path)
+    splits = [result["dataset"]["split"] for result in front["model-index"][0]["results"]]
+    assert splits == [f"{outputs.split}[:{len(outputs.sources)}]" for outputs in one.outputs]
+    assert read_card_scores(path, one.run.model.name if one.run.model else "") == {}
 
 
 def test_a_license_is_never_guessed(at: Callable[..., Examined]) -> None:

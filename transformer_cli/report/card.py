@@ -115,7 +115,9 @@ def is_on_hub(source: Any) -> bool:
 def _result(run: Run, outputs: Outputs) -> dict[str, Any]:
     source = getattr(run.config.data, outputs.split)
     name = SPLITS[outputs.split] if source is None else where_named(source)
-    dataset = {"type": source.dataset if is_on_hub(source) else "local", "name": name, "split": outputs.split}
+    part = f"[:{len(outputs.sources)}]" if outputs.left_out else ""  # as the hub's datasets write the first of a split
+    split = f"{outputs.split}{part}"
+    dataset = {"type": source.dataset if is_on_hub(source) else "local", "name": name, "split": split}
     if is_on_hub(source) and source.revision is not None:
         dataset["revision"] = source.revision
     metrics = []
@@ -148,7 +150,7 @@ def eval_results(one: Examined) -> list[dict[str, Any]]:
     return [
         {"dataset": dataset, "value": round(score.score, 2), "notes": f"{score.name}, {named.split}: {score.signature}"}
         for outputs in one.outputs
-        if outputs.split == "test"
+        if outputs.split == "test" and not outputs.left_out
         for score in outputs.scores
     ]
 
