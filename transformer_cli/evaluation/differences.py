@@ -157,7 +157,7 @@ def count_in_training(
     for model in models:
         try:
             data = find_data(model.config.data, "train", model.folder)
-            if isinstance(data.train, HubDataset):
+            if any(isinstance(source, HubDataset) for source in data.sources.values()):
                 continue
             counts: Counter[str] = Counter()
             for source, _ in with_bar(
