@@ -44,6 +44,7 @@ def test_options_reach_the_function(trial: Any, tfm: Any, asked: dict[str, Any])
     assert tfm("train", trial.config, "--fresh", "--profile", "trace.json").code == 0
     assert (asked["resume"], asked["fresh"], str(asked["profile"])) == (None, True, "trace.json")
     assert "exclude each other" in tfm("train", trial.config, "--dry-run", "--profile", "trace.json").refused()
+    assert "exclude each other" in tfm("train", trial.config, "--dry-run", "--until", "5").refused()
     assert "exclude each other" in tfm("train", trial.config, "--fresh", "--resume").refused()
 
 

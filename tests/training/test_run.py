@@ -308,8 +308,43 @@ def test_patience_stops_early(tmp_path: Path, tiny_config: MakeConfig) -> None:
     config = tiny_config(tmp_path, max_steps=100, validate_every=2, patience=3, factor=1e-12)
     result = train(config, tmp_path / "run", quiet=True)
     assert result.step == 8
-    assert "patience" in result.finished
+    assert "patience" in (result.finished or "")
     assert result.best_step == 2
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "noam"])
+def test_a_run_that_paused_ends_as_one_that_never_did(
+    tmp_path: Path, tiny_config: MakeConfig, schedule: str, capsys: Any
+) -> None:
+    peak = {"peak_learning_rate": 0.01} if schedule == "cosine" else {}
+    config = tiny_config(tmp_path, validate_every=3, save_every=2, schedule=schedule, warmup_steps=2, **peak)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(config, whole, quiet=True)
+    for until, step in ((1, 3), (2, 3), (5, 6), (6, 6)):  # the second and the last find nothing left to do
+        paused = train(config, parts, until=until)
+        assert (paused.finished, paused.step) == (None, step)
+        assert f"paused       after {step} steps" in capsys.readouterr().err
+        index = RunFolder(parts).index()
+        assert (index.last, index.finished) == (step, None)
+        assert any(event["step"] == step and "valid_bleu" in event for event in events(parts)), "validated there"
+    result = train(config, parts, until=1000, quiet=True)
+    assert result.finished == "max_steps = 12 reached"
+    assert RunFolder(parts).index() == RunFolder(whole).index()
+    assert weights(parts, 12) == weights(whole, 12)
+
+    def unhurried(run: Path) -> list[dict[str, Any]]:
+        return [{key: event[key] for key in event if key != "target_tokens_per_second"} for event in events(run)]
+
+    assert unhurried(parts) == unhurried(whole)
+
+
+def test_a_pause_makes_no_average(tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge(monkeypatch, average=1.0)
+    config = tiny_config(tmp_path, max_steps=6, validate_every=2, save_every=2, average_last=2, best_metric="loss")
+    train(config, tmp_path / "run", until=4, quiet=True)
+    assert find_model(tmp_path / "run").name == "step-00000002", "the first of equals"
+    train(config, tmp_path / "run", quiet=True)
+    assert find_model(tmp_path / "run").name == "average-00000006"
 
 
 def test_every_best_step_is_kept_whatever_save_every_is(tmp_path: Path, tiny_config: MakeConfig) -> None:

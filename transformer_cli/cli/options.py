@@ -36,6 +36,7 @@ EXCLUSIVE = (  # at most one option of each line
     ("--min-confidence", "--with"),  # which is known of one model alone
     ("--resume", "--fresh"),
     ("--dry-run", "--profile"),
+    ("--dry-run", "--until"),
     ("--mean", "--grid", "--entropy"),
     ("--target", "--entropy"),
 )

@@ -53,6 +53,9 @@ def train(
         "--profile FILE",
         "Write a trace of updates 6 to 13 (.json or .json.gz), report what took longest, then continue training.",
     ),
+    until: int | None = opt.option(
+        "--until STEP", "Pause after STEP, rounded up to a multiple of training.validate_every; save the state.", min=1
+    ),
     device: str = opt.DEVICE,
     quiet: bool = opt.QUIET,
 ) -> None:
@@ -65,7 +68,9 @@ def train(
 
     Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps (unless the schedule
     is cosine), max_epochs, patience, keep_last, keep_best, average_last, average_best, save_every, max_skipped, workers
-    and decoding.* may then differ. Ctrl-C (SIGINT) and SIGTERM save the state and exit with 130 and 143.
+    and decoding.* may then differ. With --until it pauses on the way: the schedule still ends at max_steps, and the
+    weights in the end are those of a run that never paused. Ctrl-C (SIGINT) and SIGTERM save the state and exit with
+    130 and 143.
     """
     from transformer_cli.storage.origin import load_found_config
 
@@ -92,6 +97,7 @@ def train(
             device=device,
             quiet=quiet,
             profile=profile,
+            until=until,
         )
     except run.Interrupted as interrupted:
         raise typer.Exit(128 + interrupted.signal_number) from None

@@ -4,6 +4,7 @@ Here is the whole way up to the first update, and who makes what: where the run 
 run goes the same way.
 """
 
+import math
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -61,12 +62,14 @@ def train(
     device: str = "auto",
     quiet: bool = False,
     profile: Path | None = None,
+    until: int | None = None,
 ) -> TrainingResult:
     """Train in the run folder `path`, or continue there where a run was interrupted.
 
     `resume` True: there must be something to continue. `fresh`: an old folder is renamed aside first. `profile`: the
-    file for a trace of some updates. Raises `UserError` before anything is written, and `Interrupted` after SIGINT or
-    SIGTERM, with the state saved.
+    file for a trace of some updates. `until`: the step to pause after, with the state saved, rounded up to one that is
+    validated; the run that continues from there is the one that never paused. Raises `UserError` before anything is
+    written, and `Interrupted` after SIGINT or SIGTERM, with the state saved.
     """
     run = RunFolder(path)
     with join_ranks(device) as (ranks, torch_device), ExitStack() as stack:
@@ -108,7 +111,9 @@ def train(
         profiling = Profiling(profile, torch_device, recorder.say) if profile and ranks.is_main else None
         validator = Validator(learner.objective, data.codecs, config, data.valid, learner.precision, ranks)
         saver = Saver(run, state.saved, data.codecs, state.index)
-        session = Session(data, learner, validator, saver, recorder, ranks, profiling)
+        every = config.training.validate_every
+        pause = None if until is None else math.ceil(until / every) * every
+        session = Session(data, learner, validator, saver, recorder, ranks, profiling, pause)
         return session.run_to_end([*notes, *learner_notes])
 
 

@@ -1,4 +1,4 @@
-"""One process's part of a run: trains from its start or its last checkpoint to its end or an interruption.
+"""One process's part of a run: trains from its start or its last checkpoint to its end, a pause or an interruption.
 
 `run` makes its parts. It decides when to validate, save and stop; the loop trains, the recorder shows, the saver keeps.
 """
@@ -27,18 +27,18 @@ from transformer_cli.training.validation import Validator
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run ended."""
+    """How a run ended, or stands where it paused."""
 
     run: Path  # what `tfm translate` takes
-    finished: str  # why it ended
+    finished: str | None  # why it ended; None: it paused
     step: int
     best_step: int | None
     best_value: float | None  # of training.best_metric
     seconds: float  # over all sessions
 
 
-def result_of(run: RunFolder, config: Config, progress: Progress, finished: str) -> TrainingResult:
-    """Return how a run that is finished ended."""
+def result_of(run: RunFolder, config: Config, progress: Progress, finished: str | None) -> TrainingResult:
+    """Return how a run that is finished ended; `finished` None: how it stands where it paused."""
     best = next(iter(progress.ranked()), None)
     value = None if best is None else progress.scores[best] * (-1 if config.training.best_metric == "loss" else 1)
     return TrainingResult(run.path, finished, progress.step, best, value, progress.seconds)
@@ -48,7 +48,10 @@ def describe_result(result: TrainingResult, config: Config, progress: Progress) 
     """Yield lines to show at the end."""
     validating = progress.validation_seconds / max(result.seconds, 1e-9)
     minutes = f"{result.seconds / 60:,.1f} minutes, {validating:.1%} of them validation"
-    yield f"finished     {result.finished}; {result.step:,} steps in {minutes}"
+    if result.finished is None:
+        yield f"paused       after {result.step:,} steps in {minutes}; the same command without --until continues"
+    else:
+        yield f"finished     {result.finished}; {result.step:,} steps in {minutes}"
     counts = {"skipped (not finite)": progress.skipped, "halved (out of memory)": progress.halvings}
     if any(counts.values()):
         yield "updates      " + ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -60,7 +63,7 @@ def describe_result(result: TrainingResult, config: Config, progress: Progress) 
 
 @dataclass
 class Session:
-    """One process's part of a run, from its start or its last checkpoint to its end or an interruption."""
+    """One process's part of a run, from its start or its last checkpoint to its end, a pause or an interruption."""
 
     data: TrainingData
     learner: Learner
@@ -69,12 +72,13 @@ class Session:
     recorder: Recorder
     ranks: Ranks
     profiling: Profiling | None = None
+    until: int | None = None  # the step to pause after, where the run is not finished before
 
     def __post_init__(self) -> None:
         self.config, self.run, self.progress = self.data.config, self.saver.run, self.learner.progress
 
     def run_to_end(self, notes: list[str]) -> TrainingResult:
-        """Train until the run is finished (`TrainingResult`) or a signal comes (`Interrupted`)."""
+        """Train until the run is finished or is to pause (`TrainingResult`), or a signal comes (`Interrupted`)."""
         model, average, progress = self.learner.model, self.learner.average, self.progress
         self.ranks.copy_weights(model)  # equal already, unless machines differ
         with average.shown():
@@ -86,8 +90,9 @@ class Session:
         with closing(self.saver):
             self._finish_validation()
             # A run killed between its last update and its average has only the average left to do.
-            finished = self._finished() or self._train()
-            self._average()
+            finished = self._finished() or (None if self._pauses() else self._train())
+            if finished is not None:
+                self._average()
             if self.ranks.is_main:
                 self.saver.wait()
                 self.run.prune()  # a kill may have come after the last save and before this
@@ -113,8 +118,12 @@ class Session:
     def _finished(self) -> str | None:
         return self.progress.finished_because(self.config.training)
 
-    def _train(self) -> str:
-        """Train update after update, validating and saving when it is time; return why it ended."""
+    def _pauses(self) -> bool:
+        return self.until is not None and self.progress.step >= self.until
+
+    def _train(self) -> str | None:
+        """Train update after update, validating and saving when it is time; return why it ended, None where it is only
+        to pause."""
         training, progress, learner = self.config.training, self.progress, self.learner
         began, seconds_before = time.monotonic(), progress.seconds
         pin = learner.precision.device.type == "cuda"
@@ -144,11 +153,11 @@ class Session:
                 progress.seconds = seconds_before + time.monotonic() - began
                 finished = self._finished()
                 save = update.applied and update.step % training.save_every == 0
-                if save or is_best or finished or update.signal:
+                if save or is_best or finished or self._pauses() or update.signal:
                     self._save()
                 if update.signal:
                     self._leave(update.signal)
-                if finished:
+                if finished or self._pauses():
                     return finished
         raise AssertionError("the plan never ends")
 
