@@ -125,6 +125,8 @@ def shortened(arguments: list[str]) -> int:
         if needs_the_hub(arguments):
             return _until_the_data(arguments)
         sys.argv += _changes(arguments)
+    if command == "tune" and "-h" not in arguments and "--help" not in arguments:
+        sys.argv += [*_changes(arguments), "--budget", "12steps", "--seeds", "0"]
     if command == "backtranslate":
         sys.argv += ["--min-length", "4", *(word for fault in FAULTS for word in ("--keep", fault))]
     if command == "demo":

@@ -24,6 +24,7 @@ COMMANDS = [
     "average",
     "distill",
     "backtranslate",
+    "tune",
     "translate",
     "align",
     "evaluate",

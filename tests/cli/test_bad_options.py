@@ -70,6 +70,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("calibrate",): [trial.run, *texts],
         ("distill",): [trial.run, trial.config, "--out", folder / "distilled"],
         ("backtranslate",): [trial.run, "--input", trial.folder / "train.de", "--out", folder / "made"],
+        ("tune",): [trial.config, "--vary", "model.dropout=0.1,0.2", "--budget", "9steps", "--out", folder / "tuned"],
         ("inspect",): [trial.run],
         ("plot", "attention"): [trial.run, "ein hund", "-o", folder / "a.png"],
         ("plot", "positions"): ["-o", folder / "a.png"],
@@ -156,6 +157,7 @@ EXCLUDING = {
         ["--best-of", "4", "--beam", "3"],
         ["--glossary", "{source}", "--no-protect"],
     ],
+    "tune": [["--study", "mine"], ["--seeds", "1"], ["--sampler", "best"]],
     "backtranslate": [["--beam", "2", "--sample"], ["--temperature", "2"], ["--keep", "low_score"]],
 }
 

@@ -58,6 +58,7 @@ FILES = {  # a file is meant
     "backtranslate: input": ["{run}", "-i", "{place}", "--out", "{out}"],
     "backtranslate: exclude": ["{run}", "-i", "{reference}", "--out", "{out}", "--exclude", "{place}"],
     "backtranslate: config": ["{run}", "-i", "{reference}", "--out", "{out}", "--config", "{place}"],
+    "tune": ["{place}", "--out", "{out}", "--vary", "model.dropout=0.1,0.2", "--budget", "9steps"],
     "plot schedule": ["{place}", "-o", "{out}.png"],
 }
 MODELS = {  # a run folder or a checkpoint is meant
@@ -90,6 +91,7 @@ RUNS = {  # a new folder, or an old run, is meant
     "build-vocab": ["{config}", "--out", "{place}"],
     "train": ["{config}", "--out", "{place}", "--device", "cpu"],
     "average": ["{run}/step-00000002", "{run}/step-00000004", "--out", "{place}"],
+    "tune": ["{config}", "--out", "{place}", "--vary", "model.dropout=0.1,0.2", "--budget", "9steps"],
 }
 
 

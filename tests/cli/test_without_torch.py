@@ -57,6 +57,7 @@ def calls(trial: Trial, tmp_path: Path) -> dict[str, tuple[list[str], str]]:
             [run, "--input", f"{trial.folder}/train.de", "--out", str(tmp_path / "made"), "--keep", "too_long"],
             "",
         ),
+        "tune": ([config, "--out", out, "--vary", "model.dropout=0.1,0.2", "--budget", "9steps"], "PyTorch"),
         "translate": ([run, "ein hund"], ""),
         "align": ([run, *pair], ""),
         "evaluate": ([run, *test_set], ""),

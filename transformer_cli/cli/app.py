@@ -38,6 +38,7 @@ from transformer_cli.cli import (
     score,
     train,
     translate,
+    tune,
 )
 from transformer_cli.cli.help import full_help
 from transformer_cli.cli.options import option, with_options
@@ -52,6 +53,7 @@ PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's w
         "average": average.average,
         "distill": distill.distill,
         "backtranslate": backtranslate.backtranslate,
+        "tune": tune.tune,
     },
     "Use": {"translate": translate.translate, "align": score.align},
     "Judge": {

@@ -45,6 +45,7 @@ NEEDED_BY = {  # an option, and those that mean nothing without it
     "--diverse-groups": ("--diversity",),
     "--alignments": ("--alignment-layer", "--alignment-heads"),
     "--min-confidence": ("--below",),
+    "--storage": ("--study",),
 }
 # Parameters of commands that `TranslationOptions` has by the same name and with the same meaning.
 UNCHANGED = (

@@ -62,12 +62,12 @@ TRAINED_WITH = (
 )
 
 
-def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield dotted key, old and new value of every leaf in which two configs, or parts of them, differ."""
     old, new = (side.model_dump(mode="json") if isinstance(side, Config) else side for side in (old, new))
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
-            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
     elif old != new:
         yield path, old, new
 
@@ -128,7 +128,7 @@ def check_continuation(
     `asked`: the new config as it was before its preset was resolved.
     """
     notes = []
-    for key, before, after in _differences(old, new):
+    for key, before, after in differences(old, new):
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
         fixed |= key == "data.valid"  # from or to null: pairs are held out of data.train, or no longer
         if key == "training.max_steps" and new.training.schedule == "cosine" and has_checkpoint:
@@ -246,16 +246,16 @@ def load_start_codecs(config: Config, own: Codecs | None) -> tuple[Codecs, list[
     folder = find_start(config)
     verify(folder, [CONFIG])
     may_differ = TRAINED_WITH + (("model.max_positions",) if config.model.positions == "sinusoidal" else ())
-    differences = [
+    others = [
         (key, _show(ours), _show(theirs))
-        for key, ours, theirs in _differences(config, load_config(folder / CONFIG))
+        for key, ours, theirs in differences(config, load_config(folder / CONFIG))
         if _within(key, START_KEYS) and not _within(key, may_differ)
     ]
-    if differences:
-        key, ours, theirs = differences[0]
-        others = f", and {len(differences) - 1} more keys differ" if len(differences) > 1 else ""
+    if others:
+        key, ours, theirs = others[0]
+        more = f", and {len(others) - 1} more keys differ" if len(others) > 1 else ""
         raise UserError(
-            f"training.init_from: {folder} has {key} = {theirs}, the config says {ours}{others}; a run takes over the "
+            f"training.init_from: {folder} has {key} = {theirs}, the config says {ours}{more}; a run takes over the "
             f"vocabulary and shape of the model that it starts from, so set {key}: {theirs}, or copy the sections "
             f"vocabulary and model from {folder / CONFIG}"
         )
