@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.jobs import pretended_tfm
+from transformer_cli.jobs import halving
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 
 TRAINING = (
@@ -61,6 +63,30 @@ def test_trials_continue_as_if_they_had_never_paused_whatever_interrupts_them(
     assert table.out.splitlines()[0].split() == ["trial", "model.dropout", "steps", "chrf", "state"]
     assert "was not measured" in table.err.splitlines()[-1]
     assert f"best         trial {best['trial']} (model.dropout=" in table.out
+
+
+def test_a_table_and_what_follows_from_it(
+    trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of trials that only pretend to train."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(halving, "TFM", [sys.executable, "-IS", pretended_tfm.__file__])
+    changes = ["--set", "training={max_steps: 90, validate_every: 10, warmup_steps: 1}"]
+    search = ["tune", trial.config, *changes, "--vary", "model.dropout=0.1,0.2,0.9", "--budget", "130steps", "--quiet"]
+    found = tfm(*search)
+    assert found.code == 0, found.err
+    rows = [line.split() for line in found.out.splitlines()]
+    assert rows[0] == ["trial", "model.dropout", "steps", "bleu", "state"]
+    assert [row[1:] for row in rows[1:4]] == [
+        ["0.2", "90", "31.09", "best"],
+        ["0.1", "10", "9.33", "stopped"],
+        ["0.9", "0", "-", "failed"],
+    ]
+    assert rows[4][-1] == "checkpoints/config-tune/best.yaml"
+    assert found.err.count("\n") == 1
+    assert found.err.startswith("warning: trial ")
+    assert "was not measured" in found.err
+    assert len(json.loads(tfm(*search, "--json").out)["trials"]) == 3
 
 
 def test_input_is_refused_before_anything_is_written(

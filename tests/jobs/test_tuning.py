@@ -22,9 +22,9 @@ from tests.training.conftest import write_corpus
 from transformer_cli.config import config_of_tree, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.jobs import halving, study, tuning
-from transformer_cli.jobs.halving import Plan, make_plan
+from transformer_cli.jobs.plan import Plan, make_plan, parse_budget
 from transformer_cli.jobs.search_space import Space, parse_dimension, settings
-from transformer_cli.jobs.tuning import Answer, Question, parse_budget, tune
+from transformer_cli.jobs.tuning import Answer, Question, tune
 from transformer_cli.storage.run_folder import RunFolder
 
 PRETENDED = [sys.executable, "-IS", pretended_tfm.__file__]
@@ -263,6 +263,28 @@ def test_killed_again_and_again_it_comes_to_the_same_end(spots: list[str], ask: 
     best = [(tmp_path / name / "best.yaml").read_text() for name in ("killed", "whole")]
     assert best[0] == best[1]
     assert "waiting" not in err
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_what_was_trained_and_not_yet_noted_is_not_trained_again(
+    number: int, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a kill leaves it that comes when a trial has ended, at the first or the second rung."""
+    question, calls = ask(vary=("model.dropout=0.1,0.2,0.3,0.4",)), []
+    real = halving.Search._record
+
+    def record(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    monkeypatch.setattr(halving.Search, "_record", record)
+    with pytest.raises(KeyboardInterrupt):
+        tune(question, tmp_path / "out")
+    tune(question, tmp_path / "out")
+    trained = legs(tmp_path / "out")
+    assert len(trained) == len({(name, until) for name, _, until in trained}) == 4 + 1 + 1
 
 
 def test_ctrl_c_ends_the_trials_too(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

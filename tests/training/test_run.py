@@ -338,6 +338,14 @@ def test_a_run_that_paused_ends_as_one_that_never_did(
     assert unhurried(parts) == unhurried(whole)
 
 
+def test_a_pause_is_saved_whatever_save_every_is(tmp_path: Path, tiny_config: MakeConfig) -> None:
+    # Nothing changes, so that the first validation stays the best, and the second is no reason to save.
+    config = tiny_config(tmp_path, validate_every=2, save_every=1000, factor=1e-12)
+    train(config, tmp_path / "run", until=4, quiet=True)
+    index = RunFolder(tmp_path / "run").index()
+    assert (index.steps, index.best, index.last) == ([2, 4], [2], 4)
+
+
 def test_a_pause_makes_no_average(tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     judge(monkeypatch, average=1.0)
     config = tiny_config(tmp_path, max_steps=6, validate_every=2, save_every=2, average_last=2, best_metric="loss")

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -23,6 +22,7 @@ from pathlib import Path
 from transformer_cli.config import Config
 from transformer_cli.decoding.devices import device_of, usable_cores
 from transformer_cli.errors import UserError
+from transformer_cli.jobs.plan import Budget, Plan
 from transformer_cli.jobs.search_space import Space, settings, with_values
 from transformer_cli.jobs.study import Study, Trial
 from transformer_cli.storage.publishing import MANIFEST, is_complete, reach
@@ -32,69 +32,11 @@ from transformer_cli.training.start import build_vocabulary
 POLL_SECONDS = 0.2
 WAIT_SECONDS = 5.0  # between two looks at what other machines do
 NOTE_SECONDS = 60.0
-HALVINGS = 3  # at most, of the steps that a trial trains
-MOST_TRIALS = 10_000
+FAILING = 3  # trials, after which a search in time that has timed none yet gives up
 TFM = [sys.executable, "-m", "transformer_cli"]
 ENDED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a process that somebody ended
 
 Note = Callable[[str], None]
-
-
-# --- the plan -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long trials train, and how many of them."""
-
-    rungs: tuple[int, ...]  # steps, the last one those of a whole run
-    reduction: int  # of so many trials at a rung, one continues to the next
-    seeds: int = 0  # other seeds that the best two are trained with at the end, whole
-
-    def sizes(self, trials: int) -> list[int]:
-        """Return how many trials reach each rung."""
-        return [max(1, trials // self.reduction**number) for number in range(len(self.rungs))]
-
-    def cost(self, trials: int, jobs: int = 1) -> int:
-        """Return the steps that it takes, of each of `jobs` processes that train at once."""
-        steps = [after - before for before, after in zip((0, *self.rungs), self.rungs, strict=False)]
-        halving = sum(math.ceil(size / jobs) * length for size, length in zip(self.sizes(trials), steps, strict=True))
-        return halving + math.ceil(2 * self.seeds / jobs) * self.rungs[-1]
-
-    def affordable(self, steps: float, jobs: int = 1) -> int:
-        """Return the largest number of trials that takes at most so many steps; 0: not even one."""
-        trials = 0
-        while trials < MOST_TRIALS and self.cost(trials + 1, jobs) <= steps:
-            trials += 1
-        return trials
-
-
-def make_plan(config: Config, reduction: int, first: int | None, seeds: int) -> Plan:
-    """Return the plan for a config, whose rungs are steps that are validated.
-
-    first: the fewest steps of a trial; None: those of the warmup, or until the first validation. Raises `UserError`
-    where the config does not say how long a run is.
-    """
-    steps, every = config.training.max_steps, config.training.validate_every
-    if steps is None:
-        raise UserError("training.max_steps: is null, but trials are stopped at shares of it; set it")
-    least = max(every, config.training.warmup_steps) if first is None else first
-    rungs = [steps]
-    for number in range(1, HALVINGS + 1):
-        rung = math.ceil(steps / reduction**number / every) * every
-        if steps / reduction**number < least or rung >= rungs[0]:
-            break
-        rungs.insert(0, rung)
-    return Plan(tuple(rungs), reduction, seeds)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much is trained: updates over all trials, or seconds."""
-
-    text: str
-    steps: int | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +143,7 @@ class Search:
             assert self.budget.seconds is not None
             timed = [trial.seconds for trial in known if trial.seconds and self.plan.rungs[0] in trial.scores]
             if not timed:
-                return drawn + (drawn < self.jobs + HALVINGS)  # some may fail
+                return drawn + (drawn < self.jobs + FAILING)  # some may fail
             speed = self.plan.rungs[0] * len(timed) / sum(timed)  # steps a second
             wanted = self.plan.affordable(self.budget.seconds * speed, self.jobs)
             if wanted < 1:

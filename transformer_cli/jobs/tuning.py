@@ -16,7 +16,8 @@ from transformer_cli.config.presets import resolve_preset
 from transformer_cli.config.yaml_file import dump_flow, dump_tree, merge
 from transformer_cli.data.corpora import count_pairs
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.halving import Budget, Note, Plan, Search, make_plan
+from transformer_cli.jobs.halving import Note, Search
+from transformer_cli.jobs.plan import Budget, Plan, make_plan, parse_budget
 from transformer_cli.jobs.search_space import Space, parse_dimension, plain, settings, with_values
 from transformer_cli.jobs.study import Study, Trial, import_optuna, open_study, without_password
 from transformer_cli.storage.holding import clean, hold
@@ -25,7 +26,6 @@ from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.start import check_inputs, differences
 
 MARK, BASE, BEST, DATABASE = "tune.json", "base.yaml", "best.yaml", "study.db"
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # 97.5 % quantiles of Student's t by degrees of freedom: two means of n runs each have 2n - 2.
 STUDENT = {2: 4.303, 4: 2.776, 6: 2.447, 8: 2.306, 10: 2.228, 12: 2.179, 14: 2.145, 16: 2.120, 18: 2.101}
 MOST_SEEDS = 10
@@ -66,21 +66,6 @@ class Answer:
     first_rung: int
     beyond_noise: bool | None  # None: not measured
     verdict: str
-
-
-def parse_budget(text: str) -> Budget:
-    """Return what `20000steps` or `2h` says; raises `UserError` where it is neither."""
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ").replace(",", "")
-    unit = text[len(text.rstrip("abcdefghijklmnopqrstuvwxyz ")) :].strip()
-    try:
-        amount = float(number)
-    except ValueError:
-        amount = math.nan
-    if not 0 < amount < 1e12 or unit not in ("steps", *UNITS):
-        raise UserError(f"--budget {text[:40]!r}: write it as 20000steps, or as 90m, 2h or 1d")
-    if unit == "steps":
-        return Budget(text, steps=int(amount))
-    return Budget(text, seconds=amount * UNITS[unit])
 
 
 def tune(
