@@ -19,7 +19,7 @@ import yaml
 
 from tests.jobs import pretended_tfm
 from tests.training.conftest import write_corpus
-from transformer_cli.config import config_of_tree, load_config
+from transformer_cli.config import Config, config_of_tree, load_config
 from transformer_cli.errors import UserError
 from transformer_cli.jobs import halving, study, tuning
 from transformer_cli.jobs.plan import Plan, make_plan, parse_budget
@@ -180,6 +180,27 @@ def test_trials_that_fail_are_kept_as_such_and_stop_nothing(ask: Ask, tmp_path: 
     assert answer.best.values == {"model.dropout": "0.2"}
     assert [row[-1] for row in tuning.rows(answer)] == ["state", "best", "stopped", "failed", "failed"]
     assert sum("failed before step 10" in line for line in said) == 2
+
+
+def test_a_vocabulary_that_cannot_be_built_fails_its_trials_alone(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    real = halving.build_vocabulary
+
+    def build(config: Config, path: Path) -> None:
+        built.append(config.vocabulary.min_freq)
+        if config.vocabulary.min_freq == 3:
+            raise UserError("nothing is left of it")
+        real(config, path)
+
+    monkeypatch.setattr(halving, "build_vocabulary", build)
+    question = ask(vary=("vocabulary.min_freq=1,2,3", "model.dropout=0.1,0.2"), budget="210steps")
+    answer = tune(question, tmp_path / "out")
+    failed = [trial for trial in answer.trials if trial.failure]
+    assert [trial.failure for trial in failed] == ["nothing is left of it"] * 2
+    assert {trial.values["vocabulary.min_freq"] for trial in failed} == {"3"}
+    assert sorted(built) == [1, 2, 3, 3], "once for all trials that have the same"
 
 
 def test_where_every_trial_fails_the_reason_is_said(ask: Ask, tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ class Leg:
     until: int
     seed: int | None = None  # another one than the config's
 
+    @property
+    def name(self) -> str:
+        """Return what the user reads of it."""
+        return f"trial {self.trial.number}" + ("" if self.seed is None else f", seed {self.seed}")
+
 
 # --- the search ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +230,10 @@ class Search:
                         self._record(leg, 0, 0.0)
                         continue
                     slot = min({*range(self.jobs)} - running.keys())
-                    running[slot] = leg, self._start(leg, slot), time.monotonic()
+                    try:
+                        running[slot] = leg, self._start(leg, slot), time.monotonic()
+                    except UserError as error:  # a vocabulary that cannot be built
+                        self._fail(leg, str(error))
                 for slot, (leg, process, began) in [*running.items()]:
                     if process.poll() is not None:
                         del running[slot]
@@ -278,12 +286,11 @@ class Search:
         metric = self.space.config.training.best_metric
         said = _last_line(leg.folder.with_name(f"{leg.folder.name}.log"))
         score = best_score(leg.folder, metric, leg.until) if code == 0 else None
-        name = f"trial {leg.trial.number}" + ("" if leg.seed is None else f", seed {leg.seed}")
         if code in ENDED:
-            raise ChildProcessError(errno.ECHILD, f"{name}: its process was ended; the same command continues")
+            raise ChildProcessError(errno.ECHILD, f"{leg.name}: its process was ended; the same command continues")
         if code not in (0, 2, -signal.SIGKILL) and "out of memory" not in said:
             raise ChildProcessError(
-                errno.ECHILD, f"{name}: {said or f'exited with {code}'}; the same command continues"
+                errno.ECHILD, f"{leg.name}: {said or f'exited with {code}'}; the same command continues"
             )
         if score is not None:
             if leg.seed is None:
@@ -291,13 +298,16 @@ class Search:
             else:
                 self.study.report_seed(leg.trial, leg.seed, score)
             values = ", ".join(settings(leg.trial.values))
-            self.note(f"{name:<12} step {leg.until:,}: {metric} {score:.2f} ({values})")
+            self.note(f"{leg.name:<12} step {leg.until:,}: {metric} {score:.2f} ({values})")
             reach("tune-recorded")
             return
         why = said or "no validation was finite"
         if code == -signal.SIGKILL:
             why = "was killed (by the system, out of memory?)"
-        self.note(f"{name:<12} failed before step {leg.until:,}: {why}")
+        self._fail(leg, why)
+
+    def _fail(self, leg: Leg, why: str) -> None:
+        self.note(f"{leg.name:<12} failed before step {leg.until:,}: {why}")
         if leg.seed is None:
             self.study.fail(leg.trial, why)
 
