@@ -26,6 +26,7 @@ from transformer_cli.jobs.plan import Plan, make_plan, parse_budget
 from transformer_cli.jobs.search_space import Space, parse_dimension, settings
 from transformer_cli.jobs.tuning import Answer, Question, tune
 from transformer_cli.storage.run_folder import RunFolder
+from transformer_cli.training import start
 
 PRETENDED = [sys.executable, "-IS", pretended_tfm.__file__]
 DROPOUTS = "model.dropout=0.0,0.1,0.2,0.3,0.4,0.5"
@@ -186,7 +187,7 @@ def test_a_vocabulary_that_cannot_be_built_fails_its_trials_alone(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[int] = []
-    real = halving.build_vocabulary
+    real = start.build_vocabulary
 
     def build(config: Config, path: Path) -> None:
         built.append(config.vocabulary.min_freq)
@@ -194,7 +195,7 @@ def test_a_vocabulary_that_cannot_be_built_fails_its_trials_alone(
             raise UserError("nothing is left of it")
         real(config, path)
 
-    monkeypatch.setattr(halving, "build_vocabulary", build)
+    monkeypatch.setattr("transformer_cli.jobs.halving.build_vocabulary", build)
     question = ask(vary=("vocabulary.min_freq=1,2,3", "model.dropout=0.1,0.2"), budget="210steps")
     answer = tune(question, tmp_path / "out")
     failed = [trial for trial in answer.trials if trial.failure]
