@@ -1,4 +1,4 @@
-"""What `experiments/training_data.py` trains on, what it counts, and what it makes of results."""
+"""What `experiments/training_data.py` trains on, what it scores again or not, and what it makes of results."""
 
 import gzip
 import importlib
@@ -18,14 +18,22 @@ WORDS = {
     "en": ["dog", "woman", "man", "runs", "sits", "street", "large", "small", "and", "the", "one", "over"],
     "fr": ["chien", "femme", "homme", "court", "assis", "rue", "grand", "petit", "et", "le", "une", "sur"],
 }
+SCORES = json.dumps({"scores": [{"name": "BLEU", "score": 30.0}, {"name": "chrF2", "score": 50.0}]})
 PAIRS = {"train": 2000, "val": 30, "test_2016_flickr": 60}
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Any:
+def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     monkeypatch.syspath_prepend(ROOT / "experiments")
     return importlib.import_module("training_data")
+
+
+@pytest.fixture
+def rows(program: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module that prepares what is trained on, with fewer pairs where there are to be few."""
+    monkeypatch.setattr(program.rows_of, "FEW", 100)
+    return program.rows_of
 
 
 @pytest.fixture(scope="module")
@@ -42,59 +50,69 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def work(module: Any, data: Path, tmp_path: Path) -> Any:
-    return module.Work(tmp_path, data, "faulty", 1)
+def work(rows: Any, data: Path, tmp_path: Path) -> Any:
+    return rows.Work(tmp_path, data, "faulty", 1)
 
 
-def pairs_of(work: Any) -> list[tuple[str, str]]:
-    """The training data that a row's config names."""
-    train = load_config(work.config).data.train
+def record(monkeypatch: pytest.MonkeyPatch, rows: Any) -> list[tuple[str, ...]]:
+    """Run no command but keep what would have run."""
+    calls: list[tuple[str, ...]] = []
+
+    def tfm(log: Path, *arguments: str) -> str:
+        calls.append(arguments)
+        return SCORES
+
+    monkeypatch.setattr(rows, "tfm", tfm)
+    return calls
+
+
+def pairs_of(train: Any) -> list[tuple[str, str]]:
+    """The pairs of a source of a config."""
     assert isinstance(train, TextFiles)
-    source, target = (
-        gzip.decompress(Path(path).read_bytes()).decode().splitlines() for path in (train.source, train.target)
-    )
-    return list(zip(source, target, strict=True))
+    read = [gzip.decompress(Path(path).read_bytes()).decode().splitlines() for path in (train.source, train.target)]
+    return list(zip(*read, strict=True))
 
 
-def test_a_fifth_is_faulty_in_equal_shares(module: Any, work: Any) -> None:
+def test_a_fifth_is_faulty_in_equal_shares(rows: Any, work: Any) -> None:
     """As many pairs as before; the sound ones are those of the corpus, in their order; another seed plants others."""
-    pairs, planted = module.faulty_pairs(work)
-    clean = work.training_pairs()
+    pairs, planted = rows.faulty_pairs(work)
+    clean = rows.training_pairs(work)
     assert len(pairs) == len(clean)
-    assert len(planted) == module.KINDS
-    assert {len(lines) for lines in planted.values()} == {int(module.FAULTY / module.KINDS * len(clean))}
-    module.prepare_sound(work)
-    sound = pairs_of(work)
-    assert len(sound) == len(clean) - module.KINDS * len(planted["markup"])
+    assert len(planted) == rows.KINDS
+    assert {len(lines) for lines in planted.values()} == {int(rows.FAULTY / rows.KINDS * len(clean))}
+    rows.prepare_sound(work)
+    sound = pairs_of(load_config(work.config).data.train)
+    assert len(sound) == len(clean) - rows.KINDS * len(planted["markup"])
     assert sound == [pair for pair, was in zip(pairs, clean, strict=True) if pair == was]
-    assert module.faulty_pairs(work) == (pairs, planted)
-    assert module.faulty_pairs(module.Work(work.folder, work.data, "faulty", 2))[1] != planted
+    assert rows.faulty_pairs(work) == (pairs, planted)
+    assert rows.faulty_pairs(rows.Work(work.folder, work.data, "faulty", 2))[1] != planted
 
 
-def test_a_third_of_the_test_set_is_in_training(module: Any, work: Any) -> None:
+def test_a_third_of_the_test_set_is_in_training(rows: Any, work: Any) -> None:
     """All training pairs stay, in another order, and the planted places are those of the leaked test lines."""
-    pairs, places = module.leaked_pairs(work)
-    test = module.read(work.data, "test_2016_flickr", "de", "en")
-    leaked = [test[line] for line in module.leaked_lines(work)]
+    pairs, places = rows.leaked_pairs(work)
+    test = rows.read(work.data, "test_2016_flickr", "de", "en")
+    leaked = [test[line] for line in rows.leaked_lines(work)]
     assert len(leaked) == 20
     assert sorted(pairs[place - 1] for place in places) == sorted(leaked)
-    assert sorted(pairs) == sorted([*work.training_pairs(), *leaked])
+    assert sorted(pairs) == sorted([*rows.training_pairs(work), *leaked])
 
 
-def test_all_rows_have_the_same_budget(module: Any, work: Any) -> None:
-    """Their configs differ in seed and training data only, so that nothing else makes the difference."""
-    trees = []
-    for row, prepare in (("clean", module.prepare_clean), ("sound pairs", module.prepare_sound)):
-        own = work.other(row)
-        prepare(own)
-        tree = load_config(own.config).model_dump()
-        assert tree["training"]["max_steps"] == module.BUDGET["max_steps"]
-        tree["data"].pop("train")
-        trees.append(tree)
+def test_cleaning_is_what_the_real_doctor_does(rows: Any, work: Any) -> None:
+    """The config that is trained from differs from the faulty one in its filters alone, and the leak is named."""
+    cleaned, leaked = work.other("cleaned"), work.other("leaked")
+    rows.prepare_cleaned(cleaned)
+    trees = [load_config(one.config).model_dump() for one in (work, cleaned)]
+    assert [len(tree["data"].pop("filters")) > 5 for tree in trees] == [False, True]
     assert trees[0] == trees[1]
+    rows.prepare_leaked(leaked)
+    filters, doctor = work.results()
+    assert "encoding_damage" not in filters["left_in"]
+    assert filters["sound"] == 2000 - 16 * 25
+    assert (doctor["leaked"], doctor["named"]) == (20, 20)
 
 
-def test_what_cleaning_left_in_and_took_out(module: Any) -> None:
+def test_what_cleaning_left_in_and_took_out(rows: Any) -> None:
     """Filtered kinds count, and those that training leaves out anyway; other kinds and other corpora do not."""
     planted = {"markup": {1, 2}, "too_long": {3}, "duplicate_source": {4}}
     findings = [
@@ -105,14 +123,51 @@ def test_what_cleaning_left_in_and_took_out(module: Any) -> None:
         {"kind": "markup", "corpus": "valid", "lines": [2]},
     ]
     config = {"data": {"filters": ["markup", {"length_ratio": 2.0}]}}
-    changed = {1, 2, 3, 5}
-    found = module.cleaning(planted, changed, {"pairs": {"train": 10}, "findings": findings}, config)
+    found = rows.cleaning(planted, {1, 2, 3, 5}, {"pairs": {"train": 10}, "findings": findings}, config)
     assert found["left_in"] == {"markup": 1, "duplicate_source": 1}
     assert found["taken_out"] == {"markup": 1, "length_ratio": 2}
     assert (found["sound"], found["sound_taken_out"]) == (6, 2)
 
 
-def test_what_is_there_is_not_done_again(module: Any, work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rows_have_the_same_budget(rows: Any, work: Any) -> None:
+    """Their configs differ in training data and seed only, but that one model of two has the updates of both."""
+    trees = []
+    for row in ("clean", "sound", "french", "both"):
+        own = work.other(row)
+        getattr(rows, f"prepare_{row}")(own)
+        trees.append(load_config(own.config).model_dump())
+        for key in ("data", "vocabulary"):
+            trees[-1].pop(key)
+    both = trees.pop()
+    assert trees[0] == trees[1] == trees[2]
+    assert both["training"]["max_steps"] == 2 * trees[0]["training"]["max_steps"]
+    assert load_config(own.config).vocabulary.symbols == ["<de>", "<fr>"]
+
+
+def test_back_translation_takes_the_english_of_the_others(
+    rows: Any, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model that translates it reads English and knows the few pairs alone, as the row without it does."""
+    calls = record(monkeypatch, rows)
+    rows.prepare_backtranslated(work)
+    few = work.other("few")
+    rows.prepare_few(few)
+    real, synthetic = load_config(work.config).data.sources.values()
+    pairs = pairs_of(load_config(few.config).data.train)
+    assert len(pairs) == 100
+    assert pairs_of(real) == pairs
+    assert isinstance(synthetic, TextFiles)
+    assert synthetic.tag == "<bt>"
+    assert [call[0] for call in calls] == ["train", "backtranslate"]
+    reverse = load_config(calls[0][1])
+    assert (reverse.data.source_language, reverse.data.target_language) == ("en", "de")
+    assert pairs_of(reverse.data.train) == [pair[::-1] for pair in pairs]
+    english = Path(calls[1][3]).read_text(encoding="utf-8").splitlines()
+    assert sorted([*english, *(pair[1] for pair in pairs)]) == sorted(pair[1] for pair in rows.training_pairs(work))
+    assert Path(calls[1][5]) == Path(synthetic.source).parent
+
+
+def test_what_is_there_is_not_done_again(program: Any, rows: Any, work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted program trains and scores only what has no result yet."""
     calls: list[tuple[str, ...]] = []
 
@@ -122,40 +177,54 @@ def test_what_is_there_is_not_done_again(module: Any, work: Any, monkeypatch: py
             raise KeyboardInterrupt
         if "--output" in arguments:
             Path(arguments[arguments.index("--output") + 1]).write_text("x\n" * 60)
-        return json.dumps({"scores": [{"name": "BLEU", "score": 30.0}, {"name": "chrF2", "score": 50.0}]})
+        return SCORES
 
-    monkeypatch.setattr(module, "tfm", tfm)
-    row = module.CLEAN
-    own = work.other("clean")
+    monkeypatch.setattr(rows, "tfm", tfm)
+    row, own = program.EXPERIMENTS["leaked"][0], work.other("clean")
     with pytest.raises(KeyboardInterrupt):
-        module.measure(row, own)
+        program.measure(row, own)
     assert not own.results()
-    module.measure(row, own)
-    texts = ["val", "test", "test, leaked third", "test, the rest"]
-    assert [one["text"] for one in own.results()] == texts
-    references = [(own.folder / f"{own.name}.part.reference").read_text().count("\n")]
-    assert references == [40]  # the rest, scored last
+    program.measure(row, own)
+    assert [one["text"] for one in own.results()] == ["val", "test", "the rest", "leaked third"]
+    parts = [(own.folder / f"{own.name}.{part}.reference").read_text() for part in ("the rest", "leaked third")]
+    assert [part.count("\n") for part in parts] == [40, 20]
     before = len(calls)
-    module.measure(row, own)
+    program.measure(row, own)
     assert len(calls) == before
 
 
+def test_texts_in_capitals_and_with_tags(program: Any, rows: Any, work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source alone is changed, and each text of a model of two languages is said to be in its own."""
+    calls = record(monkeypatch, rows)
+    program.measure(program.EXPERIMENTS["noise"][0], work.other("clean"))
+    source, reference = (Path(calls[-1][calls[-1].index(option) + 1]) for option in ("--source", "--reference"))
+    as_written = gzip.decompress(work.text("test_2016_flickr", "de").read_bytes()).decode()
+    assert source.read_text(encoding="utf-8") == as_written.upper()
+    assert reference == work.text("test_2016_flickr", "en")
+    assert "--tag" not in calls[-1]
+    program.measure(program.EXPERIMENTS["tags"][2], work.other("German and French"))
+    assert calls[-1][-2:] == ("--tag", "<fr>")
+    assert calls[-1][3] == str(work.text("test_2016_flickr", "fr"))
+
+
 def test_the_table_has_a_line_for_each_complete_row(
-    module: Any, work: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    program: Any, work: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mean, lowest and highest over the seeds; a row without all its texts has no line; an unknown row is refused."""
     for seed, bleu in ((1, 30.0), (2, 32.0)):
         for name in ("val", "test"):
-            module.Work(work.folder, work.data, "clean", seed).keep(name, BLEU=bleu, chrF2=50.0)
-    module.Work(work.folder, work.data, "faulty", 1).keep("val", BLEU=20.0, chrF2=40.0)
-    module.Work(work.folder, work.data, "cleaned", 1).keep("filters", filters=["markup"])
+            program.Work(work.folder, work.data, "clean", seed).keep(name, BLEU=bleu, chrF2=50.0)
+    work.keep("val", BLEU=20.0, chrF2=40.0)
+    work.other("cleaned").keep("filters", filters=["markup"])
+    work.other("German and French").keep("doctor", named=1)
     arguments = ["training_data.py", "faulty", str(work.folder), "--data", str(work.data), "--table"]
     monkeypatch.setattr(sys, "argv", arguments)
-    assert module.main() == 0
+    assert program.main() == 0
     lines = capsys.readouterr().out.splitlines()
     scores = "31.00 (30.00–32.00) | 50.00 (50.00–50.00)"
-    assert lines[2:5] == [f"| clean | 2 | {scores} | {scores} |", "", 'cleaned, seed 1: {"filters": ["markup"]}']
+    assert lines[2:6] == [f"| clean | 2 | {scores} | {scores} |", "", 'cleaned, seed 1: {"filters": ["markup"]}', ""]
+    assert lines[0].startswith("| training data | seeds | BLEU, val | chrF2, val | BLEU, test |")
     monkeypatch.setattr(sys, "argv", [*arguments, "--only", "spotless"])
     with pytest.raises(SystemExit):
-        module.main()
+        program.main()
     assert "no row 'spotless'" in capsys.readouterr().err
