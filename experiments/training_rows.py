@@ -38,7 +38,7 @@ DROPPED_ANYWAY = ("empty_side", "too_long")  # training leaves these out without
 LEAKED = 1 / 3  # share of the test pairs that are added to training
 FEW = 5000  # pairs that the rows with few pairs have
 OFTEN: Tree = {"validate_every": 500, "save_every": 500}  # few pairs are learned by heart, so that the end is not best
-NOISE: Tree = {"capitals": 0.1, "title_case": 0.05, "typos": 0.02, "no_final_punctuation": 0.1}
+NOISE: Tree = {"capitals": 0.1, "title_case": 0.05, "typos": 0.02, "no_final_punctuation": 0.05}
 
 
 @dataclass(frozen=True)
