@@ -121,6 +121,10 @@ def measure(row: Row, work: Work) -> None:
     for text in missing:
         said = json.loads(score_part(work, text) if text.leaked is not None else translate(row, work, text))
         work.keep(text.name, BLEU=score(said, "BLEU"), chrF2=score(said, "chrF2"))
+        rest = said.get("overlap") or {}
+        if rest.get("lines") and rest["scores"]:
+            found = {metric: score(rest, metric) for metric in ("BLEU", "chrF2")}
+            work.keep(f"{text.name} without overlap", sentences=rest["sentences"], **found)
 
 
 def translate(row: Row, work: Work, text: Text) -> str:
@@ -182,11 +186,12 @@ def table(rows: Sequence[Row], results: Sequence[Mapping[str, Any]]) -> Iterator
 
 
 def notes(rows: Sequence[Row], results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what `tfm doctor` did, with each seed."""
+    """Yield what is in no column: what `tfm doctor` did, and scores of the lines that training does not have."""
+    columns = {text.name for every in EXPERIMENTS.values() for row in every for text in row.texts}
     for one in results:
-        if one["row"] in {row.name for row in rows} and one["text"] in ("filters", "doctor"):
+        if one["row"] in {row.name for row in rows} and one["text"] not in columns:
             said = {key: value for key, value in one.items() if key not in ("row", "seed", "text")}
-            yield f"{one['row']}, seed {one['seed']}: {json.dumps(said)}"
+            yield f"{one['row']}, seed {one['seed']}, {one['text']}: {json.dumps(said)}"
 
 
 if __name__ == "__main__":

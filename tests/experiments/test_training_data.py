@@ -193,6 +193,31 @@ def test_what_is_there_is_not_done_again(program: Any, rows: Any, work: Any, mon
     assert len(calls) == before
 
 
+def test_the_score_without_overlap_is_kept_too(
+    program: Any, rows: Any, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tfm evaluate` gives it, where training has some of the lines, but not all of them."""
+    own = json.loads(SCORES)
+    rest = {
+        "lines": [3, 4],
+        "sentences": 58,
+        "scores": [{"name": "BLEU", "score": 20.0}, {"name": "chrF2", "score": 40.0}],
+    }
+    for scores, kept in (
+        (rest, 2),
+        ({**rest, "lines": []}, 0),
+        ({"lines": None, "scores": None}, 0),
+        ({**rest, "scores": []}, 0),
+    ):
+        said = json.dumps({**own, "overlap": scores})
+        monkeypatch.setattr(rows, "tfm", lambda log, *arguments, said=said: said)
+        before = len(work.results())
+        program.measure(program.CLEAN, rows.replace(work, row="clean", seed=before + 1))
+        found = [one for one in work.results()[before:] if one["text"].endswith("without overlap")]
+        assert len(found) == kept
+        assert all((one["BLEU"], one["chrF2"], one["sentences"]) == (20.0, 40.0, 58) for one in found)
+
+
 def test_texts_in_capitals_and_with_tags(program: Any, rows: Any, work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The source alone is changed, and each text of a model of two languages is said to be in its own."""
     calls = record(monkeypatch, rows)
@@ -222,7 +247,12 @@ def test_the_table_has_a_line_for_each_complete_row(
     assert program.main() == 0
     lines = capsys.readouterr().out.splitlines()
     scores = "31.00 (30.00–32.00) | 50.00 (50.00–50.00)"
-    assert lines[2:6] == [f"| clean | 2 | {scores} | {scores} |", "", 'cleaned, seed 1: {"filters": ["markup"]}', ""]
+    assert lines[2:6] == [
+        f"| clean | 2 | {scores} | {scores} |",
+        "",
+        'cleaned, seed 1, filters: {"filters": ["markup"]}',
+        "",
+    ]
     assert lines[0].startswith("| training data | seeds | BLEU, val | chrF2, val | BLEU, test |")
     monkeypatch.setattr(sys, "argv", [*arguments, "--only", "spotless"])
     with pytest.raises(SystemExit):
