@@ -11,7 +11,6 @@ import pytest
 from transformer_cli.errors import UserError
 from transformer_cli.plots.style import distinct_names, isolated, save
 from transformer_cli.plots.training import training_figure
-from transformer_cli.storage.metrics import read_metrics
 
 EVENTS: list[dict[str, Any]] = [
     {"step": 100, "epoch": 0, "loss": 7.5, "learning_rate": 0.001, "gradient_norm": 1.0},
@@ -92,7 +91,7 @@ def test_a_run_without_validation_has_no_panel_of_bleu(tmp_path: Path) -> None:
 )
 def test_what_is_no_event_is_refused_with_its_line(content: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
-        read_metrics(write(tmp_path / "run", [], content))
+        training_figure([write(tmp_path / "run", [], content)])
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -39,6 +39,20 @@ def test_columns_are_the_settings_that_differ(folder: Path) -> None:
     assert a["parameters"] == b["parameters"] == f"{count_in_torch(load_model(folder / 'a').model):,}"
 
 
+def test_what_a_config_does_not_have_is_blank(folder: Path) -> None:
+    """A source and a list of sources have different keys: neither has the other's."""
+    one = read_run(folder / "a")
+    source = one.config.data.sources["data.train"]
+    several = replace(
+        one, config=one.config.model_copy(update={"data": one.config.data.model_copy(update={"train": [source]})})
+    )
+    head, *rows = table([one, several])
+    places = [place for place, name in enumerate(head) if name.startswith("data.train")]
+    assert len(places) > 1
+    assert not any(cell == "null" for row in rows for cell in row)
+    assert all("" in (rows[0][place], rows[1][place]) for place in places)
+
+
 def test_json_has_the_same(folder: Path) -> None:
     a, b = json.loads(as_json([read_run(folder / "a"), read_run(folder / "b")]))
     assert a["config"]["model.dropout"] == 0.1
@@ -55,6 +69,10 @@ def test_a_run_that_has_only_begun_and_one_without_state(folder: Path, tmp_path:
     assert (run.steps, run.model, run.parameters, run.seconds, run.hardware) == (0, None, None, None, [])
     write_events(begun, {"step": 5, "loss": 1.0})
     assert read_run(begun).steps == 5
+    write_events(begun, {"step": 0, "hardware": "cpu (Z80, 1 thread), fp32"})
+    run = read_run(begun)
+    assert (run.steps, run.hardware, run.best) == (0, ["cpu (Z80, 1 thread), fp32"], {}), "killed before its first step"
+    assert len(table([run, read_run(folder / "a")])) == 3, "others are shown beside it"
     shutil.copytree(folder / "a", tmp_path / "copy")
     (tmp_path / "copy" / "step-00000004" / "training.json").unlink()
     (tmp_path / "copy" / "config.yaml").unlink()

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from transformer_cli.errors import UserError
 from transformer_cli.plots.style import add_title, count_axis, distinct_names, isolated, line_look, style
-from transformer_cli.storage.metrics import Series, read_metrics
+from transformer_cli.storage.metrics import METRICS, Series, read_metrics
 
 THIN = 0.8  # points of the line of the training loss
 
@@ -39,6 +40,12 @@ def training_figure(runs: Sequence[Path]) -> Figure:
     `UserError` for a folder without metrics.
     """
     found = dict(zip(distinct_names(runs), [read_metrics(run) for run in runs], strict=True))
+    for run, metrics in zip(runs, found.values(), strict=True):
+        if not any(series.steps for series in metrics.values()):
+            where = run / METRICS
+            raise UserError(
+                f"{where}: has no values yet; plot it when training has reached its first training.log_every"
+            )
     panels = [panel for panel in PANELS if any(metrics[key].steps for metrics in found.values() for key in panel.keys)]
     heights = [panel.height for panel in panels]
     names = [isolated(name) for name in found]

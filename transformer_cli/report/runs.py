@@ -161,7 +161,7 @@ def table(runs: Sequence[Run]) -> list[list[str]]:
     different = differing_keys([run.config for run in runs])
     tests = dict.fromkeys(name for run in runs for name in run.test)
     columns: dict[str, list[str]] = {"run": [str(run.path) for run in runs]}
-    columns |= {key: [shown(value) for value in values] for key, values in different.items()}
+    columns |= {key: ["" if value is None else shown(value) for value in values] for key, values in different.items()}
     columns["steps"] = [f"{run.steps:,}" for run in runs]
     columns["time"] = ["" if run.seconds is None else duration(run.seconds) for run in runs]
     columns["parameters"] = ["" if run.parameters is None else f"{run.parameters:,}" for run in runs]

@@ -101,7 +101,8 @@ def _parse_event(line: bytes) -> dict[str, Any] | None:
 def read_metrics(run: Path) -> dict[str, Series]:
     """Return the values of `KEYS` in the `metrics.jsonl` of a run folder, without a last line half written by a kill.
 
-    Raises `UserError` where there is no such file, nothing in it, or anything else.
+    Of a run that has just begun, no key has any. Raises `UserError` where there is no such file, or anything else is
+    in it.
     """
     path = run / METRICS
     if not os.path.exists(run):
@@ -121,8 +122,6 @@ def read_metrics(run: Path) -> dict[str, Series]:
         for key in event.keys() & metrics.keys():
             metrics[key].steps.append(event["step"])
             metrics[key].values.append(math.nan if event[key] is None else float(event[key]))
-    if not any(series.steps for series in metrics.values()):
-        raise UserError(f"{path}: has no values yet; plot it when training has reached its first training.log_every")
     return metrics
 
 
