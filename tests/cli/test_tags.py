@@ -82,6 +82,18 @@ def test_a_test_set_has_its_own_tag_unless_another_is_given(tagged: Path, tfm: A
     assert translated.out == outputs["own"]
 
 
+def test_models_are_compared_with_the_tag_of_their_test_set(tagged: Path, tfm: Any, tmp_path: Path) -> None:
+    """As `tfm evaluate` translates it, so that both say the same of a model."""
+    files = ["--source", tagged.parent / "train.de", "--reference", tagged.parent / "train.en"]
+    scores(tfm, tagged, "-o", tmp_path / "own")
+    scores(tfm, tagged, *files, "-o", tmp_path / "files")
+    assert (tmp_path / "own").read_text() != (tmp_path / "files").read_text(), "the tag makes a difference"
+    for name, options in {"own": [], "files": files}.items():
+        done = tfm("compare", tagged, tmp_path / name, *options, "-q")
+        assert done.code == 0
+        assert done.out.count("the same for every sentence") == 3
+
+
 def test_confidence_is_calibrated_with_the_tag_of_the_data(tagged: Path, tfm: Any, tmp_path: Path) -> None:
     found = []
     ways: list[list[str]] = [[], ["--tag", "<2de>"], ["--tag", ""]]

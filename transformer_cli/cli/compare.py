@@ -67,6 +67,7 @@ def compare(
     One run a side: paired approximate randomization, two-sided, 10,000 trials, with a bootstrap interval. Several
     runs: a test that takes both the seeds and the sentences as noise. Several comparisons: Holm's correction.
     """
+    from transformer_cli.data.held_out import split_tag
     from transformer_cli.evaluation.comparing import compare as compare_all
     from transformer_cli.evaluation.systems import parse_systems
     from transformer_cli.report import comparison as reports
@@ -81,6 +82,7 @@ def compare(
     language = target_language(context, given, models)
     material = read_texts(given, sides, models)
     if given.source is None:
+        models = {run: one.tagged_as(split_tag(one.model.config, "test")) for run, one in models.items()}
         named = [opt.files_named(one.model.config.data, "test", one.model.folder) for one in models.values()]
         check_output(given.output_file, {"data": [path for paths in named for path in paths]})
     measures, texts = measure_all(given, sides, models, material, metrics, language)
