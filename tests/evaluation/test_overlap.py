@@ -146,6 +146,16 @@ def test_all_sources_of_the_training_data_and_all_models_count(tmp_path: Path) -
     assert find_overlap([mixed, other], set_of(test)).lines == [1, 3, 6]
 
 
+def test_a_source_with_a_tag_may_have_its_sides_exchanged(tmp_path: Path) -> None:
+    test = draw_pairs(8)
+    both = [(target, source) for source, target in test[:2]]
+    plain, back = write(tmp_path, "plain", [*draw_pairs(5, 2), test[3]]), write(tmp_path, "back", both)
+    valid = write(tmp_path, "valid", draw_pairs(5, 4))
+    tagged = model(tmp_path, train=[plain, {**back, "tag": "<2de>"}], valid=valid)
+    assert find_overlap([tagged], set_of(test)).lines == [1, 2, 4]
+    assert find_overlap([model(tmp_path, train=[plain, back], valid=valid)], set_of(test)).lines == [4]
+
+
 def test_what_was_filtered_or_held_out_was_not_trained_on(tmp_path: Path) -> None:
     test = draw_pairs(8)
     train = write(tmp_path, "train", [*draw_pairs(300, 2), test[1], test[4], ("x", test[6][1])])
