@@ -48,6 +48,20 @@ UNSURE = replace(SURE, difference=0.3, interval=(-0.31, 0.9), p_holm=0.42, stand
             "no difference can be told from noise; 5 of 1,000 sentences differ, too few for any to show "
             "(difference +0.3, 95 %: −0.3 to +0.9, p = 0.420)",
         ),
+        (
+            replace(
+                UNSURE,
+                sentences=1,
+                differing=1,
+                detectable=None,
+                difference=-97.8,
+                interval=(-97.8, -97.8),
+                p_holm=1.0,
+                standard_error=1e-14,
+            ),
+            "no difference can be told from noise; 1 of 1 sentence differs, too few for any to show "
+            "(difference −97.8, 95 %: −97.8 to −97.8, p = 1.000)",
+        ),
         (replace(UNSURE, difference=0.0, differing=0, detectable=None), "the same for every sentence"),
         (
             replace(SURE, name="COMET", difference=0.0142, interval=(0.0061, 0.0213), standard_error=0.0038),

@@ -49,7 +49,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     if finding.details:
         yield from _wrapped("", finding.details)
     if finding.lines and finding.kind != "misaligned":  # whose regions stand there
-        yield from _wrapped("", f"lines {numbers(finding.lines)}")
+        yield from _wrapped("", f"line{'s' * (len(finding.lines) > 1)} {numbers(finding.lines)}")
     if is_training(finding.corpus):
         yield from _wrapped("", f"cost: {known.cost}")
     yield from _wrapped("", f"do: {finding.advice}")

@@ -159,7 +159,8 @@ def read_numbers(text: str, systems: Sequence[System], sentences: int) -> tuple[
         raise UserError(f"--scores {text!r}: give NAME=FILE,FILE: a file of numbers for each run")
     if len(paths) != count:
         raise UserError(
-            f"--scores {name}: names {len(paths)} files for {count} runs; give one for each, in their order"
+            f"--scores {name}: names {len(paths)} file{'s' * (len(paths) > 1)} for {count} runs; give one for each, in "
+            "their order"
         )
     columns = iter([_read_numbers(path, sentences) for path in paths])
     return name, [[next(columns) for _ in system.runs] for system in systems]

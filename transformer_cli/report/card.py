@@ -187,7 +187,8 @@ def _body(one: Examined, said: Sequence[str]) -> Iterator[str]:
     yield "\n## Size and speed\n"
     yield from _table(["", ""], size_rows(one))
     yield "\n## Environmental cost\n"
-    time = "not recorded" if run.seconds is None else f"{duration(run.seconds)} ({run.seconds:,.0f} s)"
+    times = ["not recorded"] if run.seconds is None else [duration(run.seconds), f"{run.seconds:,.0f} s"]
+    time = times[0] if times[0] == times[-1] else f"{times[0]} ({times[1]})"
     yield f"- Time of training, measured: {time}"
     yield f"- Hardware: {_plain('; '.join(run.hardware)) or 'not recorded'}"
     yield "- Energy and emissions were not measured."
@@ -200,7 +201,8 @@ def limits(one: Examined) -> Iterator[str]:
     yield f"Sentences of more than {one.run.config.data.max_length:,} tokens are translated in chunks."
     for kind, places in one.failures.items():
         share = len(places) / len(one.outputs[0].sources)
-        yield f"Of the {SPLITS[one.outputs[0].split]}, {len(places):,} translations ({share:.1%}): {kind}."
+        count = "1 translation" if len(places) == 1 else f"{len(places):,} translations"
+        yield f"Of the {SPLITS[one.outputs[0].split]}, {count} ({share:.1%}): {kind}."
 
 
 def _plain(text: str) -> str:

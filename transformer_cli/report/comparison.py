@@ -46,13 +46,14 @@ def verdict(found: Comparison, a: str, b: str) -> str:
             return "the same for every sentence"
         beside = f"(difference {_range(found.difference, found.interval, digits)}, {p})"
         if found.detectable is None:
-            few = f"{found.differing:,} of {found.sentences:,} sentences differ"
+            differ = "differs" if found.differing == 1 else "differ"
+            few = f"{found.differing:,} of {_sentences(found.sentences)} {differ}"
             return f"no difference can be told from noise; {few}, too few for any to show {beside}"
         least = math.ceil(round(found.detectable * 10**digits, 6)) / 10**digits
         runs = (
             "" if found.degrees_of_freedom is None else f" and {len(found.scores_b)} against {len(found.scores_a)} runs"
         )
-        with_ = f"with {found.sentences:,} sentences{runs} one of {least:.{digits}f} or more would show"
+        with_ = f"with {_sentences(found.sentences)}{runs} one of {least:.{digits}f} or more would show"
         return f"no difference can be told from noise; {with_} {beside}"
     gain, (low, high) = found.difference, found.interval
     if gain < 0:
@@ -62,8 +63,13 @@ def verdict(found: Comparison, a: str, b: str) -> str:
 
 
 def _digits(error: float) -> int:
-    """Return how many decimals say something of a number with this standard error."""
-    return min(6, max(1, math.ceil(-math.log10(error)))) if error > 0 else 1
+    """Return how many decimals say something of a number with this standard error; one where it is no more than
+    rounding."""
+    return min(6, max(1, math.ceil(-math.log10(error)))) if error > 1e-9 else 1
+
+
+def _sentences(count: int) -> str:
+    return "1 sentence" if count == 1 else f"{count:,} sentences"
 
 
 def _p(value: float) -> str:
@@ -106,7 +112,7 @@ def as_text(found: Found) -> Iterator[str]:
         ours = [one for one in found.comparisons if one.b == where.b]
         yield ""
         corrected = f" (p by Holm, for {len(found.systems) - 1} comparisons)" if several else ""
-        yield f"{found.name(where.b)} against {found.name(0)}, {ours[0].sentences:,} sentences{corrected}"
+        yield f"{found.name(where.b)} against {found.name(0)}, {_sentences(ours[0].sentences)}{corrected}"
         names = [one.name for one in ours]
         for one in ours:
             yield f"  {one.name:<{max(map(len, names))}}  {verdict(one, found.name(0), found.name(where.b))}"
@@ -218,7 +224,7 @@ def as_html(found: Found, title: str) -> str:
         else "both seeds and sentences as noise, where runs are several"
     )
     parts.append(
-        f"<section><h2>How it was tested</h2><p>{found.measures[0].sentences:,} sentences; two-sided tests at "
+        f"<section><h2>How it was tested</h2><p>{_sentences(found.measures[0].sentences)}; two-sided tests at "
         f"{LEVEL:.0%} by {test}; intervals hold 95 %.</p><ul>{listed}</ul></section>"
     )
     return page(title, parts)

@@ -61,9 +61,10 @@ class Filters:
             lines = found.lines.get(kind, np.zeros(0, dtype=np.int64))
             kept[lines - 1] = False
             counts.append(f"{len(lines):,} {kind}")
-        where = f" of {self.corpus.describe()}" if isinstance(self.data.train, list) else ""
+        several = isinstance(self.data.train, list)  # whose filters may be their own
+        which, where = ("filters", f" of {self.corpus.describe()}") if several else ("data.filters", "")
         left_out = f"{found.pairs - kept.sum():,} of {found.pairs:,} pairs{where}"
-        self.notes = [f"data.filters leave out {left_out}: {', '.join(counts)}"]
+        self.notes = [f"{which} leave out {left_out}: {', '.join(counts)}"]
         return kept
 
     def select(self, corpus: "Corpus | LinkedCorpus") -> "FilteredCorpus":
