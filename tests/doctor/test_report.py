@@ -46,4 +46,6 @@ def test_text_fits_a_terminal_and_cannot_steer_it(report: Report) -> None:
     assert max(len(line) for line in lines if line not in examples) <= 80
     assert not any(character < " " for line in lines for character in line)
     assert any("\\x1b[31m" in line for line in lines)
+    assert any(line.endswith("  line 4") for line in lines), "overlap_valid"
+    assert any(line.endswith("  lines 21, 22, 23, 24") for line in lines), "copies"
     assert [*as_text(Report([], {"train": 3}))][-1] == "Nothing found that is wrong."

@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,16 @@ def test_the_score_of_a_part_is_no_score_of_the_test_set(at: Callable[..., Exami
     splits = [result["dataset"]["split"] for result in front["model-index"][0]["results"]]
     assert splits == [f"{outputs.split}[:{len(outputs.sources)}]" for outputs in one.outputs]
     assert read_card_scores(path, one.run.model.name if one.run.model else "") == {}
+
+
+def test_what_is_one_or_short_is_said_once(at: Callable[..., Examined]) -> None:
+    one = at()
+    one = replace(one, run=replace(one.run, seconds=40.0), failures={"empty": [0], "repeats itself": [0, 1]})
+    (path,) = write_card(one, [])
+    text = path.read_text(encoding="utf-8")
+    assert "Time of training, measured: 40 s\n" in text
+    assert re.search(r", 1 translation \([\d.]+%\): empty", text)
+    assert re.search(r", 2 translations \([\d.]+%\): repeats itself", text)
 
 
 def test_a_license_is_never_guessed(at: Callable[..., Examined]) -> None:

@@ -1,5 +1,6 @@
 """`data.filters`: what is left out of training is counted, known to the cache, and the same when a run continues."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_faulty_pairs_are_left_out_and_counted(tmp_path: Path, faulty: list[Pair
         "data.filters leave out 5 of 305 pairs: 3 duplicate_pair, 1 identical_sides, 1 control_characters"
     ]
     assert [*corpora.sources[0].whole.pairs()] == faulty
+
+
+def test_of_several_sources_each_names_what_its_filters_leave_out(tmp_path: Path, faulty: list[Pair]) -> None:
+    config = configure(tmp_path, faulty, ALL, faulty[:20])
+    data = config.data.model_copy(update={"train": [config.data.train]})
+    corpora = open_corpora(config.model_copy(update={"data": data}), RunFolder(tmp_path / "run"), resuming=False)
+    assert len([*corpora.train.pairs()]) == 300
+    (note,) = corpora.train.notes
+    assert re.match(r"filters leave out 5 of 305 pairs of .*train\.de.*: 3 duplicate_pair, ", note)
 
 
 def test_a_source_with_a_tag_is_compared_with_both_sides(tmp_path: Path, sample: list[Pair]) -> None:
