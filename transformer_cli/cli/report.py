@@ -74,7 +74,7 @@ def report(
 
 
 def read_runs(paths: Sequence[Path], quiet: bool) -> "list[Run]":
-    """Return the runs among folders, each once; others are noted. Raises `UserError` where there is no run."""
+    """Return the runs among folders, each once; others are noted. Raises `UserError` where none is a run."""
     from transformer_cli.report.runs import NotARun, read_run
 
     runs, others = [], []

@@ -100,11 +100,7 @@ def train(
                 write_start(run, state.saved, data.held_out, data.codecs, data.languages, resuming)
                 progress = state.progress
                 run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
-        if len(set(ranks.gather((data.train.key, data.valid.key, state.index.last, dump_config(config))))) > 1:
-            raise UserError(
-                f"{run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give all "
-                "of them the same files, best by a shared file system (docs/scaling.md)"
-            )
+        check_ranks_agree(ranks, state, data)
         stack.enter_context(ranks.stop.catch_signals())
         recorder = Recorder(run, config.training, learner.progress.step, data.total_steps, quiet, ranks.is_main)
         stack.callback(recorder.close)
@@ -115,6 +111,16 @@ def train(
         pause = None if until is None else math.ceil(until / every) * every
         session = Session(data, learner, validator, saver, recorder, ranks, profiling, pause)
         return session.run_to_end([*notes, *learner_notes])
+
+
+def check_ranks_agree(ranks: Ranks, state: "RunState", data: TrainingData) -> None:
+    """Raise `UserError`, on every rank, where they don't all read the same text, config and checkpoint."""
+    own = data.train.key, data.valid.key, state.index.last, dump_config(state.config)
+    if len({*ranks.gather(own)}) > 1:
+        raise UserError(
+            f"{state.run.path}: not every machine finds the same data, vocabulary, config and checkpoint there; give "
+            "all of them the same files, best by a shared file system (docs/scaling.md)"
+        )
 
 
 # --- where the run stands -----------------------------------------------------------------------------------------
