@@ -42,7 +42,7 @@ LAYERS = [
     {"protected"},
     {"jobs"},
     {"inside"},
-    {"export", "plots", "report"},
+    {"export", "plots", "report", "serve"},
     {"demo", "doctor"},
     {"report.card"},  # what doctor says of the data is in it
     {"cli"},
@@ -97,6 +97,7 @@ TORCH_FREE = [
     "protected",
     "jobs",
     "report",
+    "serve",
     "doctor",
     "cli",
 ]

@@ -36,6 +36,7 @@ from transformer_cli.cli import (
     plot,
     report,
     score,
+    serve,
     train,
     translate,
     tune,
@@ -64,7 +65,7 @@ PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's w
         "calibrate": calibrate.calibrate,
     },
     "Look inside": {"inspect": inspect.inspect, "plot": plot.app},
-    "Ship": {"export": export.export},
+    "Ship": {"export": export.export, "serve": serve.serve},
 }
 BROKEN_PIPE = 128 + 13  # as of a process that SIGPIPE ended, which not every system has
 LONGEST_REASON = 150  # characters of an unforeseen error that are shown

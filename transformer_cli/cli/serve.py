@@ -1,0 +1,110 @@
+"""`tfm serve`: models as an HTTP server that other programs can speak to."""
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_cli.cli import options as opt
+from transformer_cli.cli.options import option
+from transformer_cli.cli.streams import note, warn
+from transformer_cli.errors import UserError
+
+GLOSSARY = "Terms that requests may ask for by the file's name (without .tsv). Repeatable."
+SUGGESTIONS = "Append what POST /suggest sends to this JSONL file, which data.train reads."
+KEYS = "Answer only who gives a key; a line is the SHA-256 of one. Read again when it changes."
+
+
+class Server(opt.Options, panel="Server"):
+    """Where it listens, and to whom."""
+
+    host: str = option("--host HOST", "The address to listen on; 0.0.0.0 is every one of this machine.", "127.0.0.1")
+    port: int = option("--port N", "The port; 0 takes a free one.", 5000, min=0, max=65535)
+    api_keys: Path | None = option("--api-keys FILE", KEYS)
+    cors: list[str] | None = option("--cors ORIGIN", "Let web pages of this origin ask; '*' is any. Repeatable.")
+    suggestions: Path | None = option("--suggestions FILE", SUGGESTIONS)
+    glossaries: list[Path] | None = option("--glossary FILE", GLOSSARY)
+    protect: bool = option("--protect/--no-protect", "Keep URLs, e-mails, placeholders and tags unchanged.", True)
+    quiet: bool = opt.QUIET
+
+
+class Limits(opt.Options, panel="Limits"):
+    """What a request, and a client, may ask."""
+
+    max_characters: int = option("--max-characters N", "Characters of a request.", 200_000, min=1)
+    max_texts: int = option("--max-texts N", "Texts of a request.", 1_000, min=1)
+    max_body: int = option("--max-body N", "Bytes of a request.", 4_000_000, min=1)
+    max_seconds: float = option("--max-seconds N", "Seconds until a request is given up.", 60.0, min=0.001)
+    max_waiting: int = option("--max-waiting N", "Lines that may wait before each model.", 20_000, min=1)
+    requests_per_minute: int | None = option("--requests-per-minute N", "Of each key, or else address.", min=1)
+    characters_per_minute: int | None = option("--characters-per-minute N", "Of each key, or else address.", min=1)
+    cache: int = option("--cache N", "Translations of lines that are kept in memory for each model.", 0, min=0)
+
+
+def serve(
+    context: typer.Context,
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL ...", help=opt.MODEL)],
+    *,
+    server: Server,
+    limits: Limits,
+    search: opt.Search,
+    engine: opt.Engine,
+) -> None:
+    """Serve translations over HTTP, to LibreTranslate's and DeepL's clients too.
+
+    \b
+    tfm serve checkpoints/multi30k_de_en
+    tfm serve checkpoints/de-en checkpoints/en-de --compute-type int8 --port 5000
+    curl -d 'q=Ein Hund schläft.' -d source=de -d target=en http://127.0.0.1:5000/translate
+
+    SIGHUP loads the models anew, without losing a request; SIGTERM ends it once what has begun is answered.
+    """
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
+    options = tuple(opt.translation_options(context, model) for model in models)
+    from transformer_cli.serve import app
+    from transformer_cli.serve import limits as limiting
+    from transformer_cli.serve import server as serving
+    from transformer_cli.serve.models import Serving
+
+    named = {path.name.removesuffix(".gz").removesuffix(path.suffix): path for path in server.glossaries or ()}
+    if len(named) < len(server.glossaries or ()):
+        raise UserError("--glossary: two files have the same name; rename one of them")
+    what = Serving(options, named, limits.max_waiting, limits.cache)
+    keys = None if server.api_keys is None else limiting.Keys(server.api_keys)
+    check_suggestions(server.suggestions)
+    bound = serving.open_socket(server.host, server.port)
+    loaded = what.load()
+    if not server.quiet:
+        for one in loaded.models:
+            note(f"{one.source} to {one.target}: {one.name}, {one.loaded.translator.engine_choice}")
+    if keys is None and serving.is_public(server.host):
+        warn(f"--host {server.host}: whoever can reach this machine may use it; give --api-keys FILE")
+    service = app.Service(
+        what,
+        loaded,
+        limiting.Limits(
+            characters=limits.max_characters,
+            texts=limits.max_texts,
+            body=limits.max_body,
+            seconds=limits.max_seconds,
+            requests_per_minute=limits.requests_per_minute,
+            characters_per_minute=limits.characters_per_minute,
+        ),
+        keys,
+        tuple(server.cors or ()),
+        server.suggestions,
+    )
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    serving.run(service, bound, f"serving on http://{host}:{bound.getsockname()[1]}")
+
+
+def check_suggestions(path: Path | None) -> None:
+    """Raise `UserError` where nothing can be appended to a file."""
+    if path is not None:
+        try:
+            with open(path, "ab"):
+                pass
+        except OSError as error:
+            raise UserError(f"--suggestions {path}: cannot be written: {error.strerror}; name another file") from None

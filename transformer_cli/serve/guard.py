@@ -1,0 +1,96 @@
+"""Around every request: an answer in time, always JSON where it is an error, and counted. No text is kept. No torch."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return an error: `error` as LibreTranslate's clients read it, `message` as DeepL's do."""
+    return JSONResponse({"error": message, "message": message}, status, headers)
+
+
+class Metrics:
+    """What `GET /metrics` gives."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "tfm_requests", "Requests that were answered.", ["path", "status"], registry=self._registry
+        )
+        self._seconds = Histogram("tfm_request_seconds", "Time until the answer.", registry=self._registry)
+        self._characters = Counter("tfm_characters", "Characters that were sent.", registry=self._registry)
+        self._batches = Histogram(
+            "tfm_batch_lines",
+            "Lines searched together.",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            registry=self._registry,
+        )
+        self._waiting = Gauge("tfm_waiting_lines", "Lines that wait.", registry=self._registry)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request; its path is that of a route."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.observe(seconds)
+
+    def characters(self, count: int) -> None:
+        """Count characters that a request sent."""
+        self._characters.inc(count)
+
+    def batch(self, lines: int) -> None:
+        """Count a batch."""
+        self._batches.observe(lines)
+
+    def text(self, waiting: int) -> bytes:
+        """Return all of it as Prometheus reads it."""
+        self._waiting.set(waiting)
+        return generate_latest(self._registry)
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, seconds: float) -> None:
+        """seconds: after which a request is given up."""
+        self.app, self.metrics, self.seconds = app, metrics, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status = 0
+        begun = time.perf_counter()
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self.app(scope, receive, noting)
+        except TimeoutError:
+            await self._fail(503, "The request took too long", status, scope, receive, noting)
+        except Exception as error:  # a fault of ours; its message may hold what was to be translated
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            line = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where is not None else ""
+            print(f"error: internal: {type(error).__name__} at {line}; please report it", file=sys.stderr, flush=True)
+            await self._fail(500, "Internal error", status, scope, receive, noting)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path", "") if route is not None else "(none)"
+            self.metrics.request(path, status, time.perf_counter() - begun)
+
+    async def _fail(self, code: int, message: str, begun: int, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with an error; where an answer has begun, break it off."""
+        if begun:
+            raise ConnectionAbortedError
+        await error_response(code, message, {"Retry-After": "1"} if code == 503 else None)(scope, receive, send)

@@ -1,0 +1,122 @@
+"""What the routes take and give, as OpenAPI 3 says it: `GET /spec`."""
+
+from typing import Any
+
+from transformer_cli import __version__
+from transformer_cli.serve.limits import Limits
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+FLAG: Schema = {"type": "boolean"}
+DETECTED: Schema = {
+    "type": "object",
+    "properties": {"confidence": {"type": "number", "minimum": 0, "maximum": 100}, "language": TEXT},
+    "required": ["confidence", "language"],
+}
+ERROR: Schema = {"type": "object", "properties": {"error": TEXT, "message": TEXT}, "required": ["error"]}
+
+
+def _some(*fields: str, **properties: Schema) -> Schema:
+    """Return the schema of an object, of which `fields` are always there."""
+    return {"type": "object", "properties": properties, **({"required": list(fields)} if fields else {})}
+
+
+def _one_or_many(schema: Schema) -> Schema:
+    return {"oneOf": [schema, {"type": "array", "items": schema}]}
+
+
+def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
+    """Return the description of a server with these limits; keys: whether it asks for API keys."""
+    language = {**TEXT, "description": "a code, in any case; _ is as good as -"}
+    texts = {"oneOf": [{**TEXT, "minLength": 1}, {**TEXTS, "maxItems": limits.texts}]}
+    common = {"source": {**language, "description": "a code, or auto"}, "target": language, "api_key": TEXT}
+    translation = _some(
+        *("q", "source", "target"),
+        q=texts,
+        format={"enum": ["text", "html"], "default": "text"},
+        alternatives={"type": "integer", "minimum": 0, "maximum": limits.alternatives},
+        details={**FLAG, "description": "scores, confidence, tokens and alignments of each line too"},
+        glossary={**TEXT, "description": "the name of a glossary that the server knows"},
+        stream={**FLAG, "description": "one text's sentences, one JSON object a line, as they are done"},
+        **common,
+    )
+    translated = _some(
+        "translatedText",
+        translatedText=_one_or_many(TEXT),
+        alternatives={"type": "array"},
+        detectedLanguage=_one_or_many(DETECTED),
+        details={"type": "array"},
+    )
+    as_deepl = _some(
+        *("text", "target_lang"),
+        text={"oneOf": [TEXT, TEXTS]},
+        source_lang=TEXT,
+        target_lang=TEXT,
+        tag_handling={"enum": ["html", "xml"]},
+        glossary_id=TEXT,
+    )
+    codes = _some("code", "name", "targets", code=TEXT, name=TEXT, targets=TEXTS)
+    file = _some("file", "source", "target", file={**TEXT, "format": "binary"}, **common)
+    suggestion = _some("q", "s", "source", "target", q=TEXT, s=TEXT, **common)
+    found = _some("translations", translations={"type": "array", "items": _some("text", text=TEXT)})
+    forms = ("application/json", "application/x-www-form-urlencoded")
+    any_object: Schema = {"type": "object"}
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": "tfm serve", "version": __version__, "license": {"name": "Apache-2.0"}},
+        "paths": {
+            "/translate": {"post": _operation("Translate texts", translated, translation, forms)},
+            "/detect": {
+                "post": _operation(
+                    "Detect a text's language", {"type": "array", "items": DETECTED}, _some("q", q=TEXT), forms
+                )
+            },
+            "/languages": {"get": _operation("List the languages", {"type": "array", "items": codes})},
+            "/translate_file": {
+                "post": _operation(
+                    "Translate a file",
+                    _some("translatedFileUrl", translatedFileUrl=TEXT),
+                    file,
+                    ("multipart/form-data",),
+                )
+            },
+            "/download_file/{name}": {
+                "get": {
+                    **_operation("Fetch a translated file", None),
+                    "parameters": [{"name": "name", "in": "path", "required": True, "schema": TEXT}],
+                }
+            },
+            "/suggest": {
+                "post": _operation("Suggest a better translation", _some("success", success=FLAG), suggestion, forms)
+            },
+            "/v2/translate": {"post": _operation("Translate as DeepL's API does", found, as_deepl, forms)},
+            "/frontend/settings": {"get": _operation("What this server offers", any_object)},
+            "/health": {"get": _operation("Whether it serves", _some("status", status=TEXT))},
+            "/spec": {"get": _operation("This description", any_object)},
+            "/metrics": {"get": _operation("Counts for Prometheus", None)},
+        },
+        **({"security": [{}]} if not keys else {}),
+    }
+
+
+def _operation(
+    summary: str, answer: Schema | None, request: Schema | None = None, kinds: tuple[str, ...] = ()
+) -> Schema:
+    """Return an operation; answer: of JSON, None: of anything else."""
+    content = (
+        {"*/*": {"schema": {**TEXT, "format": "binary"}}}
+        if answer is None
+        else {"application/json": {"schema": answer}}
+    )
+    operation: Schema = {
+        "summary": summary,
+        "responses": {
+            "200": {"description": "done", "content": content},
+            "default": {"description": "an error", "content": {"application/json": {"schema": ERROR}}},
+        },
+    }
+    if request is not None:
+        operation["requestBody"] = {"required": True, "content": {kind: {"schema": request} for kind in kinds}}
+    return operation
