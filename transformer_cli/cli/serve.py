@@ -35,7 +35,7 @@ class Limits(opt.Options, panel="Limits"):
     max_characters: int = option("--max-characters N", "Characters of a request.", 200_000, min=1)
     max_texts: int = option("--max-texts N", "Texts of a request.", 1_000, min=1)
     max_body: int = option("--max-body N", "Bytes of a request.", 4_000_000, min=1)
-    max_seconds: float = option("--max-seconds N", "Seconds until a request is given up.", 60.0, min=0.001)
+    max_seconds: float = option("--max-seconds N", "Seconds until a request is given up.", 60.0, min=0.001, max=86400.0)
     max_waiting: int = option("--max-waiting N", "Lines that may wait before each model.", 20_000, min=1)
     requests_per_minute: int | None = option("--requests-per-minute N", "Of each key, or else address.", min=1)
     characters_per_minute: int | None = option("--characters-per-minute N", "Of each key, or else address.", min=1)
@@ -44,7 +44,7 @@ class Limits(opt.Options, panel="Limits"):
 
 def serve(
     context: typer.Context,
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL ...", help=opt.MODEL)],
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help=opt.MODEL)],
     *,
     server: Server,
     limits: Limits,
@@ -60,38 +60,30 @@ def serve(
 
     SIGHUP loads the models anew, without losing a request; SIGTERM ends it once what has begun is answered.
     """
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
     options = tuple(opt.translation_options(context, model) for model in models)
-    from transformer_cli.serve import app
     from transformer_cli.serve import limits as limiting
     from transformer_cli.serve import server as serving
     from transformer_cli.serve.models import Serving
+    from transformer_cli.serve.translating import Service
 
     named = {path.name.removesuffix(".gz").removesuffix(path.suffix): path for path in server.glossaries or ()}
     if len(named) < len(server.glossaries or ()):
         raise UserError("--glossary: two files have the same name; rename one of them")
-    what = Serving(options, named, limits.max_waiting, limits.cache)
+    what = Serving(options, named, limiting.Limits(**vars(limits)))
     keys = None if server.api_keys is None else limiting.Keys(server.api_keys)
     check_suggestions(server.suggestions)
     bound = serving.open_socket(server.host, server.port)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
     loaded = what.load()
     if not server.quiet:
         for one in loaded.models:
             note(f"{one.source} to {one.target}: {one.name}, {one.loaded.translator.engine_choice}")
     if keys is None and serving.is_public(server.host):
         warn(f"--host {server.host}: whoever can reach this machine may use it; give --api-keys FILE")
-    service = app.Service(
+    service = Service(
         what,
         loaded,
-        limiting.Limits(
-            characters=limits.max_characters,
-            texts=limits.max_texts,
-            body=limits.max_body,
-            seconds=limits.max_seconds,
-            requests_per_minute=limits.requests_per_minute,
-            characters_per_minute=limits.characters_per_minute,
-        ),
         keys,
         tuple(server.cors or ()),
         server.suggestions,

@@ -3,13 +3,10 @@
 `create_app` makes it of a `Service`; `server` runs it. No torch.
 """
 
-import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path, PurePosixPath
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import PurePosixPath
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,161 +17,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from transformer_cli.decoding.chunks import parts_of
-from transformer_cli.decoding.translation import Translation
-from transformer_cli.errors import UserError
-from transformer_cli.jobs.layout import Format, Layout
-from transformer_cli.serve.batching import QueueFull, Wish
-from transformer_cli.serve.files import FORMATS, Parts, Results, html_parts, parts_of_file, text_parts
-from transformer_cli.serve.guard import Guard, Metrics, error_response
+from transformer_cli.serve.files import FORMATS, parts_of_file
+from transformer_cli.serve.guard import Guard, error_response
 from transformer_cli.serve.languages import Detected
-from transformer_cli.serve.limits import Keys, Limits, Meter, Refused
-from transformer_cli.serve.models import Models, ServedModel, Serving
+from transformer_cli.serve.limits import MOST_ALTERNATIVES, Refused
 from transformer_cli.serve.parameters import Parameters, check_characters
 from transformer_cli.serve.spec import openapi
+from transformer_cli.serve.translating import Call, Service, described, json_line, stream_sentences, translate_texts
 
 NO_KEY = "Please contact the server operator to get an API key"
-MUCH_TEXT = 10_000  # characters, from which a request's text is looked at beside the event loop
-RETRY_AFTER = 1  # seconds, where the queue is full
-
-
-@dataclass
-class Service:
-    """What the routes share."""
-
-    serving: Serving
-    models: Models
-    limits: Limits = field(default_factory=Limits)
-    keys: Keys | None = None
-    cors: Sequence[str] = ()
-    suggestions: Path | None = None  # where suggestions are kept; None: none are taken
-    results: Results = field(default_factory=Results)
-    metrics: Metrics = field(default_factory=Metrics)
-
-    def __post_init__(self) -> None:
-        self.meter = Meter(self.limits)
-        self._leaving: set[asyncio.Task[None]] = set()
-        self._watch()
-
-    def _watch(self) -> None:
-        for one in self.models.models:
-            one.batcher.sizes = self.metrics.batch
-
-    async def reload(self) -> None:
-        """Load the models anew and serve them from now on; requests that have begun end with those before.
-
-        Raises `UserError` where one does not load; then all stays as it is.
-        """
-        new = await asyncio.to_thread(lambda: self.serving.found_again().load())
-        new.start()
-        old, self.models = self.models, new
-        self._watch()
-        task = asyncio.create_task(_close_unused(old))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
-
-async def _close_unused(models: Models) -> None:
-    while models.users:
-        await asyncio.sleep(0.05)
-    await models.close()
-
-
-@dataclass
-class Call:
-    """One request that wants something translated, with the models that it found when it came."""
-
-    service: Service
-    models: Models
-    parameters: Parameters
-    request: Request
-
-    def language(self, name: str) -> str:
-        """Return the language that a parameter names, as the models call it."""
-        asked = self.parameters.text(name)
-        found = self.models.match(asked)
-        if found is None:
-            raise Refused(400, f"{asked[:60]} is not supported")
-        return found
-
-    def model(self, source: str, target: str) -> ServedModel | None:
-        """Return the model for two languages; None where they are the same."""
-        model = self.models.find(source, target)
-        if model is None and source != target:
-            raise Refused(400, f"{target} is not available as a target language from {source}")
-        return model
-
-    def wish(self, *, n_best: int = 1, alignments: bool = False, html: bool = False, model: ServedModel) -> Wish:
-        """Return what is asked of each line."""
-        values = self.parameters
-        glossary = next((values.text(one) for one in ("glossary", "glossary_id") if values.has(one)), None)
-        if glossary is not None and glossary not in self.models.glossaries:
-            raise Refused(400, f"glossary {glossary[:60]} is not known")
-        return Wish(n_best, alignments, glossary, protect=html or model.loaded.options.protect)
-
-    def source_of(self, text: str, source: str | None, target: str) -> Detected:
-        """Return the language that a text is in: the one that was given, or what it looks like."""
-        return Detected(source, 100.0) if source is not None else self.models.detect_source(text, target)
-
-    async def lines(self, model: ServedModel, lines: Sequence[str], wish: Wish) -> list[Translation]:
-        """Translate some lines."""
-        try:
-            return await model.batcher.translate(lines, wish)
-        except QueueFull:
-            raise Refused(503, "The server is busy; try again", RETRY_AFTER) from None
-        except UserError as error:
-            raise Refused(400, f"Invalid request: {error}") from None
-
-
-# --- /translate ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What became of one text."""
-
-    text: str
-    alternatives: list[str]
-    details: list[Any]
-    detected: Detected
-
-
-async def _answers(
-    call: Call, texts: Sequence[str], source: str | None, target: str, *, markup: str = "", n_best: int = 1
-) -> list[Answer]:
-    """Translate some texts, the lines of all together; markup: `html` or `xml` where they have tags."""
-    details = call.parameters.flag("details")
-
-    def prepare() -> list[tuple[Detected, ServedModel | None, Parts]]:
-        found = []
-        for text in texts:
-            detected = call.source_of(text, source, target)
-            parts = html_parts(text, xml=markup == "xml") if markup else text_parts(text)
-            found.append((detected, call.model(detected.language, target), parts))
-        return found
-
-    slow = sum(map(len, texts)) > MUCH_TEXT
-    prepared = await asyncio.to_thread(prepare) if slow else prepare()
-    translated: dict[ServedModel, Iterator[Translation]] = {}
-    for asked in dict.fromkeys(model for _, model, _ in prepared if model is not None):
-        wish = call.wish(n_best=n_best, alignments=details, html=bool(markup), model=asked)
-        lines = [line for _, own, parts in prepared if own is asked for line in parts.lines]
-        translated[asked] = iter(await call.lines(asked, lines, wish))
-    layout = Layout(n_best, alignments=True, format=Format.JSON)
-    answers = []
-    for text, (detected, model, parts) in zip(texts, prepared, strict=True):
-        found = [] if model is None else list(islice(translated[model], len(parts.lines)))
-        best, *others = (
-            [text]
-            if model is None
-            else [
-                parts.write([one.hypotheses[min(rank, len(one.hypotheses) - 1)].text for one in found])
-                for rank in range(max((len(one.hypotheses) for one in found), default=1))
-            ]
-        )
-        rows = [json.loads(layout.rows(line, one)[0]) for line, one in enumerate(found, start=1)] if details else []
-        answers.append(Answer(best, [one for one in dict.fromkeys(others) if one != best], rows, detected))
-    return answers
 
 
 async def translate(call: Call) -> Response:
@@ -186,58 +37,23 @@ async def translate(call: Call) -> Response:
     form = values.text("format", "text").lower() or "text"
     if form not in ("text", "html"):
         raise Refused(400, f"{form[:60]} format is not supported")
-    alternatives = values.number("alternatives", limits.alternatives)
+    alternatives = values.number("alternatives", MOST_ALTERNATIVES)
     if source is not None:
         call.model(source, target)
     if values.flag("stream"):
         if many or form == "html":
             raise Refused(400, "Invalid request: stream is for one text, not for a list or html")
-        return StreamingResponse(_stream(call, texts[0], source, target), media_type="application/x-ndjson")
+        return StreamingResponse(stream_sentences(call, texts[0], source, target), media_type="application/x-ndjson")
     markup = "html" if form == "html" else ""
-    answers = await _answers(call, texts, source, target, markup=markup, n_best=alternatives + 1)
+    answers = await translate_texts(call, texts, source, target, markup=markup, n_best=alternatives + 1)
     columns: dict[str, list[Any]] = {"translatedText": [one.text for one in answers]}
     if alternatives:
         columns["alternatives"] = [one.alternatives for one in answers]
     if source is None:
-        columns["detectedLanguage"] = [_detected(one.detected) for one in answers]
+        columns["detectedLanguage"] = [described(one.detected) for one in answers]
     if values.flag("details"):
         columns["details"] = [one.details for one in answers]
     return JSONResponse({name: values if many else values[0] for name, values in columns.items()})
-
-
-async def _stream(call: Call, text: str, source: str | None, target: str) -> AsyncIterator[bytes]:
-    """Yield a JSON object for each sentence of a text, in order, as soon as it is translated; all are asked for now."""
-    models = call.models
-    models.users += 1
-    try:
-        detected = call.source_of(text, source, target)
-        model = call.model(detected.language, target)
-        if model is None:
-            yield _line({"translatedText": text})
-            return
-        lines = [sentence for line in text.split("\n") for sentence in parts_of(line, model.source, split=True) or [""]]
-        wish = call.wish(model=model)
-        pending = [asyncio.create_task(call.lines(model, [one] if one.strip() else [], wish)) for one in lines]
-        try:
-            for task in pending:
-                found = await task
-                yield _line({"translatedText": found[0].text if found else ""})
-        except Refused as error:  # the status has been sent
-            yield _line({"error": error.message})
-        finally:
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-    finally:
-        models.users -= 1
-
-
-def _line(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False).encode() + b"\n"
-
-
-def _detected(found: Detected) -> dict[str, Any]:
-    return {"confidence": found.confidence, "language": found.language}
 
 
 # --- the other routes ----------------------------------------------------------------------------------------------
@@ -252,7 +68,7 @@ async def translate_as_deepl(call: Call) -> Response:
     handling = values.text("tag_handling", "")
     if handling not in ("", "html", "xml"):
         raise Refused(400, f"tag_handling {handling[:60]} is not supported")
-    answers = await _answers(call, texts, source, target, markup=handling)
+    answers = await translate_texts(call, texts, source, target, markup=handling)
     return JSONResponse(
         {
             "translations": [
@@ -272,7 +88,7 @@ async def detect(call: Call) -> Response:
     text = call.parameters.text("q")
     check_characters(len(text), call.service.limits)
     found = [one for one in call.models.detect(text) if one.confidence >= 0.1]
-    return JSONResponse([_detected(one) for one in found or [Detected(call.models.languages[0], 0.0)]])
+    return JSONResponse([described(one) for one in found or [Detected(call.models.languages[0], 0.0)]])
 
 
 async def translate_file(call: Call) -> Response:
@@ -292,7 +108,7 @@ async def translate_file(call: Call) -> Response:
     except UnicodeDecodeError:
         raise Refused(400, "Invalid request: the file is not valid UTF-8") from None
     check_characters(len(text), service.limits)
-    parts: Parts = parts_of_file(suffix, text)
+    parts = parts_of_file(suffix, text)
     model = call.model(call.source_of(" ".join(parts.lines[:100]), source, target).language, target)
     if model is not None:
         wish = call.wish(html=suffix == ".html", model=model)
@@ -313,7 +129,7 @@ async def suggest(call: Call) -> Response:
     content = {"source": given, "target": better, "source_language": source, "target_language": target}
     content |= {"model": model.name if model else "", "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     with open(service.suggestions, "ab") as file:  # one write, so that lines stay whole
-        file.write(_line(content))
+        file.write(json_line(content))
     return JSONResponse({"success": True})
 
 
@@ -347,7 +163,7 @@ def _characters(parameters: Parameters) -> int:
 
 
 def create_app(service: Service) -> Starlette:
-    """Return the application; whoever runs it has started the models of the service."""
+    """Return the application, which starts the service's models and stops them."""
 
     def asking(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -386,8 +202,8 @@ def create_app(service: Service) -> Starlette:
             {
                 "apiKeys": service.keys is not None,
                 "keyRequired": service.keys is not None,
-                "charLimit": service.limits.characters,
-                "batchLimit": service.limits.texts,
+                "charLimit": service.limits.max_characters,
+                "batchLimit": service.limits.max_texts,
                 "frontendTimeout": 500,
                 "suggestions": service.suggestions is not None,
                 "filesTranslation": True,
@@ -413,6 +229,12 @@ def create_app(service: Service) -> Starlette:
         retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
         return error_response(error.status, error.message, retry)
 
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        service.models.start()
+        yield
+        await service.models.close()
+
     routes = [
         Route("/translate", asking(translate), methods=["POST"]),
         Route("/detect", asking(detect), methods=["POST"]),
@@ -430,8 +252,9 @@ def create_app(service: Service) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(Guard, metrics=service.metrics, seconds=service.limits.seconds),
+            Middleware(Guard, metrics=service.metrics, seconds=service.limits.max_seconds),
             *([shared] if service.cors else []),
         ],
         exception_handlers={HTTPException: refused, Refused: refused},
+        lifespan=lifespan,
     )

@@ -14,6 +14,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.text.lines import read_lines
 
 MOST_CLIENTS = 10_000  # that are remembered
+MOST_ALTERNATIVES = 10  # to a translation
 _HASH = re.compile(r"(?P<hash>[0-9a-fA-F]{64})(?:\s.*)?")
 
 
@@ -29,13 +30,14 @@ class Refused(Exception):
 class Limits:
     """What a request, and a client a minute, may ask; None: any number."""
 
-    characters: int = 200_000  # of all texts of a request
-    texts: int = 1_000  # of a request
-    body: int = 4_000_000  # bytes
-    alternatives: int = 10
-    seconds: float = 60.0  # until a request is given up
+    max_characters: int = 200_000  # of all texts of a request
+    max_texts: int = 1_000  # of a request
+    max_body: int = 4_000_000  # bytes
+    max_seconds: float = 60.0  # until a request is given up
+    max_waiting: int = 20_000  # lines before each model
     requests_per_minute: int | None = None
     characters_per_minute: int | None = None
+    cache: int = 0  # translations that each model keeps
 
 
 class Keys:

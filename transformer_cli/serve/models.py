@@ -13,6 +13,7 @@ from transformer_cli.protected.protector import Protector
 from transformer_cli.protected.spans import Glossary
 from transformer_cli.serve.batching import Batcher, Wish
 from transformer_cli.serve.languages import Detected, detect, match, name_of, plain
+from transformer_cli.serve.limits import Limits
 
 SURE = 90.0  # how sure it must be that a text is in the target's language already, to leave it as it is
 
@@ -23,8 +24,7 @@ class Serving:
 
     options: tuple[TranslationOptions, ...]  # of each model
     glossaries: Mapping[str, Path] = field(default_factory=dict)  # by the names that requests use
-    most_waiting: int = 20_000  # lines before each model
-    cached: int = 0  # translations that each model keeps
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         """Raise `UserError` where two models are of the same languages, or a glossary cannot be read."""
@@ -49,7 +49,7 @@ class Serving:
         """Load all models. Raises `UserError` as `TranslationOptions.load` does."""
         glossaries = {name: Glossary.read(path) for name, path in self.glossaries.items()}
         return Models(
-            [ServedModel(one.load(), glossaries, self.most_waiting, self.cached) for one in self.options],
+            [ServedModel(one.load(), glossaries, self.limits) for one in self.options],
             sorted(glossaries),
         )
 
@@ -57,15 +57,13 @@ class Serving:
 class ServedModel:
     """A model with its languages and its queue."""
 
-    def __init__(
-        self, loaded: LineTranslator, glossaries: Mapping[str, Glossary], most_waiting: int, cached: int
-    ) -> None:
+    def __init__(self, loaded: LineTranslator, glossaries: Mapping[str, Glossary], limits: Limits) -> None:
         data = loaded.options.model.config.data
         self.source, self.target = data.source_language, data.target_language
         self.name = loaded.options.model.name.name
         self.loaded = loaded
         self.identifier = find_identifier(loaded.options.model.folder)
-        self.batcher = Batcher(self._search, most_waiting=most_waiting, cached=cached)
+        self.batcher = Batcher(self._search, most_waiting=limits.max_waiting, cached=limits.cache)
         self._protectors = {
             name: Protector(loaded.translator, glossary) for name, glossary in [(None, None), *glossaries.items()]
         }

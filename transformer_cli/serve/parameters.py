@@ -24,7 +24,7 @@ class Parameters:
     @classmethod
     async def read(cls, request: Request, limits: Limits) -> "Parameters":
         """Read them from a request's body, or where it has none from its query."""
-        body = await _body(request, limits.body)
+        body = await _body(request, limits.max_body)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "multipart/form-data":
             return await cls._from_multipart(request, body)
@@ -87,8 +87,8 @@ class Parameters:
         texts = value if isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             raise Refused(400, f"Invalid request: {name} should be a text or a list of texts")
-        if len(texts) > limits.texts:
-            raise Refused(400, f"Invalid request: request ({len(texts)}) exceeds batch limit ({limits.texts})")
+        if len(texts) > limits.max_texts:
+            raise Refused(400, f"Invalid request: request ({len(texts)}) exceeds batch limit ({limits.max_texts})")
         check_characters(sum(map(len, texts)), limits)
         return [_sound(text) for text in texts], many
 
@@ -117,8 +117,8 @@ class Parameters:
 
 def check_characters(count: int, limits: Limits) -> None:
     """Raise `Refused` where a request has more than it may."""
-    if count > limits.characters:
-        raise Refused(400, f"Invalid request: request ({count}) exceeds text limit ({limits.characters})")
+    if count > limits.max_characters:
+        raise Refused(400, f"Invalid request: request ({count}) exceeds text limit ({limits.max_characters})")
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -12,8 +12,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from transformer_cli.errors import UserError
-from transformer_cli.serve.app import Service, create_app
+from transformer_cli.serve.app import create_app
 from transformer_cli.serve.guard import error_response
+from transformer_cli.serve.translating import Service
 
 LAST_SECONDS = 10  # to finish what is in flight, after SIGTERM
 HEADER_SECONDS = 10.0  # in which a client must have sent the head of a request
@@ -89,7 +90,7 @@ def run(service: Service, bound: socket.socket, ready: str) -> None:
         create_app(service),
         http=Impatient,
         ws="none",
-        lifespan="off",
+        lifespan="on",
         log_config=None,
         log_level="critical",
         access_log=False,
@@ -99,7 +100,6 @@ def run(service: Service, bound: socket.socket, ready: str) -> None:
     server = uvicorn.Server(config)
 
     async def serve() -> None:
-        service.models.start()
         loop = asyncio.get_running_loop()
         reloading: list[asyncio.Task[None]] = []
 
@@ -116,7 +116,6 @@ def run(service: Service, bound: socket.socket, ready: str) -> None:
         finally:
             for task in reloading:
                 task.cancel()
-            await service.models.close()
 
     asyncio.run(serve())
 

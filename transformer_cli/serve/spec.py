@@ -3,7 +3,7 @@
 from typing import Any
 
 from transformer_cli import __version__
-from transformer_cli.serve.limits import Limits
+from transformer_cli.serve.limits import MOST_ALTERNATIVES, Limits
 
 Schema = dict[str, Any]
 
@@ -30,13 +30,13 @@ def _one_or_many(schema: Schema) -> Schema:
 def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
     """Return the description of a server with these limits; keys: whether it asks for API keys."""
     language = {**TEXT, "description": "a code, in any case; _ is as good as -"}
-    texts = {"oneOf": [{**TEXT, "minLength": 1}, {**TEXTS, "maxItems": limits.texts}]}
+    texts = {"oneOf": [{**TEXT, "minLength": 1}, {**TEXTS, "maxItems": limits.max_texts}]}
     common = {"source": {**language, "description": "a code, or auto"}, "target": language, "api_key": TEXT}
     translation = _some(
         *("q", "source", "target"),
         q=texts,
         format={"enum": ["text", "html"], "default": "text"},
-        alternatives={"type": "integer", "minimum": 0, "maximum": limits.alternatives},
+        alternatives={"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
         details={**FLAG, "description": "scores, confidence, tokens and alignments of each line too"},
         glossary={**TEXT, "description": "the name of a glossary that the server knows"},
         stream={**FLAG, "description": "one text's sentences, one JSON object a line, as they are done"},
