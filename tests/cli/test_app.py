@@ -34,6 +34,7 @@ COMMANDS = [
     "calibrate",
     "inspect",
     "export",
+    "serve",
 ]
 HEAVY = ["torch", "numpy", "pydantic", "rich", "sacrebleu", "spacy", "sentencepiece", "pyarrow", "tqdm", "yaml"]
 

@@ -72,6 +72,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("backtranslate",): [trial.run, "--input", trial.folder / "train.de", "--out", folder / "made"],
         ("tune",): [trial.config, "--vary", "model.dropout=0.1,0.2", "--budget", "9steps", "--out", folder / "tuned"],
         ("inspect",): [trial.run],
+        ("serve",): [trial.run],
         ("plot", "attention"): [trial.run, "ein hund", "-o", folder / "a.png"],
         ("plot", "positions"): ["-o", folder / "a.png"],
         ("plot", "mask"): [trial.run, "ein hund", "-o", folder / "a.png"],
@@ -149,6 +150,7 @@ EXCLUDING = {
     "evaluate": [["--beam", "2", "--greedy"]],
     "compare": [["--beam", "2", "--greedy"]],
     "average": [["{run}", "--last", "2"]],
+    "serve": [["--beam", "2", "--greedy"], ["--engine", "torch", "--compute-type", "int8"]],
     "distill": [
         ["--beam", "2", "--greedy"],
         ["--temperature", "2"],

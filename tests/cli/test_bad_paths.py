@@ -60,6 +60,8 @@ FILES = {  # a file is meant
     "backtranslate: config": ["{run}", "-i", "{reference}", "--out", "{out}", "--config", "{place}"],
     "tune": ["{place}", "--out", "{out}", "--vary", "model.dropout=0.1,0.2", "--budget", "9steps"],
     "plot schedule": ["{place}", "-o", "{out}.png"],
+    "serve: keys": ["{run}", "--api-keys", "{place}"],
+    "serve: glossary": ["{run}", "--glossary", "{place}"],
 }
 MODELS = {  # a run folder or a checkpoint is meant
     "translate": ["{place}", "ein hund"],
@@ -77,6 +79,7 @@ MODELS = {  # a run folder or a checkpoint is meant
     "plot attention": ["{place}", "ein hund", "-o", "{out}.png"],
     "plot mask": ["{place}", "ein hund", "-o", "{out}.png"],
     "plot training": ["{place}", "-o", "{out}.png"],
+    "serve": ["{place}", "--port", "0"],
 }
 RESULTS = {  # a new file is meant
     "translate": ["{run}", "ein hund", "-o", "{place}"],
@@ -86,6 +89,7 @@ RESULTS = {  # a new file is meant
     "report": ["{run}", "-o", "{place}"],
     "score": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
     "align": ["{run}", "--source", "{source}", "--target", "{reference}", "-o", "{place}"],
+    "serve": ["{run}", "--suggestions", "{place}", "--port", "0"],
 }
 RUNS = {  # a new folder, or an old run, is meant
     "build-vocab": ["{config}", "--out", "{place}"],

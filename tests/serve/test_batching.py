@@ -59,6 +59,14 @@ async def ask(batcher: Batcher, *texts: str, wish: Wish = PLAIN) -> list[str]:
     return [one.text for one in await batcher.translate(texts, wish)]
 
 
+async def keep_busy(batcher: Batcher) -> "list[asyncio.Task[list[str]]]":
+    busy = []
+    for number in range(batching.THREADS):
+        busy.append(asyncio.create_task(ask(batcher, f"x{number}")))
+        await asyncio.sleep(0.05)
+    return busy
+
+
 def test_requests_that_wait_are_joined() -> None:
     engine = Engine(0.01)
 
@@ -75,13 +83,14 @@ def test_a_line_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     run(Engine(), lambda batcher: ask(batcher, "a"))
 
 
-def test_a_window_gathers_what_comes_while_there_is_traffic() -> None:
+def test_a_window_gathers_what_comes_while_there_is_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "WINDOW", 1.0)
     engine = Engine()
 
     async def work(batcher: Batcher) -> None:
         await ask(batcher, "a", "b")
         first = asyncio.create_task(ask(batcher, "c"))
-        await asyncio.sleep(batching.WINDOW / batching.STEPS / 4)
+        await asyncio.sleep(0.02)
         await asyncio.gather(first, ask(batcher, "d"))
 
     run(engine, work)
@@ -155,8 +164,7 @@ def test_more_than_may_wait_is_refused() -> None:
     engine = Engine()
 
     async def work(batcher: Batcher) -> None:
-        busy = [asyncio.create_task(ask(batcher, f"x{number}")) for number in range(2)]
-        await asyncio.sleep(0.05)
+        busy = await keep_busy(batcher)
         waiting = [asyncio.create_task(ask(batcher, f"{kind}{number}")) for kind in "ab" for number in range(2)]
         await asyncio.sleep(0.05)
         assert batcher.waiting == 4
@@ -187,8 +195,7 @@ def test_what_nobody_waits_for_is_not_searched() -> None:
     engine = Engine()
 
     async def work(batcher: Batcher) -> None:
-        busy = [asyncio.create_task(ask(batcher, f"x{number}")) for number in range(2)]
-        await asyncio.sleep(0.05)
+        busy = await keep_busy(batcher)
         left = asyncio.create_task(ask(batcher, "left"))
         shared = [asyncio.create_task(ask(batcher, "shared")) for _ in range(2)]
         gone_and_back = asyncio.create_task(ask(batcher, "back"))

@@ -8,7 +8,7 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.options import option
-from transformer_cli.cli.streams import note, warn
+from transformer_cli.cli.streams import check_output, note, warn
 from transformer_cli.errors import UserError
 
 GLOSSARY = "Terms that requests may ask for by the file's name (without .tsv). Repeatable."
@@ -71,32 +71,22 @@ def serve(
         raise UserError("--glossary: two files have the same name; rename one of them")
     what = Serving(options, named, limiting.Limits(**vars(limits)))
     keys = None if server.api_keys is None else limiting.Keys(server.api_keys)
-    check_suggestions(server.suggestions)
-    bound = serving.open_socket(server.host, server.port)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
-    loaded = what.load()
-    if not server.quiet:
-        for one in loaded.models:
-            note(f"{one.source} to {one.target}: {one.name}, {one.loaded.translator.engine_choice}")
-    if keys is None and serving.is_public(server.host):
-        warn(f"--host {server.host}: whoever can reach this machine may use it; give --api-keys FILE")
-    service = Service(
-        what,
-        loaded,
-        keys,
-        tuple(server.cors or ()),
-        server.suggestions,
-    )
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    serving.run(service, bound, f"serving on http://{host}:{bound.getsockname()[1]}")
-
-
-def check_suggestions(path: Path | None) -> None:
-    """Raise `UserError` where nothing can be appended to a file."""
-    if path is not None:
-        try:
-            with open(path, "ab"):
-                pass
-        except OSError as error:
-            raise UserError(f"--suggestions {path}: cannot be written: {error.strerror}; name another file") from None
+    check_output(server.suggestions, context.params, option="suggestions")
+    with serving.open_socket(server.host, server.port) as bound:
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
+        loaded = what.load()
+        if not server.quiet:
+            for one in loaded.models:
+                note(f"{one.source} to {one.target}: {one.name}, {one.loaded.translator.engine_choice}")
+        if keys is None and serving.is_public(server.host):
+            warn(f"--host {server.host}: whoever can reach this machine may use it; give --api-keys FILE")
+        service = Service(
+            what,
+            loaded,
+            keys,
+            tuple(server.cors or ()),
+            server.suggestions,
+        )
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        serving.run(service, bound, f"serving on http://{host}:{bound.getsockname()[1]}")

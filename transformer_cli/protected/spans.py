@@ -322,8 +322,24 @@ def _partners(groups: Sequence[_Group]) -> list[tuple[int, int] | None]:
     return [(min(others), max(others)) if others else None for others in found]
 
 
+def _nesting(tags: Sequence[str]) -> Counter[tuple[str, str]] | None:
+    """Return each tag with the one that it stands in, where all are well nested; else None."""
+    found: Counter[tuple[str, str]] = Counter()
+    opened = [""]
+    for tag in tags:
+        side, name = _tag_side(tag), _TAG_NAME.match(tag)
+        if side == "closes":
+            partner = _TAG_NAME.match(opened.pop())
+            if partner is None or name is None or partner[1] != name[1]:
+                return None
+        found[opened[-1], tag] += 1
+        if side == "opens":
+            opened.append(tag)
+    return found if opened == [""] else None
+
+
 def is_kept(text: str, spans: Sequence[Span]) -> bool:
-    """Return whether a translation holds every span of its source exactly once, nothing more, and tags as well nested.
+    """Return whether a translation holds every span of its source exactly once, nothing more, and tags nested alike.
 
     A term's translation may stand there more often: the model may call other things so by itself. What looks protected
     in it belongs there.
@@ -332,8 +348,8 @@ def is_kept(text: str, spans: Sequence[Span]) -> bool:
     fixed = [one for span in spans for one in (find_spans(span.text) if span.kind == "term" else [span])]
     if Counter(span.text for span in found) != Counter(span.text for span in fixed):
         return False
-    tags = [[span.text for span in side if span.kind == "tag"] for side in (fixed, found)]
-    if _pairs(tags[0])[1] and not _pairs(tags[1])[1]:
+    before, after = (_nesting([span.text for span in side if span.kind == "tag"]) for side in (fixed, found))
+    if before is not None and before != after:
         return False
     terms = Counter(span.text for span in spans if span.kind == "term")
     return all(occurrences(text, [term]) >= count for term, count in terms.items())

@@ -99,14 +99,14 @@ class Batcher:
         if self._waiting and self._waiting + len(texts) > self.most_waiting:
             raise QueueFull
         found: list[Translation | _Job] = [self._known(text, wish) for text in texts]
-        new = [job for job in dict.fromkeys(found) if isinstance(job, _Job) and not job.queued]
+        jobs = [job for job in found if isinstance(job, _Job)]
+        new = [job for job in dict.fromkeys(jobs) if not job.queued]
         for place, job in enumerate(sorted(new, key=lambda job: len(job.text))):
             self._age += 1
             job.queued = True
             heap = self._queues.setdefault(job.kind, [])
             heapq.heappush(heap, (self._turn + place // SHARE, self._age, job))
         self._waiting += len(new)
-        jobs = [job for job in found if isinstance(job, _Job)]
         for job in jobs:
             job.wanted += 1
         self._arrived.set()

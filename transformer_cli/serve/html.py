@@ -20,9 +20,9 @@ _INLINE = frozenset(
 )
 _VOID = frozenset(re.findall("[a-z]+", "area base br col embed hr img input link meta param source track wbr"))
 _RAW = frozenset(
-    re.findall("[a-z]+", "script style textarea title xmp iframe noembed noframes")
+    re.findall("[a-z]+", "script style textarea xmp iframe noembed noframes")
 )  # hold no tags but their own
-_UNTRANSLATED = (_RAW - {"title"}) | frozenset(re.findall("[a-z]+", "pre code kbd samp var svg math template"))
+_UNTRANSLATED = _RAW | frozenset(re.findall("[a-z]+", "pre code kbd samp var svg math template"))
 
 # The tokens of the HTML standard, section 13.2.5. Possessive repeats keep it linear; at the end all may be left open.
 _VALUE = r"\"[^\"]*+(?:\"|\Z)|'[^']*+(?:'|\Z)|[^\s\"'>][^\s>]*+"
@@ -35,6 +35,9 @@ _MARKUP = re.compile(
 _KEEP = re.compile(
     r"translate\s*+=\s*+[\"']?no(?![\w-])|class\s*+=\s*+(?:\"[^\"]*?|'[^']*?|)(?<![\w-])notranslate(?![\w-])"
 )
+_SHORT = re.compile(r"(</?g[0-9]+/?>)")  # a tag in a line
+_LIKE_TAGS = re.compile(r"(<[A-Za-z/!][^<>]*>?)")
+MOST_TAGS = 100  # of a line, for each takes its time; one with more is cut at all of them
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -52,15 +55,13 @@ class Run(NamedTuple):
     raw: str
     line: str = ""
     tags: Sequence[str] = ()  # two for each number of the short tags: what opens, and what closes
-    mark: str = ""  # the name of the short tags, before the number
 
     def written(self, translation: str) -> str:
         """Return the translation as HTML; the run as it was, where a tag is missing or doubled in it."""
         if not self.line:
             return self.raw
-        short = re.compile(rf"(</?{self.mark}[0-9]+/?>)")
-        parts = short.split(translation)
-        if sorted(parts[1::2]) != sorted(short.findall(self.line)):
+        parts = _SHORT.split(translation)
+        if sorted(parts[1::2]) != sorted(_SHORT.findall(self.line)):
             return self.raw
         parts[::2] = [html.escape(part, quote=False) for part in parts[::2]]
         parts[1::2] = [self._tag(part) for part in parts[1::2]]
@@ -68,7 +69,7 @@ class Run(NamedTuple):
         return self.raw[:lead] + "".join(parts).strip() + self.raw[trail:]
 
     def _tag(self, short: str) -> str:
-        return self.tags[2 * int(short.strip("</>").removeprefix(self.mark)) + short.startswith("</")]
+        return self.tags[2 * int(short.strip("</g>")) + short.startswith("</")]
 
 
 def runs(document: str, *, xml: bool = False) -> list[Run]:
@@ -151,6 +152,8 @@ def _run(tokens: Sequence[_Token]) -> list[Run]:
     texts = [html.unescape(token.raw) if token.kind == "text" else "" for token in tokens]
     if not any(any(map(str.isalnum, text)) for text in texts):
         return [Run(token.raw) for token in tokens]
+    if sum(token.kind != "text" for token in tokens) > MOST_TAGS:
+        return [run for token in tokens for run in (_run([token]) if token.kind == "text" else [Run(token.raw)])]
     partners = _partners(tokens)
     first, last = 0, len(tokens)
     while True:
@@ -162,20 +165,22 @@ def _run(tokens: Sequence[_Token]) -> list[Run]:
             first, last = first + 1, last - 1
         else:
             break
-    mark = "g"
-    while any(f"<{mark}" in text or f"</{mark}" in text for text in texts):
-        mark += "g"
     line, tags = "", list[str]()
     numbers: dict[int, int] = {}  # of the places of what opens
     for place in range(first, last):
         token = tokens[place]
         if token.kind == "text":
-            line += _SPACE.sub(" ", texts[place])
+            for number, part in enumerate(_LIKE_TAGS.split(_SPACE.sub(" ", texts[place]))):
+                if number % 2:  # what only looks like a tag stands as it is
+                    line += f"<g{len(tags) // 2}/>"
+                    tags += [html.escape(part, quote=False), ""]
+                else:
+                    line += part
         elif token.kind == "close":
-            line += f"</{mark}{numbers[partners[place]]}>"
+            line += f"</g{numbers[partners[place]]}>"
         else:
             numbers[place] = len(tags) // 2
-            line += f"<{mark}{numbers[place]}{'/' * (token.kind == 'alone')}>"
+            line += f"<g{numbers[place]}{'/' * (token.kind == 'alone')}>"
             tags += [token.raw, tokens[partners[place]].raw if token.kind == "open" else ""]
-    own = Run("".join(token.raw for token in tokens[first:last]), line.strip(), tags, mark)
+    own = Run("".join(token.raw for token in tokens[first:last]), line.strip(), tags)
     return [*(Run(token.raw) for token in tokens[:first]), own, *(Run(token.raw) for token in tokens[last:])]

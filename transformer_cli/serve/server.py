@@ -63,9 +63,11 @@ def open_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound; nobody is listened to yet. Raises `UserError` where that cannot be."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        with contextlib.ExitStack() as stack:
+            bound = stack.enter_context(socket.socket(family, kind, protocol))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            stack.pop_all()
     except OSError as error:
         raise UserError(
             f"--host {host} --port {port}: cannot be listened on: {error.strerror or error}; choose another one"

@@ -1,0 +1,233 @@
+"""The process: its signals, its socket, real clients, and clients that are too slow; all on the loopback."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deepl
+import pytest
+from libretranslatepy import LibreTranslateAPI
+
+from tests.cli.conftest import GLOSSES
+from tests.environment import unmeasured
+from tests.serve.conftest import ENGLISH, GERMAN, translate
+from transformer_cli.errors import UserError
+from transformer_cli.serve import server
+
+Start = Callable[..., "Server"]
+
+
+class Server:
+    """A `tfm serve` of its own."""
+
+    def __init__(self, *arguments: object, env: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "transformer_cli", "serve", *map(str, arguments), "--port", "0"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+        self.said: list[str] = []
+        self.url = self.hear("serving on ").rpartition(" ")[2]
+
+    def hear(self, what: str) -> str:
+        """The next line of stderr that has it."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip("\n"))
+            if what in line:
+                return self.said[-1]
+        raise AssertionError(f"never said {what!r}: {self.said}")
+
+    def ask(self, path: str = "/translate", **parameters: Any) -> Any:
+        body = json.dumps(parameters).encode() if parameters else None
+        request = urllib.request.Request(self.url + path, body, {"content-type": "application/json"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  (our own server)
+            return json.load(response)
+
+    def connect(self) -> socket.socket:
+        host, port = self.url.removeprefix("http://").split(":")
+        return socket.create_connection((host, int(port)), timeout=30)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(30)
+        assert self.process.stderr is not None
+        self.said += self.process.stderr.read().splitlines()
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[Server] = []
+
+    def begin(*arguments: object, env: dict[str, str] | None = None) -> Server:
+        started.append(Server(*arguments, env=env))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+        assert one.process.stderr is not None
+        one.process.stderr.close()
+
+
+def test_real_clients(start: Start, models: dict[str, Path]) -> None:
+    serving = start(*models.values(), "--quiet")
+    texts = [GERMAN, "ein hund & zwei"]
+    wanted = serving.ask(q=texts, **translate())["translatedText"]
+
+    libretranslate = LibreTranslateAPI(serving.url)
+    assert [libretranslate.translate(text, "de", "en") for text in texts] == wanted
+    assert libretranslate.detect(GERMAN)[0]["language"] == "de"
+    assert [one["code"] for one in libretranslate.languages()] == ["de", "en"]
+
+    with contextlib.closing(deepl.Translator("any", server_url=serving.url, send_platform_info=False)) as client:
+        found = client.translate_text(texts, target_lang="EN-US")
+        assert [one.text for one in found] == wanted  # type: ignore[union-attr]
+        assert found[0].detected_source_lang == "DE"  # type: ignore[index]
+        tagged = client.translate_text(
+            "<p>ein <b>hund</b></p>", source_lang="DE", target_lang="EN-US", tag_handling="html"
+        )
+        assert "<b>" in tagged.text  # type: ignore[union-attr]
+        with pytest.raises(deepl.DeepLException, match="xx is not supported"):
+            client.translate_text("x", target_lang="xx")
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        libretranslate.translate("x", "de", "xx")
+
+    assert serving.end() == 143
+    assert serving.said == [f"serving on {serving.url}"]
+
+
+def test_sigterm_finishes_what_has_begun(start: Start, models: dict[str, Path]) -> None:
+    serving = start(models["de-en"], "--beam", "20")
+    texts = [" ".join(random.Random(number).choices(list(GLOSSES), k=20)) for number in range(300)]
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        begun = threads.submit(lambda: serving.ask(q=texts, **translate()))
+        time.sleep(0.3)
+        assert not begun.done()
+        ended = threads.submit(serving.end)
+        assert len(begun.result()["translatedText"]) == 300
+        assert ended.result() == 143
+
+
+def test_ctrl_c_ends_it(start: Start, models: dict[str, Path]) -> None:
+    serving = start(models["de-en"])
+    assert serving.end(signal.SIGINT) == 130
+    assert not any("Traceback" in line for line in serving.said)
+
+
+def test_sighup_takes_the_new_model_or_keeps_the_old(start: Start, models: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(models["de-en"], run)
+    index = json.loads((run / "checkpoints.json").read_text())
+    serving = start(run)
+    text = "ein hund sieht zwei katze und drei maus"
+
+    def ask() -> str:
+        return str(serving.ask(q=text, **translate())["translatedText"])
+
+    first = ask()
+    (run / "checkpoints.json").write_text(json.dumps(index | {"best": [2]}))
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        serving.process.send_signal(signal.SIGHUP)
+        pending = [threads.submit(ask) for _ in range(60)]
+        serving.hear("loaded anew")
+        answers = [one.result() for one in pending]
+    second = ask()
+    assert second != first
+    assert len(answers) == 60
+    assert {*answers} <= {first, second}, "no request is lost, and none is answered by half a model"
+
+    weights = next((run / "step-00000002").glob("model.safetensors"))
+    shutil.rmtree(run / "step-00000004")
+    weights.write_bytes(b"damaged")
+    (run / "step-00000002" / "config.yaml").write_text("damaged: true")
+    serving.process.send_signal(signal.SIGHUP)
+    serving.hear("the models before stay")
+    assert ask() == second
+    assert serving.end() == 143
+
+
+def test_it_starts_without_torch(start: Start, models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise AssertionError('torch is imported')\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH"), str(Path.cwd())])])
+    serving = start(models["de-en"], "--compute-type", "int8", env=unmeasured(PYTHONPATH=path))
+    assert serving.ask(q="ein hund", **translate())["translatedText"]
+    assert "int8" in serving.said[0]
+
+
+def test_slow_clients_are_cut(start: Start, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import sys; from transformer_cli.serve import server; server.HEADER_SECONDS = 1.0; "
+        "from transformer_cli.cli.app import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "serve", str(models["de-en"]), "--port", "0", "--max-seconds", "2"]
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **options: real(command, **options))
+    serving = start(models["de-en"])
+    silent, slow = [serving.connect() for _ in range(50)], [serving.connect() for _ in range(50)]
+    body, kept = serving.connect(), serving.connect()
+    body.sendall(b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+    kept.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert b"200 OK" in kept.recv(1000)
+    begun = time.monotonic()
+    for one in slow:
+        one.sendall(b"POST /transl")
+    assert serving.ask("/health") == {"status": "ok"}
+    assert time.monotonic() - begun < 1.0
+    for one in [*silent, *slow]:
+        assert one.recv(1000) == b""
+        one.close()
+    assert b"503" in body.recv(1000)
+    garbage = serving.connect()
+    garbage.sendall(b"what is this\r\n\r\n")
+    answer = b""
+    while part := garbage.recv(1000):
+        answer += part
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert "error" in json.loads(answer.partition(b"\r\n\r\n")[2])
+    for one in (body, kept, garbage):
+        one.close()
+    assert serving.end() == 143
+
+
+def test_nothing_of_a_text_is_said(start: Start, models: dict[str, Path]) -> None:
+    serving = start(models["de-en"])
+    serving.ask(q="ein geheimnis", **translate())
+    serving.ask("/languages?q=geheimnis")
+    with pytest.raises(urllib.error.HTTPError):
+        serving.ask("/geheimnis", q="geheimnis")
+    serving.end()
+    assert not any("geheimnis" in line for line in serving.said)
+    assert ENGLISH not in serving.said
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with server.open_socket("127.0.0.1", 0) as bound:
+        bound.listen()
+        port = bound.getsockname()[1]
+        with pytest.raises(UserError, match=f"--port {port}: cannot be listened on: Address already in use"):
+            server.open_socket("127.0.0.1", port)
+    with pytest.raises(UserError, match=r"--host no\.such.host.invalid"):
+        server.open_socket("no.such.host.invalid", 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "public"),
+    [("127.0.0.1", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("::", True), ("a.example", True)],
+)
+def test_who_can_reach_a_host(host: str, public: bool) -> None:
+    assert server.is_public(host) == public
