@@ -48,6 +48,7 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "report.md",
     "run-folder.md",
     "seeing-inside.md",
+    "serving.md",
     "translating.md",
 }
 # Of the command line's page each example is a place of its own, with all that it reads; the other exports to ONNX.
@@ -219,12 +220,16 @@ def test_every_block_of_a_page_runs(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """In the page's order, each on what those before it made."""
-    needed = {word for word in ("jq", "flock", "xz") if re.search(rf"\b{word} ", page.read_text(encoding="utf-8"))}
+    needed = {
+        word for word in ("curl", "jq", "flock", "xz") if re.search(rf"\b{word} ", page.read_text(encoding="utf-8"))
+    }
     missing = [word for word in needed if shutil.which(word) is None]
     if missing:
         pytest.skip(f"{page.name} uses {', '.join(missing)}, which this machine lacks")
     if page.name == "cli.md":
         for number, script in enumerate(scripts(page)):
+            ended = r"\1 --port 0 & sleep 5; kill $!; wait $! || [ $? = 143 ]"  # a server does not end by itself
+            script = re.sub(r"^(tfm serve .*)$", ended, script, flags=re.MULTILINE)
             run_script(script, prepare(page, trained, tmp_path / str(number), script), stand_ins)
         return
     place = prepare(page, trained, tmp_path / "place")

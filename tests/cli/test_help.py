@@ -21,7 +21,18 @@ def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 COMMANDS = [*paths(typer.main.get_command(app))]
 
 
-GROUPS = ["Input and output:", "Filters:", "Search:", "Constraints:", "Confidence:", "Engine:", "Options:", "Help:"]
+GROUPS = [
+    "Input and output:",
+    "Server:",
+    "Limits:",
+    "Filters:",
+    "Search:",
+    "Constraints:",
+    "Confidence:",
+    "Engine:",
+    "Options:",
+    "Help:",
+]
 
 
 @pytest.fixture(params=COMMANDS, ids=" ".join)

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ Client = Callable[..., TestClient]
 def identifier() -> LanguageIdentifier:
     draw = random.Random(1)
     sides = [[" ".join(draw.choices(text.split(), k=6)) for _ in range(300)] for text in (GERMAN, ENGLISH)]
-    found = LanguageIdentifier.learn(*sides, languages=("de", "en"))
+    found = LanguageIdentifier.learn(sides[0], sides[1], languages=("de", "en"))
     assert found is not None
     return found
 
@@ -83,4 +82,6 @@ def client(make_client: Client) -> TestClient:
     return make_client()
 
 
-translate = partial(dict, source="de", target="en")  # the parameters of most requests
+def translate(**more: Any) -> dict[str, Any]:
+    """Return the parameters of most requests."""
+    return {"source": "de", "target": "en", **more}

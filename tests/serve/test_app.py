@@ -110,7 +110,7 @@ def test_a_stream_gives_each_sentence(client: TestClient) -> None:
 
 def test_weblate_sends_lists(client: TestClient) -> None:
     batch = lines(20)
-    given = {"api_key": "", "q": batch, "source": "de", "target": "en", "format": "text"}
+    given: dict[str, Any] = {"api_key": "", "q": batch, "source": "de", "target": "en", "format": "text"}
     assert len(answer(client, **given)["translatedText"]) == 20
 
 
@@ -133,7 +133,7 @@ def test_jellyfin_sends_lines_with_auto(client: TestClient) -> None:
 
 
 def test_deepl_clients_get_their_shape(client: TestClient) -> None:
-    given = {"text": [GERMAN, "ein hund"], "target_lang": "EN-US"}
+    given: dict[str, Any] = {"text": [GERMAN, "ein hund"], "target_lang": "EN-US"}
     found = answer(client, "/v2/translate", **given)["translations"]
     wanted = answer(client, q=given["text"], **translate())["translatedText"]
     assert [one["text"] for one in found] == wanted

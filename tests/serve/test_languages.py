@@ -60,7 +60,7 @@ def test_the_languages_of_several_models_are_compared() -> None:
     draw = random.Random(2)
     french = "le chien et les chats courent avec cette chose"
     sides = [[" ".join(draw.choices(text.split(), k=6)) for _ in range(300)] for text in (french, ENGLISH)]
-    other = LanguageIdentifier.learn(*sides, languages=("fr", "en"))
+    other = LanguageIdentifier.learn(sides[0], sides[1], languages=("fr", "en"))
     assert other is not None
     for text, language in ((GERMAN, "de"), (ENGLISH, "en"), (french, "fr")):
         found = detect(text, ["de", "en", "fr"], [identifier(), other])

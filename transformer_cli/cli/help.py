@@ -9,7 +9,7 @@ from typing import Any
 
 MOST_USED = {  # of a command with more options than ten; what `-h` shows
     *("--input", "--output", "--format", "--source", "--reference", "--target", "--out", "--set", "--json"),
-    *("--config", "--exclude", "--vary", "--budget", "--seeds"),
+    *("--config", "--exclude", "--vary", "--budget", "--seeds", "--host", "--port", "--api-keys"),
     *("--beam", "--n-best", "--scores", "--glossary", "--jobs", "--best-of", "--with-original", "--tokens"),
     *("--hypothesis", "--language", "--metric", "--kind", "--layers", "--heads", "--entropy", "--device", "--quiet"),
 }

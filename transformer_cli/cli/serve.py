@@ -37,8 +37,10 @@ class Limits(opt.Options, panel="Limits"):
     max_body: int = option("--max-body N", "Bytes of a request.", 4_000_000, min=1)
     max_seconds: float = option("--max-seconds N", "Seconds until a request is given up.", 60.0, min=0.001, max=86400.0)
     max_waiting: int = option("--max-waiting N", "Lines that may wait before each model.", 20_000, min=1)
-    requests_per_minute: int | None = option("--requests-per-minute N", "Of each key, or else address.", min=1)
-    characters_per_minute: int | None = option("--characters-per-minute N", "Of each key, or else address.", min=1)
+    requests_per_minute: int | None = option(
+        "--requests-per-minute N", "Requests of each key, or without keys of each address.", min=1
+    )
+    characters_per_minute: int | None = option("--characters-per-minute N", "Characters of each, likewise.", min=1)
     cache: int = option("--cache N", "Translations of lines that are kept in memory for each model.", 0, min=0)
 
 
@@ -55,8 +57,9 @@ def serve(
 
     \b
     tfm serve checkpoints/multi30k_de_en
-    tfm serve checkpoints/de-en checkpoints/en-de --compute-type int8 --port 5000
-    curl -d 'q=Ein Hund schläft.' -d source=de -d target=en http://127.0.0.1:5000/translate
+    tfm serve checkpoints/my checkpoints/reverse --compute-type int8
+
+    Then, for instance: curl localhost:5000/translate -d q=Hallo -d source=de -d target=en
 
     SIGHUP loads the models anew, without losing a request; SIGTERM ends it once what has begun is answered.
     """
