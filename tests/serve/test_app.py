@@ -12,7 +12,9 @@ from starlette.testclient import TestClient
 from tests.cli.conftest import GLOSSES
 from tests.serve.conftest import ENGLISH, GERMAN, Client, translate
 from transformer_cli.cli.app import main
+from transformer_cli.errors import UserError
 from transformer_cli.serve.app import NO_KEY
+from transformer_cli.serve.languages import Detected
 from transformer_cli.serve.limits import Keys
 
 
@@ -105,6 +107,21 @@ def test_a_stream_gives_each_sentence(client: TestClient) -> None:
     assert same.json() == {"translatedText": ENGLISH}
 
 
+def test_a_form_asks_for_numbers_and_more_in_words(client: TestClient) -> None:
+    form = client.post("/translate", data=translate(q="ein hund", alternatives="2", details="true")).json()
+    assert form == answer(client, q="ein hund", alternatives=2, details=True, **translate())
+
+
+def test_a_text_that_only_seems_to_be_in_the_target_language_is_translated(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = serving("de-en").load()
+    for confidence, language in ((60.0, "de"), (95.0, "en")):
+        found = [Detected("en", confidence), Detected("de", 100 - confidence)]
+        monkeypatch.setattr(models, "detect", lambda *_, found=found: found)
+        assert models.detect_source("taxi", "en").language == language
+
+
 # --- as clients send it ----------------------------------------------------------------------------------------------
 
 
@@ -142,6 +159,11 @@ def test_deepl_clients_get_their_shape(client: TestClient) -> None:
     assert len(form.json()["translations"]) == 2
     tagged = answer(client, "/v2/translate", text="<x>ein hund</x> <y/>zwei", target_lang="en", tag_handling="xml")
     assert sorted(tagged["translations"][0]["text"].count(tag) for tag in ("<x>", "</x>", "<y/>")) == [1, 1, 1]
+
+
+def test_what_deepl_has_and_we_have_not_is_refused(client: TestClient) -> None:
+    response = client.post("/v2/translate", json={"text": "x", "target_lang": "EN", "tag_handling": "docx"})
+    assert (response.status_code, response.json()["message"]) == (400, "tag_handling docx is not supported")
 
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -237,6 +259,13 @@ def test_a_file_comes_back_in_its_form(name: str, content: str, kept: list[str],
 def test_a_file_that_is_none_of_these_is_refused(name: str, content: bytes, client: TestClient) -> None:
     response = client.post("/translate_file", files={"file": (name, content)}, data=translate())
     assert (response.status_code, "error" in response.json()) == (400, True)
+
+
+def test_a_file_in_the_target_language_comes_back_as_it_is(client: TestClient) -> None:
+    asked = {"source": "auto", "target": "en"}
+    response = client.post("/translate_file", files={"file": ("a.txt", ENGLISH.encode())}, data=asked)
+    assert client.get(response.json()["translatedFileUrl"]).text == ENGLISH
+    assert client.post("/translate_file", data=asked).json()["error"] == "Invalid request: missing file parameter"
 
 
 def test_nobody_fetches_what_is_not_theirs(client: TestClient) -> None:
@@ -357,6 +386,30 @@ def test_a_fault_of_ours_shows_no_stack_and_no_text(
     said = capfd.readouterr().err
     assert said.startswith("error: internal: RuntimeError at ")
     assert "geheimnis" not in said
+
+
+def test_what_a_model_refuses_is_the_requests_fault(make_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformer_cli.serve.batching import Batcher
+
+    async def refuse(*_: object) -> None:
+        raise UserError("it cannot be")
+
+    client = make_client("de-en")
+    monkeypatch.setattr(Batcher, "translate", refuse)
+    response = client.post("/translate", json=translate(q="ein hund"))
+    assert (response.status_code, response.json()["error"]) == (400, "Invalid request: it cannot be")
+
+
+def test_an_answer_that_has_begun_is_broken_off(make_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformer_cli.serve.batching import Batcher
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError
+
+    client = make_client("de-en")
+    monkeypatch.setattr(Batcher, "translate", broken)
+    with pytest.raises(ConnectionAbortedError):
+        client.post("/translate", json=translate(q="ein hund", stream=True))
 
 
 # --- who may ask -----------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_real_clients(start: Start, models: dict[str, Path]) -> None:
             "<p>ein <b>hund</b></p>", source_lang="DE", target_lang="EN-US", tag_handling="html"
         )
         assert "<b>" in tagged.text  # type: ignore[union-attr]
-        with pytest.raises(deepl.DeepLException, match="xx is not supported"):
+        with pytest.raises(deepl.DeepLException, match="XX is not supported"):
             client.translate_text("x", target_lang="xx")
     with pytest.raises(urllib.error.HTTPError, match="400"):
         libretranslate.translate("x", "de", "xx")
@@ -192,6 +192,8 @@ def test_slow_clients_are_cut(start: Start, models: dict[str, Path], monkeypatch
         assert one.recv(1000) == b""
         one.close()
     assert b"503" in body.recv(1000)
+    with serving.connect() as gone:
+        gone.sendall(b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
     garbage = serving.connect()
     garbage.sendall(b"what is this\r\n\r\n")
     answer = b""

@@ -162,78 +162,104 @@ def _characters(parameters: Parameters) -> int:
     )
 
 
+def asking(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler of what is asked: who asks is checked and metered, and the models stay as they are."""
+
+    async def endpoint(request: Request) -> Response:
+        service: Service = request.app.state.service
+        parameters = await Parameters.read(request, service.limits)
+        client = _check_key(service, request, parameters)
+        characters = _characters(parameters)
+        service.meter.charge(client, 1, characters)
+        service.metrics.characters(characters)
+        models = service.models
+        models.users += 1
+        try:
+            return await handler(Call(service, models, parameters, request))
+        finally:
+            models.users -= 1
+
+    return endpoint
+
+
+async def languages(request: Request) -> Response:
+    """Answer `GET /languages`."""
+    service: Service = request.app.state.service
+    return JSONResponse(service.models.describe())
+
+
+async def health(request: Request) -> Response:
+    """Answer `GET /health`."""
+    return JSONResponse({"status": "ok"})
+
+
+async def spec(request: Request) -> Response:
+    """Answer `GET /spec`."""
+    service: Service = request.app.state.service
+    return JSONResponse(openapi(service.limits, keys=service.keys is not None))
+
+
+async def metrics(request: Request) -> Response:
+    """Answer `GET /metrics`."""
+    service: Service = request.app.state.service
+    _check_key(service, request, Parameters(dict(request.query_params)))
+    waiting = sum(one.batcher.waiting for one in service.models.models)
+    return Response(service.metrics.text(waiting), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def settings(request: Request) -> Response:
+    """Answer `GET /frontend/settings`."""
+    service: Service = request.app.state.service
+    described = {one["code"]: one for one in service.models.describe()}
+    first = service.models.models[0]
+    return JSONResponse(
+        {
+            "apiKeys": service.keys is not None,
+            "keyRequired": service.keys is not None,
+            "charLimit": service.limits.max_characters,
+            "batchLimit": service.limits.max_texts,
+            "frontendTimeout": 500,
+            "suggestions": service.suggestions is not None,
+            "filesTranslation": True,
+            "supportedFilesFormat": list(FORMATS),
+            "language": {
+                side: {"code": code, "name": described[code]["name"]}
+                for side, code in (("source", first.source), ("target", first.target))
+            },
+        }
+    )
+
+
+async def download_file(request: Request) -> Response:
+    """Answer `GET /download_file/NAME`."""
+    service: Service = request.app.state.service
+    content = service.results.find(name := request.path_params["name"])
+    if content is None:
+        raise Refused(404, "No such file, or no more")
+    disposition = f'attachment; filename="translated{PurePosixPath(name).suffix}"'
+    headers = {"Content-Disposition": disposition, "X-Content-Type-Options": "nosniff"}
+    return Response(content, headers=headers, media_type="application/octet-stream")
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """Answer a request that is refused, by us or by the router."""
+    if isinstance(error, HTTPException):
+        return error_response(error.status_code, error.detail, error.headers)
+    assert isinstance(error, Refused)
+    retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return error_response(error.status, error.message, retry)
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    service: Service = app.state.service
+    service.models.start()
+    yield
+    await service.models.close()
+
+
 def create_app(service: Service) -> Starlette:
     """Return the application, which starts the service's models and stops them."""
-
-    def asking(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            parameters = await Parameters.read(request, service.limits)
-            client = _check_key(service, request, parameters)
-            characters = _characters(parameters)
-            service.meter.charge(client, 1, characters)
-            service.metrics.characters(characters)
-            models = service.models
-            models.users += 1
-            try:
-                return await handler(Call(service, models, parameters, request))
-            finally:
-                models.users -= 1
-
-        return endpoint
-
-    async def languages(request: Request) -> Response:
-        return JSONResponse(service.models.describe())
-
-    async def health(request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def spec(request: Request) -> Response:
-        return JSONResponse(openapi(service.limits, keys=service.keys is not None))
-
-    async def metrics(request: Request) -> Response:
-        _check_key(service, request, Parameters(dict(request.query_params)))
-        waiting = sum(one.batcher.waiting for one in service.models.models)
-        return Response(service.metrics.text(waiting), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    async def settings(request: Request) -> Response:
-        described = {one["code"]: one for one in service.models.describe()}
-        first = service.models.models[0]
-        return JSONResponse(
-            {
-                "apiKeys": service.keys is not None,
-                "keyRequired": service.keys is not None,
-                "charLimit": service.limits.max_characters,
-                "batchLimit": service.limits.max_texts,
-                "frontendTimeout": 500,
-                "suggestions": service.suggestions is not None,
-                "filesTranslation": True,
-                "supportedFilesFormat": list(FORMATS),
-                "language": {
-                    side: {"code": code, "name": described[code]["name"]}
-                    for side, code in (("source", first.source), ("target", first.target))
-                },
-            }
-        )
-
-    async def download_file(request: Request) -> Response:
-        content = service.results.find(name := request.path_params["name"])
-        if content is None:
-            raise Refused(404, "No such file, or no more")
-        headers = {"Content-Disposition": f'attachment; filename="translated{PurePosixPath(name).suffix}"'}
-        return Response(content, headers=headers, media_type="application/octet-stream")
-
-    async def refused(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):
-            return error_response(error.status_code, error.detail, error.headers)
-        assert isinstance(error, Refused)
-        retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-        return error_response(error.status, error.message, retry)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        service.models.start()
-        yield
-        await service.models.close()
 
     routes = [
         Route("/translate", asking(translate), methods=["POST"]),
@@ -249,12 +275,14 @@ def create_app(service: Service) -> Starlette:
         Route("/metrics", metrics),
     ]
     shared = Middleware(CORSMiddleware, allow_origins=list(service.cors), allow_methods=["*"], allow_headers=["*"])
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[
             Middleware(Guard, metrics=service.metrics, seconds=service.limits.max_seconds),
             *([shared] if service.cors else []),
         ],
         exception_handlers={HTTPException: refused, Refused: refused},
-        lifespan=lifespan,
+        lifespan=_lifespan,
     )
+    app.state.service = service
+    return app
