@@ -133,7 +133,7 @@ def test_sighup_takes_the_new_model_or_keeps_the_old(start: Start, models: dict[
     run = tmp_path / "run"
     shutil.copytree(models["de-en"], run)
     index = json.loads((run / "checkpoints.json").read_text())
-    serving = start(run)
+    serving = start(run, "--beam", "20")
     text = "ein hund sieht zwei katze und drei maus"
 
     def ask() -> str:
@@ -141,11 +141,15 @@ def test_sighup_takes_the_new_model_or_keeps_the_old(start: Start, models: dict[
 
     first = ask()
     (run / "checkpoints.json").write_text(json.dumps(index | {"best": [2]}))
+    texts = [" ".join(random.Random(number).choices(list(GLOSSES), k=20)) for number in range(600)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        begun = threads.submit(lambda: serving.ask(q=texts, **translate()))
+        time.sleep(0.3)
         serving.process.send_signal(signal.SIGHUP)
         pending = [threads.submit(ask) for _ in range(60)]
         serving.hear("loaded anew")
         answers = [one.result() for one in pending]
+        assert len(begun.result()["translatedText"]) == 600
     second = ask()
     assert second != first
     assert len(answers) == 60
