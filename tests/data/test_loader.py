@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -372,3 +374,37 @@ def test_workers_end_with_the_iterator(encoded: EncodedCorpus) -> None:
     assert worker_processes(batches)
     del batches
     assert children() == before
+
+
+ORPHANED = """\
+import multiprocessing, sys, time
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.loader import CorpusBatches, load_updates
+updates = load_updates(CorpusBatches(EncodedCorpus(sys.argv[1]), 3000, 5), workers=2)
+next(updates)
+time.sleep(1)  # until batches wait that nobody will read
+print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+time.sleep(60)
+"""
+
+
+def test_workers_end_with_a_killed_trainer(encoded: EncodedCorpus) -> None:
+    trainer = subprocess.Popen([sys.executable, "-c", ORPHANED, encoded.path], stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    workers = [int(number) for number in trainer.stdout.readline().split()]
+    trainer.kill()
+    trainer.wait()
+    trainer.stdout.close()
+    assert len(workers) == 2
+    give_up = time.monotonic() + 30
+    while any(map(is_running, workers)):
+        assert time.monotonic() < give_up, "workers that outlive their trainer"
+        time.sleep(0.1)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there that is no zombie, which one without a parent to wait for it may stay."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

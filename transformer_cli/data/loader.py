@@ -6,6 +6,8 @@ A `Position` is all there is to remember: from it on, the same batches follow, w
 import hashlib
 import os
 import signal
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from transformer_cli.text.codec import Codecs
 GROWTH = 1.5  # how much longer than planned what is drawn may make a batch
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 _GRACE = 30.0  # seconds a worker still serves after SIGTERM
+_WATCH = 2.0  # seconds between two looks whether the training process is still there
 
 Pairs = npt.NDArray[np.integer[Any]]  # indices into a corpus
 
@@ -283,11 +286,20 @@ def _held_signals() -> Iterator[None]:
 
 def _outlive_signals(worker: int) -> None:
     """Let a worker serve on after the signals that a terminal or a job scheduler sends to the whole process group, so
-    that the training process can finish its step and save. After SIGTERM it ends by itself a little later."""
+    that the training process can finish its step and save. After SIGTERM it ends by itself a little later, and soon
+    after the training process was killed."""
+    parent = os.getppid()
+
+    def follow() -> None:
+        # torch's own watch ends in waiting for the last batches to be read, which nobody does any more.
+        while os.getppid() == parent:
+            time.sleep(_WATCH)
+        os._exit(0)
 
     def leave_later(signum: int, frame: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, _GRACE)
 
+    threading.Thread(target=follow, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda signum, frame: os._exit(0))
     signal.signal(signal.SIGTERM, leave_later)
