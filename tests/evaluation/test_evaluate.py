@@ -54,7 +54,9 @@ class Shouter:
         self.windows: list[int] = []
         self.now = 100.0  # a window takes two seconds
 
-    def translate_batch(self, texts: Sequence[str], options: Any = None, *, alignments: bool = True) -> list[Any]:
+    def translate_batch(
+        self, texts: Sequence[str], options: Any = None, *, alignments: bool, tag: str | None
+    ) -> list[Any]:
         assert not alignments
         self.now += 2.0
         self.windows.append(len(texts))
