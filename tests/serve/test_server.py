@@ -30,12 +30,17 @@ from transformer_cli.serve import server
 Start = Callable[..., "Server"]
 
 
+def heed() -> None:
+    """Let SIGINT end the process: a shell starts its background jobs with SIGINT ignored, and they hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Server:
     """A `tfm serve` of its own."""
 
     def __init__(self, *arguments: object, env: dict[str, str] | None = None) -> None:
         command = [sys.executable, "-m", "transformer_cli", "serve", *map(str, arguments), "--port", "0"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heed)
         self.said: list[str] = []
         self.url = self.hear("serving on ").rpartition(" ")[2]
 
