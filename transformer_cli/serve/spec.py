@@ -27,28 +27,14 @@ def _one_or_many(schema: Schema) -> Schema:
     return {"oneOf": [schema, {"type": "array", "items": schema}]}
 
 
+FORMS = ("application/json", "application/x-www-form-urlencoded")
+
+
 def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
     """Return the description of a server with these limits; keys: whether it asks for API keys."""
     language = {**TEXT, "description": "a code, in any case; _ is as good as -"}
     texts = {"oneOf": [{**TEXT, "minLength": 1}, {**TEXTS, "maxItems": limits.max_texts}]}
     common = {"source": {**language, "description": "a code, or auto"}, "target": language, "api_key": TEXT}
-    translation = _some(
-        *("q", "source", "target"),
-        q=texts,
-        format={"enum": ["text", "html"], "default": "text"},
-        alternatives={"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
-        details={**FLAG, "description": "scores, confidence, tokens and alignments of each line too"},
-        glossary={**TEXT, "description": "the name of a glossary that the server knows"},
-        stream={**FLAG, "description": "one text's sentences, one JSON object a line, as they are done"},
-        **common,
-    )
-    translated = _some(
-        "translatedText",
-        translatedText=_one_or_many(TEXT),
-        alternatives={"type": "array"},
-        detectedLanguage=_one_or_many(DETECTED),
-        details={"type": "array"},
-    )
     as_deepl = _some(
         *("text", "target_lang"),
         text={"oneOf": [TEXT, TEXTS]},
@@ -61,16 +47,15 @@ def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
     file = _some("file", "source", "target", file={**TEXT, "format": "binary"}, **common)
     suggestion = _some("q", "s", "source", "target", q=TEXT, s=TEXT, **common)
     found = _some("translations", translations={"type": "array", "items": _some("text", text=TEXT)})
-    forms = ("application/json", "application/x-www-form-urlencoded")
     any_object: Schema = {"type": "object"}
     return {
         "openapi": "3.0.3",
         "info": {"title": "tfm serve", "version": __version__, "license": {"name": "Apache-2.0"}},
         "paths": {
-            "/translate": {"post": _operation("Translate texts", translated, translation, forms)},
+            "/translate": {"post": _translate(texts, common)},
             "/detect": {
                 "post": _operation(
-                    "Detect a text's language", {"type": "array", "items": DETECTED}, _some("q", q=TEXT), forms
+                    "Detect a text's language", {"type": "array", "items": DETECTED}, _some("q", q=TEXT), FORMS
                 )
             },
             "/languages": {"get": _operation("List the languages", {"type": "array", "items": codes})},
@@ -89,9 +74,9 @@ def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
                 }
             },
             "/suggest": {
-                "post": _operation("Suggest a better translation", _some("success", success=FLAG), suggestion, forms)
+                "post": _operation("Suggest a better translation", _some("success", success=FLAG), suggestion, FORMS)
             },
-            "/v2/translate": {"post": _operation("Translate as DeepL's API does", found, as_deepl, forms)},
+            "/v2/translate": {"post": _operation("Translate as DeepL's API does", found, as_deepl, FORMS)},
             "/frontend/settings": {"get": _operation("What this server offers", any_object)},
             "/health": {"get": _operation("Whether it serves", _some("status", status=TEXT))},
             "/spec": {"get": _operation("This description", any_object)},
@@ -99,6 +84,28 @@ def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
         },
         **({"security": [{}]} if not keys else {}),
     }
+
+
+def _translate(texts: Schema, common: dict[str, Schema]) -> Schema:
+    """Return the operation that most clients use."""
+    translation = _some(
+        *("q", "source", "target"),
+        q=texts,
+        format={"enum": ["text", "html"], "default": "text"},
+        alternatives={"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
+        details={**FLAG, "description": "scores, confidence, tokens and alignments of each line too"},
+        glossary={**TEXT, "description": "the name of a glossary that the server knows"},
+        stream={**FLAG, "description": "one text's sentences, one JSON object a line, as they are done"},
+        **common,
+    )
+    translated = _some(
+        "translatedText",
+        translatedText=_one_or_many(TEXT),
+        alternatives={"type": "array"},
+        detectedLanguage=_one_or_many(DETECTED),
+        details={"type": "array"},
+    )
+    return _operation("Translate texts", translated, translation, FORMS)
 
 
 def _operation(
