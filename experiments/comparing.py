@@ -1,20 +1,25 @@
 """How often `tfm compare` flags a difference where there is none, and how often it finds one that there is.
 
     .venv/bin/python experiments/comparing.py calibration train.en.gz
+    .venv/bin/python experiments/comparing.py calibration test.en.gz --outputs seed1.en seed2.en …
     .venv/bin/python experiments/comparing.py power train.en.gz --picture docs/images/compare-power.svg
+    .venv/bin/python experiments/comparing.py speed test.en.gz --outputs a.en b.en
 
-FILE has real sentences, the references. Outputs are simulated: words are dropped, replaced and inserted where a latent
-difficulty is above a threshold; part of it belongs to the word, part to the system, part to the run, so that outputs
-make similar mistakes, as models do. The threshold says how good a system is; seeds move it a little. For each
+FILE has real sentences, the references. With --outputs, the runs of a system are these files, which models wrote that
+differ by their seed alone; at least six. Without, outputs are simulated: words are dropped, replaced and inserted where
+a latent difficulty is above a threshold; part of it belongs to the word, part to the system, part to the run, so that
+outputs make similar mistakes, as models do. The threshold says how good a system is; seeds move it a little. For each
 comparison, sentences and runs are drawn from a pool. Everything is scored by sacreBLEU's statistics.
 
-Prints the share of null comparisons with p < 0.05, and the power; the picture shows the power.
+Prints the share of null comparisons with p < 0.05, and the power; the picture shows the power. `speed` times the tests
+of two outputs beside sacreBLEU's, each once its statistics are there.
 """
 
 import argparse
 import gzip
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,10 +34,12 @@ from transformer_cli.evaluation.comparing import (
     Array,
     Measure,
     bootstrap,
+    compare,
     compare_two,
     measure,
     randomization_p,
 )
+from transformer_cli.evaluation.evaluate import load_scorers
 
 METRICS = ("bleu", "chrf", "ter")
 SHARED, OWN, RUN = 0.5, 0.15, 0.35  # parts of the variance of a word's difficulty
@@ -44,7 +51,7 @@ TRIALS, RUNS = 400, 8
 
 @dataclass(frozen=True)
 class Simulated:
-    """A run of a system."""
+    """A run of a system; where its output is given, the number is that of the file."""
 
     system: int
     run: int
@@ -79,10 +86,16 @@ def output(lines: Sequence[str], words: Sequence[str], simulated: Simulated) -> 
     return hypotheses
 
 
-def statistics(lines: Sequence[str], words: Sequence[str], metrics: Sequence[str], simulated: Simulated) -> list[Array]:
-    """Return the statistics of a run, (sentences, K) for each metric."""
-    hypotheses = output(lines, words, simulated)
-    return [measure(metric, [[hypotheses]], [lines], "en").statistics[0][0] for metric in metrics]
+def statistics(lines: Sequence[str], hypotheses: Sequence[str], metrics: Sequence[str]) -> list[Array]:
+    """Return the statistics of an output, (sentences, K) for each metric."""
+    return [measure(metric, [[[*hypotheses]]], [[*lines]], "en").statistics[0][0] for metric in metrics]
+
+
+def simulated_statistics(
+    lines: Sequence[str], words: Sequence[str], metrics: Sequence[str], simulated: Simulated
+) -> list[Array]:
+    """Return the statistics of what a run would write, (sentences, K) for each metric."""
+    return statistics(lines, output(lines, words, simulated), metrics)
 
 
 def sacrebleu_p(before: Array, after: Array, scores: Callable[[Array], Array]) -> float:
@@ -93,17 +106,26 @@ def sacrebleu_p(before: Array, after: Array, scores: Callable[[Array], Array]) -
     return float(np.sum(differences - differences.mean() > observed) + 1) / (TRIALS + 1)
 
 
+@dataclass(frozen=True)
 class Pool:
-    """The statistics of some runs over a pool of sentences."""
+    """The statistics of some runs over a pool of sentences: (sentences, K) for each metric."""
 
-    def __init__(
-        self, lines: Sequence[str], words: Sequence[str], metrics: Sequence[str], runs: Sequence[Simulated], jobs: int
-    ) -> None:
+    of: Mapping[Simulated, list[Array]]
+
+    @classmethod
+    def simulated(
+        cls, lines: Sequence[str], words: Sequence[str], metrics: Sequence[str], runs: Sequence[Simulated], jobs: int
+    ) -> "Pool":
+        """Return the pool of some simulated runs."""
         runs = list(dict.fromkeys(runs))
         with ProcessPoolExecutor(jobs) as processes:
-            found = list(processes.map(partial(statistics, lines, words, metrics), runs))
-        self.of = dict(zip(runs, found, strict=True))
-        self.size = len(lines)
+            found = processes.map(partial(simulated_statistics, lines, words, metrics), runs)
+            return cls(dict(zip(runs, found, strict=True)))
+
+    @property
+    def size(self) -> int:
+        """Return how many sentences there are."""
+        return len(next(iter(self.of.values()))[0])
 
     def measure(self, metric: int, sides: Sequence[Sequence[Simulated]], chosen: NDArray[Any]) -> Measure:
         """Return a metric over the runs of two sides and some sentences."""
@@ -138,7 +160,7 @@ def mixed(pool: Pool, metric: int, systems: int, runs: Sequence[int], choose: np
 
 
 def null_comparisons(pool: Pool, same: Sequence[Simulated], systems: int, count: int) -> None:
-    """Print the share of null comparisons that are flagged. systems: as many with equal runs 0 to 7."""
+    """Print the share of null comparisons that are flagged. systems: as many with equal runs 0 to 7; 0: only `same`."""
     pick = random.Random(1)
     wide = [run for run in same if run.spread > SPREAD]
     same = [run for run in same if run.spread == SPREAD]
@@ -152,9 +174,14 @@ def null_comparisons(pool: Pool, same: Sequence[Simulated], systems: int, count:
         "3 seeds v 3 of the same system": lambda: sides(3, 3),
         "5 seeds v 5 of the same system": lambda: sides(5, 5),
         "1 seed v 3 of the same system": lambda: sides(1, 3),
-        "3 seeds v 3 of a system with twice the spread": lambda: [pick.sample(same, 3), pick.sample(wide, 3)],
-        "3 seeds v 3 of different systems that are as good": lambda: pick.sample(range(RUNS), 6),
     }
+    if len(same) < 10:
+        del rows["5 seeds v 5 of the same system"]
+    if systems:
+        rows |= {
+            "3 seeds v 3 of a system with twice the spread": lambda: [pick.sample(same, 3), pick.sample(wide, 3)],
+            "3 seeds v 3 of different systems that are as good": lambda: pick.sample(range(RUNS), 6),
+        }
     print(f"{'share of ' + format(count, ',') + ' null comparisons with p < 0.05':52}{'    '.join(METRICS)}")
     for number, (name, draw) in enumerate(rows.items()):
         choose = np.random.default_rng(number)
@@ -227,12 +254,36 @@ def draw_power(found: dict[str, dict[int, list[tuple[float, float]]]], path: Pat
     figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
+def print_speed(lines: Sequence[str], outputs: Sequence[Sequence[str]], trials: int = 10_000) -> None:
+    """Print how long the tests of two outputs take, for all metrics together, here and in sacreBLEU."""
+    from sacrebleu.significance import PairedTest
+
+    measures = [measure(metric, [[[*text]] for text in outputs], [[*lines]], "en") for metric in METRICS]
+    scorers = dict(zip(METRICS, load_scorers(METRICS, "en"), strict=True))
+    named: list[tuple[str, Sequence[str]]] = [(str(place), [*text]) for place, text in enumerate(outputs)]
+    kinds: dict[str, Callable[[], object]] = {"tfm compare, randomization and bootstrap": lambda: compare(measures)}
+    for kind in ("ar", "bs"):
+        kinds[f"sacrebleu --paired-{kind}"] = PairedTest(named, scorers, [[*lines]], kind, trials)
+    for name, call in kinds.items():
+        clock, work = time.perf_counter(), time.process_time()
+        call()
+        clock, work = time.perf_counter() - clock, time.process_time() - work
+        print(f"{name:44} {clock:6.2f} s, CPU {work:6.2f} s", flush=True)
+
+
+def print_scores(pool: Pool, same: Sequence[Simulated]) -> None:
+    """Print how good the runs of a system are."""
+    scores = [pool.score(run) for run in same]
+    print(f"{len(scores)} seeds: {np.mean(scores):.2f} BLEU, standard deviation {np.std(scores, ddof=1):.2f}")
+
+
 def main() -> None:
     """Simulate, compare, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["calibration", "power"])
+    parser.add_argument("what", choices=["calibration", "power", "speed"])
     parser.add_argument("file", type=Path, help="sentences, one a line, gzipped")
-    parser.add_argument("--sentences", type=int, default=2000, help="of the pool")
+    parser.add_argument("--outputs", type=Path, nargs="+", default=[], help="translations of seeds, one a line")
+    parser.add_argument("--sentences", type=int, default=2000, help="of the pool, which is simulated")
     parser.add_argument("--comparisons", type=int, default=1000)
     parser.add_argument("--systems", type=int, default=4, help="that are as good as each other")
     parser.add_argument("--seeds", type=int, default=24, help="of one of them")
@@ -240,6 +291,16 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     given = parser.parse_args()
     lines = gzip.decompress(given.file.read_bytes()).decode().split("\n")[:-1]
+    if given.outputs:
+        same = [Simulated(0, number) for number in range(len(given.outputs))]
+        texts = [path.read_text("utf-8").split("\n")[:-1] for path in given.outputs]
+        if given.what == "speed":
+            print_speed(lines, texts)
+            return
+        pool = Pool({run: statistics(lines, text, METRICS) for run, text in zip(same, texts, strict=True)})
+        print_scores(pool, same)
+        null_comparisons(pool, same, 0, given.comparisons)
+        return
     words = words_like(lines)
     random.Random(5).shuffle(lines)
     lines = lines[: given.sentences]
@@ -247,14 +308,13 @@ def main() -> None:
         same = [Simulated(0, run) for run in range(given.seeds)]
         wide = [Simulated(0, 1000 + run, spread=2 * SPREAD) for run in range(given.seeds // 2)]
         systems = [Simulated(2 + system, run) for system in range(given.systems) for run in range(RUNS)]
-        pool = Pool(lines, words, METRICS, [*same, *wide, *systems], given.jobs)
-        scores = [pool.score(run) for run in same]
-        print(f"{len(scores)} seeds: {np.mean(scores):.2f} BLEU, standard deviation {np.std(scores, ddof=1):.2f}")
+        pool = Pool.simulated(lines, words, METRICS, [*same, *wide, *systems], given.jobs)
+        print_scores(pool, same)
         null_comparisons(pool, [*same, *wide], given.systems, given.comparisons)
         return
     base = [Simulated(0, 2000 + run, spread=0.0) for run in range(2)] + [Simulated(0, run) for run in range(RUNS)]
     shifted = [replace(run, system=1, shift=shift) for shift in SHIFTS for run in base]
-    pool = Pool(lines, words, METRICS[:1], [*base, *shifted], given.jobs)
+    pool = Pool.simulated(lines, words, METRICS[:1], [*base, *shifted], given.jobs)
     found = power(pool, base, given.comparisons)
     if given.picture is not None:
         draw_power(found, given.picture)
