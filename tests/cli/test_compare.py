@@ -60,6 +60,18 @@ def test_a_page_and_json_with_seeds_and_numbers(texts: Path, tfm: Any) -> None:
     assert Path("page.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize(
+    ("systems", "code"),
+    [(["bad1", "good1"], 0), (["good1", "bad1"], 1), (["bad1", "bad2"], 1), (["bad1", "bad2", "good1"], 0)],
+)
+def test_strict_says_by_its_code_whether_something_is_better(
+    texts: Path, tfm: Any, systems: list[str], code: int
+) -> None:
+    done = tfm("compare", *systems, "--reference", "reference", "--metric", "ter,bleu", "--strict")
+    assert (done.code, done.err) == (code, "")
+    assert "TER" in done.out
+
+
 def test_numbers_need_no_reference(texts: Path, tfm: Any) -> None:
     done = tfm("compare", "bad1", "good1", "--scores", "COMET=bad1.numbers,good1.numbers")
     assert done.code == 0

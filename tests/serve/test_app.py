@@ -16,6 +16,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.serve.app import NO_KEY
 from transformer_cli.serve.languages import Detected
 from transformer_cli.serve.limits import Keys
+from transformer_cli.serve.suggestions import Suggestions
 
 
 def answer(client: TestClient, path: str = "/translate", **parameters: Any) -> Any:
@@ -213,16 +214,53 @@ def test_metrics_count_without_texts(client: TestClient) -> None:
 
 
 def test_suggestions_are_kept_where_they_are_asked_for(client: TestClient, make_client: Client, tmp_path: Path) -> None:
-    given = translate(q="ein hund", s="one dog\u2028more")
+    given = translate(q="ein hund", s="the dog\u2028thing")
     assert client.post("/suggest", json=given).status_code == 403
     file = tmp_path / "more.jsonl"
     file.write_text('{"source": "a", "target": "b"}\n')
-    taking = make_client("de-en", service={"suggestions": file})
+    taking = make_client("de-en", service={"suggestions": Suggestions(file)})
     assert answer(taking, "/suggest", **given) == {"success": True}
-    first, second = file.read_text(encoding="utf-8").splitlines()[:1], json.loads(file.read_bytes().split(b"\n")[1])
-    assert first == ['{"source": "a", "target": "b"}']
-    assert (second["source"], second["target"], second["model"]) == ("ein hund", "one dog\u2028more", "de-en")
+    answer(taking, "/suggest", **translate(q="ein hund\nzwei", s=" a dog\ntwo\n"))
+    before, first, *lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+    assert before == '{"source": "a", "target": "b"}'
+    kept = json.loads(first)
+    assert (kept["source"], kept["target"], kept["model"]) == ("ein hund", "the dog\u2028thing", "de-en")
+    assert kept["translation"] == answer(taking, q="ein hund", **translate())["translatedText"]
+    assert [(one["source"], one["target"]) for one in map(json.loads, lines)] == [
+        ("ein hund", "a dog"),
+        ("zwei", "two"),
+    ]
     assert taking.post("/suggest", json=translate(q="a")).status_code == 400
+    assert not list(tmp_path.glob("*.set-aside.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("source", "better", "fault"),
+    [
+        ("ein hund", "  ", "empty_side"),
+        ("der hund läuft", "<script>alert(1)</script> the dog runs", "markup"),
+        ("der hund läuft", "buy at https://example.com", "url_mismatch"),
+        ("hund", "a dog " * 60, "length_ratio"),
+        ("und das wasser", "und das wasser", "identical_sides"),
+        (
+            "the dog and the water run",
+            "der hund und das wasser laufen mit diesem ding und das wasser",
+            "wrong_language",
+        ),
+        ("ein hund", "a\ndog", "misaligned"),
+        ("ein hund", "a dog\u0007", "control_characters"),
+    ],
+)
+def test_what_can_be_no_translation_is_set_aside(
+    make_client: Client, tmp_path: Path, source: str, better: str, fault: str
+) -> None:
+    suggestions = Suggestions(tmp_path / "more.jsonl")
+    taking = make_client("de-en", service={"suggestions": suggestions})
+    assert answer(taking, "/suggest", **translate(q=source, s=better)) == {"success": True}
+    assert not suggestions.path.exists()
+    (aside,) = map(json.loads, suggestions.set_aside.read_text(encoding="utf-8").splitlines())
+    assert (aside["source"], aside["target"]) == (source, better)
+    assert fault in aside["faults"]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
 SYSTEM = "A model, a file of translations, or NAME=RUN,RUN,…: several seeds of one system."
 WITHOUT_MODELS = (  # what means something where nothing is translated
-    *("systems", "--source", "--reference", "--language", "--metric", "--scores", "--format", "--output", "--quiet"),
+    *(
+        "systems",
+        "--source",
+        "--reference",
+        "--language",
+        "--metric",
+        "--scores",
+        "--format",
+        "--output",
+        "--strict",
+        "--quiet",
+    ),
 )
 
 
@@ -43,6 +54,9 @@ class InputOutput(opt.Options, panel="Input and output"):
     )
     format_: Literal["text", "json", "html"] = opt.option("--format FORMAT", "text, json or html (a page).", "text")
     output_file: Path | None = opt.option("--output -o FILE", "Write the report to this file.")
+    strict: bool = opt.option(
+        "--strict", "Exit with code 1 unless a system is better than the first by the first metric.", False
+    )
     quiet: bool = opt.QUIET
 
 
@@ -87,7 +101,8 @@ def compare(
         check_output(given.output_file, {"data": [path for paths in named for path in paths]})
     measures, texts = measure_all(given, sides, models, material, metrics, language)
     where = find_all(texts, measures[0], models, given.quiet)
-    found = reports.Found(sides, measures, compare_all(measures), where, len(material.references))
+    comparisons = compare_all(measures)
+    found = reports.Found(sides, measures, comparisons, where, len(material.references))
     if given.format_ == "text":
         text = "\n".join(reports.as_text(found))
     elif given.format_ == "json":
@@ -97,6 +112,8 @@ def compare(
     with open_results(given.output_file) as write:
         for line in text.splitlines():
             write(line)
+    if given.strict and not any(one.better == one.b for one in comparisons if one.metric == comparisons[0].metric):
+        raise typer.Exit(1)
 
 
 def read_metrics(given: InputOutput) -> list[str]:

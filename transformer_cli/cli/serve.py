@@ -12,7 +12,7 @@ from transformer_cli.cli.streams import check_output, note, warn
 from transformer_cli.errors import UserError
 
 GLOSSARY = "Terms that requests may ask for by the file's name (without .tsv). Repeatable."
-SUGGESTIONS = "Append what POST /suggest sends to this JSONL file, which data.train reads."
+SUGGESTIONS = "Append what POST /suggest sends to this JSONL file, which data.train reads; garbage is set aside."
 KEYS = "Answer only who gives a key; a line is the SHA-256 of one. Read again when it changes."
 
 
@@ -67,6 +67,7 @@ def serve(
     from transformer_cli.serve import limits as limiting
     from transformer_cli.serve import server as serving
     from transformer_cli.serve.models import Serving
+    from transformer_cli.serve.suggestions import Suggestions
     from transformer_cli.serve.translating import Service
 
     named = {path.name.removesuffix(".gz").removesuffix(path.suffix): path for path in server.glossaries or ()}
@@ -74,7 +75,10 @@ def serve(
         raise UserError("--glossary: two files have the same name; rename one of them")
     what = Serving(options, named, limiting.Limits(**vars(limits)))
     keys = None if server.api_keys is None else limiting.Keys(server.api_keys)
-    check_output(server.suggestions, context.params, option="suggestions")
+    suggestions = None if server.suggestions is None else Suggestions(server.suggestions)
+    if suggestions is not None:
+        for path in (suggestions.path, suggestions.set_aside):
+            check_output(path, context.params, option="suggestions")
     with serving.open_socket(server.host, server.port) as bound:
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
@@ -89,7 +93,7 @@ def serve(
             loaded,
             keys,
             tuple(server.cors or ()),
-            server.suggestions,
+            suggestions,
         )
         host = f"[{server.host}]" if ":" in server.host else server.host
         serving.run(service, bound, f"serving on http://{host}:{bound.getsockname()[1]}")

@@ -3,7 +3,6 @@
 `create_app` makes it of a `Service`; `server` runs it. No torch.
 """
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
@@ -23,7 +22,8 @@ from transformer_cli.serve.languages import Detected
 from transformer_cli.serve.limits import MOST_ALTERNATIVES, Refused
 from transformer_cli.serve.parameters import Parameters, check_characters
 from transformer_cli.serve.spec import openapi
-from transformer_cli.serve.translating import Call, Service, described, json_line, stream_sentences, translate_texts
+from transformer_cli.serve.suggestions import Suggestion
+from transformer_cli.serve.translating import Call, Service, described, stream_sentences, translate_texts
 
 NO_KEY = "Please contact the server operator to get an API key"
 
@@ -118,7 +118,7 @@ async def translate_file(call: Call) -> Response:
 
 
 async def suggest(call: Call) -> Response:
-    """Answer `POST /suggest`: a better translation is kept for later training."""
+    """Answer `POST /suggest`: a better translation is kept for later training, or set aside where it cannot be one."""
     service = call.service
     if service.suggestions is None:
         raise Refused(403, "Suggestions are disabled on this server.")
@@ -126,10 +126,11 @@ async def suggest(call: Call) -> Response:
     source, target = call.language("source"), call.language("target")
     check_characters(len(given) + len(better), service.limits)
     model = call.model(source, target)
-    content = {"source": given, "target": better, "source_language": source, "target_language": target}
-    content |= {"model": model.name if model else "", "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    with open(service.suggestions, "ab") as file:  # one write, so that lines stay whole
-        file.write(json_line(content))
+    if model is None:
+        raise Refused(400, f"{target} is not available as a target language from {source}")
+    (own,) = await translate_texts(call, [given], source, target)
+    suggestion = Suggestion(given, better, source, target, model.name, own.text)
+    service.suggestions.keep(suggestion, suggestion.faults(model.identifier))
     return JSONResponse({"success": True})
 
 

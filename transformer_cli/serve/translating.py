@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -24,6 +23,7 @@ from transformer_cli.serve.languages import Detected
 from transformer_cli.serve.limits import Keys, Meter, Refused
 from transformer_cli.serve.models import Models, ServedModel, Serving
 from transformer_cli.serve.parameters import Parameters
+from transformer_cli.serve.suggestions import Suggestions
 
 MUCH_TEXT = 10_000  # characters, from which a request's text is looked at beside the event loop
 RETRY_AFTER = 1  # seconds, where the queue is full
@@ -37,7 +37,7 @@ class Service:
     models: Models
     keys: Keys | None = None
     cors: Sequence[str] = ()
-    suggestions: Path | None = None  # where suggestions are kept; None: none are taken
+    suggestions: Suggestions | None = None  # None: none are taken
     results: Results = field(default_factory=Results)
     metrics: Metrics = field(default_factory=Metrics)
 

@@ -1,0 +1,99 @@
+"""The scripts in examples/, on the sample corpus."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.serve.test_server import Server, Start, start  # noqa: F401  (a fixture)
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "data" / "sample"
+CONFIG = """
+data:
+  source_language: de
+  target_language: en
+  train: {train}
+  valid: {{source: {sample}/valid.de, target: {sample}/valid.en}}
+  test: {{source: {sample}/test.de, target: {sample}/test.en}}
+  workers: 0
+vocabulary: {{algorithm: bpe, size: 600}}
+model: {{encoder_layers: 1, decoder_layers: 1, d_model: 64, heads: 2, d_ff: 128, norm: pre, dropout: 0.0}}
+training: {{batch_tokens: 1500, max_steps: {steps}, schedule: cosine, warmup_steps: 20, peak_learning_rate: {rate},
+  precision: fp32, validate_every: {steps}, save_every: {steps}, validation_sentences: 50}}
+decoding: {{beam_size: 1}}
+"""
+
+
+def tfm(*arguments: object) -> str:
+    command = [sys.executable, "-m", "transformer_cli", *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def improve(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Run the script, with the `tfm` that is tested."""
+    scripts = Path("scripts")
+    scripts.mkdir(exist_ok=True)
+    (scripts / "tfm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m transformer_cli "$@"\n')
+    (scripts / "tfm").chmod(0o755)
+    environment = os.environ | {"PATH": f"{scripts.absolute()}:{os.environ['PATH']}"}
+    command = ["sh", ROOT / "examples" / "improve.sh", *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.slow
+def test_corrections_become_a_better_translator_that_is_served(
+    start: Start,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sides = [(SAMPLE / f"train.{language}").read_text("utf-8").split("\n")[:2200] for language in ("de", "en")]
+    for name, side in zip(("few.de", "few.en"), sides, strict=True):
+        Path(name).write_text("".join(f"{line}\n" for line in side[:2000]), encoding="utf-8")
+    few = "{source: few.de, target: few.en}"
+    Path("first.yaml").write_text(CONFIG.format(train=few, sample=SAMPLE, steps=40, rate=0.003))
+    tfm("train", "first.yaml", "--out", "runs/first", "--quiet")
+    Path("live").symlink_to("runs/first")
+
+    server = start("live", "--suggestions", "corrections.jsonl", "--greedy")
+    for source, better in zip(sides[0][2000:2200], sides[1][2000:2200], strict=True):
+        server.ask("/suggest", q=source, s=better, source="de", target="en")
+    server.ask("/suggest", q="Guten Tag.", s="see https://example.com", source="de", target="en")
+    assert len(Path("corrections.jsonl").read_text("utf-8").splitlines()) >= 195
+    aside = json.loads(Path("corrections.set-aside.jsonl").read_text("utf-8").splitlines()[-1])
+    assert "url_mismatch" in aside["faults"]
+
+    made = "{file: corrections.jsonl, source_column: source, target_column: target, weight: 3}"
+    Path("next.yaml").write_text(CONFIG.format(train=f"[{few}, {made}]", sample=SAMPLE, steps=150, rate=0.003))
+    done = improve("live", "next.yaml", server.process.pid)
+    assert done.returncode == 0, done.stderr
+    assert "is better by" in done.stdout
+    new = Path("live").resolve()
+    assert new.parent == Path("runs").resolve()
+    assert new.name != "first"
+    assert Path("runs/first/checkpoints.json").exists()
+    server.hear("loaded anew")
+    text = "Wo ist der Bahnhof?"
+    assert (
+        server.ask(q=text, source="de", target="en")["translatedText"]
+        == tfm("translate", new, text, "--greedy").strip()
+    )
+
+    Path("same.yaml").write_text(CONFIG.format(train=few, sample=SAMPLE, steps=21, rate=1e-9))
+    done = improve("live", "same.yaml")
+    assert done.returncode == 1
+    assert "not better" in done.stderr
+    assert Path("live").resolve() == new
+
+
+def test_what_is_no_link_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    done = improve("run", "next.yaml")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no symbolic link" in done.stderr
+    assert improve("run").returncode == 2
