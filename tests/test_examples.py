@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.serve.test_server import Server, Start, start  # noqa: F401  (a fixture)
 
@@ -97,3 +99,25 @@ def test_what_is_no_link_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "no symbolic link" in done.stderr
     assert improve("run").returncode == 2
+
+
+def test_deployments_call_the_server_as_it_is_called() -> None:
+    """Each option that they give it is one, and what they mount is what they name."""
+    folder = ROOT / "examples" / "serving"
+    pods, service = yaml.safe_load_all((folder / "kubernetes.yaml").read_text("utf-8"))
+    (container,) = pods["spec"]["template"]["spec"]["containers"]
+    unit = (folder / "tfm.service").read_text("utf-8")
+    started = [*re.findall(r"^ExecStart=\S+ serve (.*)$", unit, re.M), " ".join(container["args"])]
+    started += re.findall(r"tfm-serve (/models.*)$", (folder / "Dockerfile").read_text("utf-8"), re.M)
+    assert len(started) == 3
+    known = tfm("serve", "--help")
+    for line in started:
+        options = re.findall(r"--[a-z-]+", line)
+        assert "--api-keys" in options
+        assert [one for one in options if one not in known] == []
+    assert {one["name"] for one in container["volumeMounts"]} == {
+        one["name"] for one in pods["spec"]["template"]["spec"]["volumes"]
+    }
+    paths = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert paths == {"/health"}
+    assert service["spec"]["selector"] == pods["spec"]["template"]["metadata"]["labels"]
