@@ -42,7 +42,7 @@ def improve(*arguments: object) -> "subprocess.CompletedProcess[str]":
     (scripts / "tfm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m transformer_cli "$@"\n')
     (scripts / "tfm").chmod(0o755)
     environment = os.environ | {"PATH": f"{scripts.absolute()}:{os.environ['PATH']}"}
-    command = ["sh", ROOT / "examples" / "improve.sh", *map(str, arguments)]
+    command = ["sh", str(ROOT / "examples" / "improve.sh"), *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
