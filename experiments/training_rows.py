@@ -181,11 +181,11 @@ def prepare_cleaned(work: Work) -> None:
 def cleaning(planted: Mapping[str, set[int]], changed: set[int], found: Tree, config: Tree) -> dict[str, Any]:
     """Return how many planted faults the filters leave in, by kind, and how many sound pairs they take out.
 
-    planted: lines, the later of two that are repetitions, which need not be the one in `changed`.
+    planted: lines; of two pairs that repeat each other, the later one may be meant, which need not be in `changed`.
     """
     filters = [one if isinstance(one, str) else next(iter(one)) for one in config["data"].get("filters") or []]
     lines = {
-        one["kind"]: {*one["lines"]}
+        one["kind"]: {*one.get("left_out", one["lines"])}
         for one in found["findings"]
         if one["corpus"] == "train" and one["kind"] in (*filters, *DROPPED_ANYWAY)
     }

@@ -4,6 +4,7 @@
 config is validated, `pip` and `git` are held against the files they name, `make` of this repository is not run.
 """
 
+import csv
 import gzip
 import json
 import os
@@ -122,6 +123,8 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     sides = [(folder / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("de", "en")]
     units = "".join(unit(*pair) for pair in zip(*sides, strict=True))
     (folder / "memory.tmx").write_text(memory(units).replace('srclang="en"', 'srclang="de"'), encoding="utf-8")
+    with open(folder / "sentences.csv", "w", encoding="utf-8", newline="") as table:
+        csv.writer(table).writerows([("de", "en"), *zip(*sides, strict=True)])
     (folder / "multi30k").mkdir()
     for name, split in MULTI30K.items():
         for language in ("de", "en"):

@@ -198,7 +198,7 @@ def test_a_tag_that_the_model_does_not_know_is_refused(make_codecs: MakeCodecs) 
         lambda: translator.score(["one"], ["two"], tag="<2fr>"),
         lambda: translator.align(["one"], ["two"], tag="<2fr>"),
     ):
-        with pytest.raises(UserError, match=r"tag '<2fr>': is none of the model's; it knows <2de> or <bt>$"):
+        with pytest.raises(UserError, match=r"tag '<2fr>': is none of the model's; it knows <2de> and <bt>$"):
             call()
     assert not engine.batches
     config = make_config()

@@ -17,7 +17,7 @@ def found(report: Report, kind: str, corpus: str = "train") -> dict[str, object]
 
 def test_every_kind_is_explained_and_filtered_or_not_for_a_reason() -> None:
     assert {*KINDS} == {*JUDGED, "vocabulary", "too_small"}
-    assert {*JUDGED} - {*FILTERED} == {"empty_side", "too_long", "duplicate_source"}
+    assert {*JUDGED} - {*FILTERED} == {"empty_side", "too_long"}
     assert not {*FILTERED} - {*JUDGED}
 
 

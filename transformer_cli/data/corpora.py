@@ -86,7 +86,7 @@ def open_corpus(source: Source, source_language: str, target_language: str) -> C
 def _open_moses(source: MosesZip, languages: Columns) -> "TextCorpus":
     pairs = read_pairs_of_members(source.moses, languages)
     if len(pairs) > 1:
-        names = one_of([first.inner for first, _ in pairs]).replace(" or ", " and ")
+        names = one_of([first.inner for first, _ in pairs], last="and")
         raise UserError(f"{source.moses}: has {len(pairs)} pairs of files ({names}, …); unpack it and name two files")
     return TextCorpus(*pairs[0])
 

@@ -146,7 +146,7 @@ def read_pairs_of_members(path: str | Path, languages: tuple[str, str]) -> list[
                 side[stem] = member
     pairs = [(member, sides[1][stem]) for stem, member in sides[0].items() if stem in sides[1]]
     if not pairs:
-        names = one_of([member.inner for member in members]).replace(" or ", " and ")
+        names = one_of([member.inner for member in members], last="and")
         raise UserError(
             f"{path}: has no pair of files whose names end in .{languages[0]} and .{languages[1]} and are equal before "
             f"that; it has {names}"

@@ -265,9 +265,11 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
     """Open `data.train` and `data.valid`; where this is not set, the pairs that the run holds out, chosen or saved.
 
     Those are chosen from the sources without a tag, if there are any. resuming: what is in the run folder counts.
-    Raises `UserError` for faulty data, and for damaged or missing files of the run.
+    Raises `UserError` for faulty data, for a filter that has nothing to compare with, and for damaged or missing files
+    of the run.
     """
     data, folder = config.data, run.held_out_path
+    _check_filters(data)
     sources = open_sources(config, progress)
     if data.valid is not None:
         return Corpora(sources, open_split(data, "valid"), split_tag(config, "valid"))
@@ -295,6 +297,18 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
         which = "1 pair that repeats" if repeated == 1 else f"{repeated:,} pairs that repeat"
         note += f"; {which} one of their sentences {'is' if repeated == 1 else 'are'} left out"
     return Corpora(sources, held_out, tag, held_out, [note])
+
+
+def _check_filters(data: DataConfig) -> None:
+    """Raise `UserError` for a filter that would find nothing, since what it compares with is not named."""
+    for key, source in data.sources.items():
+        kinds, where = (data.filters, "data.filters") if source.filters is None else (source.filters, f"{key}.filters")
+        for split in ("valid", "test"):
+            if f"overlap_{split}" in kinds and getattr(data, split) is None:
+                raise UserError(
+                    f"{where}: overlap_{split} compares with data.{split}, which is not set; set it, or leave out "
+                    "the filter"
+                )
 
 
 def split_tag(config: Config, split: Literal["valid", "test"]) -> str | None:

@@ -110,9 +110,7 @@ def settle(tags: Sequence[str], wanted: Wanted, where: object) -> Languages:
     elif (source is None) != (target is None) and len(others) == 1:
         source, target = source or others[0], target or others[0]
     if source is None or target is None:
-        which = (
-            f"is in {one_of(codes).replace(' or ', ' and ')}" if codes else "nothing says which languages this is in"
-        )
+        which = f"is in {one_of(codes, last='and')}" if codes else "nothing says which languages this is in"
         raise UserError(f"{where}: {which}; name the two: --from {source or 'de'} --to {target or 'en'}")
     for option, code, given in (("--from", source, wanted[0]), ("--to", target, wanted[1])):
         if (fault := code_fault(code)) is not None:

@@ -55,7 +55,9 @@ def tag_before(config: Config, tag: str | None) -> str:
     known = config.vocabulary.symbols
     tag = config.decoding.tag if tag is None else tag
     if tag and tag not in known:
-        there = f"it knows {one_of(known, limit=20)}" if known else "it was trained without any; leave it out"
+        there = (
+            f"it knows {one_of(known, limit=20, last='and')}" if known else "it was trained without any; leave it out"
+        )
         raise UserError(f"tag {tag[:60]!r}: is none of the model's; {there}")
     return tag or ""
 

@@ -37,16 +37,17 @@ KINDS = {
         0.3,
     ),
     "duplicate_pair": Advice(
-        "came before, apart from case, spaces and punctuation",
+        "repeats another, apart from case, spaces and punctuation",
         "the model gives these pairs more weight than others",
         "filter duplicate_pair",
         0.2,
     ),
     "duplicate_source": Advice(
-        "one side came before with another translation",
-        "little while they are few, and short sentences often have several translations; many contradict each other",
-        "look at the examples; filter duplicate_source if they contradict each other",
-        0.1,
+        "one side also stands in another pair, with another translation",
+        "little where both translations are good; where one is not, the model learns translations that have nothing to "
+        "do with their sources",
+        "filter duplicate_source, which leaves out those whose sides are not translations of each other, and no others",
+        0.8,
     ),
     "identical_sides": Advice(
         "the translation is a copy of the source",
@@ -163,9 +164,16 @@ class Finding:
     count: int
     share: float  # of the corpus' pairs
     lines: list[int]  # all of them, from 1
+    left_out: list[int]  # those of them that the filter of this kind leaves out
     examples: list[dict[str, Any]]  # line, source and target of some, and a repair where one is known
     is_serious: bool = False  # whether the model will be the worse for it
     details: str = ""  # regions of what is misaligned, characters that are rare
+
+    @property
+    def harm(self) -> float:
+        """How much it spoils, to rank by."""
+        share = self.share * len(self.left_out) / len(self.lines) if self.lines else self.share
+        return KINDS[self.kind].weight * share
 
     @property
     def advice(self) -> str:
@@ -177,7 +185,8 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Return what `--format json` shows."""
         known = KINDS[self.kind]
-        return {**vars(self), "what": known.what, "cost": known.cost, "advice": self.advice}
+        shown = {name: value for name, value in vars(self).items() if name != "left_out" or value != self.lines}
+        return {**shown, "what": known.what, "cost": known.cost, "advice": self.advice}
 
 
 @dataclass(frozen=True)
@@ -227,8 +236,8 @@ def examine(
     pairs = {name: found.pairs for name, found in judgements.items()}
     trained = sum(count for name, count in pairs.items() if is_training(name))
     if trained < LEAST_PAIRS:
-        findings.append(Finding("too_small", "train", trained, 1.0, [], []))
-    findings.sort(key=lambda one: (-one.is_serious, -KINDS[one.kind].weight * one.share, one.kind))
+        findings.append(Finding("too_small", "train", trained, 1.0, [], [], []))
+    findings.sort(key=lambda one: (-one.is_serious, -one.harm, one.kind))
     files = {} if "train" in corpora else {name: corpus.describe() for name, corpus in corpora.items()}
     return Report(findings, pairs, judgements, files)
 
@@ -249,14 +258,17 @@ def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) ->
         details["vocabulary"] = (
             f"{len(rare):,} character{'s' * (len(rare) > 1)}: {shown}{' …' if len(rare) > CHARACTERS_SHOWN else ''}"
         )
-    wanted = {line for some in lines.values() for line in _shown(some)}
-    texts = dict(_texts(corpus, wanted))
+    left_out = {kind: found.left_out(kind).tolist() if kind in found.lines else some for kind, some in lines.items()}
+    if bad := len(left_out.get("duplicate_source", [])):
+        details["duplicate_source"] = f"in {bad:,} of them the sides are not translations of each other"
+    some_of = {kind: _shown(left_out[kind] or some) for kind, some in lines.items()}
+    texts = dict(_texts(corpus, {line for some in some_of.values() for line in some}))
     for kind, some in lines.items():
-        examples = [_example(kind, line, *texts[line]) for line in _shown(some)]
+        examples = [_example(kind, line, *texts[line]) for line in some_of[kind]]
         whole = next((judgements[other].pairs for other, overlap in OVERLAPS.items() if overlap == kind), found.pairs)
-        is_serious = KINDS[kind].weight >= 0.5 and len(some) >= SERIOUS_SHARE * whole
+        is_serious = KINDS[kind].weight >= 0.5 and len(left_out[kind]) >= SERIOUS_SHARE * whole
         share = len(some) / found.pairs
-        yield Finding(kind, name, len(some), share, some, examples, is_serious, details.get(kind, ""))
+        yield Finding(kind, name, len(some), share, some, left_out[kind], examples, is_serious, details.get(kind, ""))
 
 
 def _rare(name: str, judgements: Mapping[str, Judgement]) -> list[str]:

@@ -30,6 +30,7 @@ FILTERED = (
     "number_mismatch",
     "url_mismatch",
     "mixed_scripts",
+    "duplicate_source",
     "duplicate_pair",
     "template",
 )
@@ -42,7 +43,7 @@ def filters(report: Report) -> dict[str, Kinds]:
     """
     proposed: dict[str, Kinds] = {name: [] for name in report.sources}
     for one in report.findings:
-        if one.corpus in proposed and one.lines and one.kind in FILTERED:
+        if one.corpus in proposed and one.left_out and one.kind in FILTERED:
             bound = round(report.judgements[one.corpus].length_ratio, 2)
             proposed[one.corpus].append({one.kind: bound} if one.kind == "length_ratio" else one.kind)
     return proposed

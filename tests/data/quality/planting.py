@@ -57,11 +57,10 @@ def plant(
         planted[kind] = set()
         for line, original in zip(chosen, originals, strict=True):
             source, target = pairs[original]
-            pairs[line] = (
-                source.upper() if drawn.random() < 0.5 else source,
-                target if again == "both" else pairs[line][1],
-            )
-            planted[kind].add(max(line, original) + 1)  # the one that comes later
+            capitals = drawn.random() < 0.5
+            pairs[line] = (source.upper() if capitals else source, target if again == "both" else pairs[line][1])
+            is_known = capitals or again == "source"  # else the one that comes later
+            planted[kind].add(1 + (line if is_known else max(line, original)))
     return pairs, planted
 
 
@@ -157,7 +156,7 @@ def plant_otherwise(
                 )
             else:
                 pairs[line] = drawn.choice([(source, pairs[line][1]), (pairs[line][0], target)])
-            planted[kind].add(max(line, original) + 1)
+            planted[kind].add(1 + (line if kind == "duplicate_source" else max(line, original)))
     for name, some in others.items():
         some = [pair for pair in some if long(pair) and min(len(text.split()) for text in pair) > 8]
         chosen, free = free[:count], free[count:]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.data.quality.conftest import Pair
-from transformer_cli.data.quality.alignment import SHIFTS, AlignmentModel, Region, shifted_regions
+from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, shifted_regions
 from transformer_cli.data.quality.words import Words
 
 
@@ -43,5 +43,22 @@ def test_a_sound_corpus_has_no_region(sample: list[Pair]) -> None:
 
 def test_texts_without_words_are_no_evidence(sample: list[Pair]) -> None:
     pairs = sample[:1000]
-    pairs[100:200] = [("…", "")] * 100
+    pairs[100:200] = [("…", "")] * 50 + [("Xyzzy", "Plugh")] * 50
     assert regions(pairs) == []
+    sides = [Words.of(pair[side] for pair in pairs) for side in (0, 1)]
+    evidence = AlignmentModel.learn(sides[0][200:], sides[1][200:]).evidence(*sides)
+    assert not evidence[100:200].any()
+    assert evidence[:90, UNSHIFTED].mean() > 0
+
+
+def test_a_long_text_counts_no_more_than_others(sample: list[Pair]) -> None:
+    """Pairs of many sentences, in which all words stand beside each other, do not blur what the others say."""
+    pairs = sample[:2000]
+    long = [tuple(" ".join(some) for some in zip(*pairs[place::20], strict=True)) for place in range(20)]
+
+    def fit(learned: list[Pair]) -> float:
+        sides = [Words.of(pair[side] for pair in learned) for side in (0, 1)]
+        model = AlignmentModel.learn(sides[0], sides[1])
+        return (model.alike[0] - model.unlike[0]) / model.unlike[1]
+
+    assert fit([*pairs, *long]) > 0.8 * fit(pairs)  # type: ignore[list-item]

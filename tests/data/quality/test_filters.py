@@ -97,6 +97,21 @@ def test_what_validation_shares_is_left_out(tmp_path: Path, faulty: list[Pair], 
     assert len(left) <= len(faulty) - 3
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_filter_without_what_it_compares_with_is_refused(
+    tmp_path: Path, sample: list[Pair], split: str, own: bool
+) -> None:
+    config = configure(tmp_path, sample[:50], [] if own else [f"overlap_{split}"], None)
+    if own:
+        source = config.data.train.model_copy(update={"filters": [f"overlap_{split}"]})  # type: ignore[union-attr]
+        config = config.model_copy(update={"data": config.data.model_copy(update={"train": source})})
+    where = r"data\.train\.filters" if own else r"data\.filters"
+    with pytest.raises(UserError, match=rf"^{where}: overlap_{split} compares with data\.{split}, which is not set;"):
+        train(config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_pairs_are_held_out_of_what_is_left(tmp_path: Path, faulty: list[Pair]) -> None:
     config = configure(tmp_path, faulty, ALL, None)
     corpora = open_corpora(config, RunFolder(tmp_path / "run"), resuming=False)

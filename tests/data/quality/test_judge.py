@@ -48,6 +48,27 @@ def test_faults_planted_into_the_sample_are_found(sample: list[Pair]) -> None:
     check(measure(found, planted, clean))
 
 
+def test_contradictions_are_left_out_and_several_translations_stay(sample: list[Pair]) -> None:
+    """A pair with the source, or the target, of another goes, wherever it stands."""
+    pairs = [pair for pair in sample if min(len(text.split()) for text in pair) > 5][:3000]
+    drawn = random.Random(5).sample(range(len(pairs)), 120)
+    changed, others = drawn[:60], drawn[60:]
+    for place, other in zip(changed, others, strict=True):
+        kept = place % 2
+        pairs[place] = (pairs[place][0], pairs[other][1]) if kept else (pairs[other][0], pairs[place][1])
+    good = [
+        (source, f"Well , {target}") for source, target in pairs[:200] if pairs.index((source, target)) not in drawn
+    ]
+    judged = judge_corpus(Pairs([*pairs, *good]))
+    clean = judge_corpus(Pairs([pair for place, pair in enumerate(pairs) if place not in changed]))
+    found = {line - 1 for line in judged.left_out("duplicate_source").tolist()}
+    assert len(found & {*changed}) >= 0.75 * len(changed)
+    assert len(found - {*changed}) <= 3 + len(clean.left_out("duplicate_source"))
+    named = {line - 1 for line in judged.lines["duplicate_source"].tolist()}
+    assert found <= named
+    assert {*range(len(pairs), len(pairs) + len(good))} <= named | {*others}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("source", "target", "third"), [("de", "en", "fr"), ("en", "fr", "de")])
 @pytest.mark.parametrize("seed", [1, 7])

@@ -2,6 +2,9 @@
 
 import random
 
+import numpy as np
+import pytest
+
 from transformer_cli.data.quality.repeats import KnownPairs, NearTexts, TextHashes, hash_pairs
 from transformer_cli.data.quality.words import Words, words_of
 
@@ -28,7 +31,40 @@ def test_the_later_one_of_equal_pairs_is_a_duplicate() -> None:
     ]
     found = hashes(pairs)
     assert where(found.duplicate_pairs()) == [2, 6]
-    assert where(found.ambiguous(found.duplicate_pairs())) == [1, 3, 5]
+    ambiguous, contradictory = found.ambiguous(found.duplicate_pairs(), np.zeros(7, dtype=np.int8))
+    assert where(ambiguous) == [1, 3, 5]
+    assert not contradictory.any()
+
+
+def test_of_equal_pairs_the_one_stays_that_is_written_as_most_are() -> None:
+    usual = [(f"Katze {number}", f"Cat {number}") for number in range(3)]
+    capitals = [(source.upper(), target) for source, target in usual]
+    small = [(source.lower(), target) for source, target in usual]
+    for copies in (capitals, small):
+        assert where(hashes([copies[0], *usual, copies[1]]).duplicate_pairs()) == [0, 4]
+        assert where(hashes([usual[0], *copies, usual[2]]).duplicate_pairs()) == [0, 4]
+    caseless = [("猫 1", "犬"), ("猫1", "犬"), ("猫 1", "犬。")]
+    assert where(hashes(caseless).duplicate_pairs()) == [1, 2]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_of_pairs_that_share_a_side_the_one_stays_that_fits(side: int) -> None:
+    """Wherever it stands; of those that fit about as well, the first."""
+
+    def found(*fit: int) -> tuple[list[int], list[int]]:
+        own = [f"own {place}" for place in range(len(fit))]
+        pairs = [("other", "else"), *((one, "shared") if side else ("shared", one) for one in own)]
+        values = np.array([60, *fit], dtype=np.int8)
+        ambiguous, contradictory = hashes(pairs).ambiguous(np.zeros(len(pairs), dtype=bool), values)
+        return [place - 1 for place in where(ambiguous)], [place - 1 for place in where(contradictory)]
+
+    assert found(-50, 50) == ([0], [0])
+    assert found(50, -50) == ([1], [1])
+    assert found(20, 60) == ([0], []), "it fits worse, but it fits"
+    assert found(55, 60) == found(60, 55) == ([1], [])
+    assert found(-64, -60) == ([1], []), "neither fits"
+    assert found(-64, -1, -3, 64) == ([0, 1, 2], [0, 1, 2])
+    assert found(-64, 50, 64, -64) == ([0, 2, 3], [0, 3])
 
 
 def test_templates_differ_by_numbers_alone() -> None:
@@ -41,7 +77,7 @@ def test_templates_differ_by_numbers_alone() -> None:
 def test_hashes_of_parts_are_those_of_the_whole() -> None:
     pairs = [(f"{a} b {a * 7}", "." if a % 3 else "") for a in range(50)]
     whole, parts = hashes(pairs), TextHashes.join([hashes(pairs[:13]), hashes(pairs[13:])])
-    for name in ("source", "target", "template"):
+    for name in ("source", "target", "template", "case"):
         assert getattr(whole, name).tolist() == getattr(parts, name).tolist()
     words = Words.of(source for source, _ in pairs)
     assert words[10:12].hashes.tolist() == Words.of(source for source, _ in pairs[10:12]).hashes.tolist()

@@ -2,8 +2,9 @@
 
 A line lost on one side shifts all that follows. Here each target word has a random vector, each source word the mean of
 the target sentences that it stands beside (random indexing, Sahlgren 2005, across languages), and a sentence the sum of
-its words': those of a pair point the same way, whatever the languages. A path through all shifts, in which to change
-costs as much as some lines of evidence (Viterbi), finds where a region begins and ends.
+its words': those of a pair point the same way, whatever the languages, and say how well its sides fit each other. A
+path through all shifts, in which to change costs as much as some lines of evidence (Viterbi), finds where a region
+begins and ends.
 """
 
 import itertools
@@ -19,8 +20,9 @@ UNSHIFTED = -SHIFTS.start  # its place among them
 SIZE = 64  # of a vector
 PLACES = 1 << 16  # of words: the first bits of their hashes
 AT_ONCE = 1000  # texts whose words' vectors are in memory
-LEAST_SEEN = 4  # sentences that a word must stand in
-SHRINK = 4  # added to that number: vectors of rare words are short
+LEAST_SEEN = 8  # sentences that a word must stand in
+SHRINK = 2  # whole texts of other words, added to a word's: vectors of rare words are short
+NAT = 16  # what evidence is counted in: parts of a nat
 MOST_EVIDENCE = 4.0  # of one line, in nats: a pair that is badly translated is no proof
 CHANGE = 25.0  # nats that it costs to go to another shift
 LOOK = 8  # lines …
@@ -53,7 +55,7 @@ class AlignmentModel:
         """Learn from some pairs, most of which are translations of each other."""
         words = _places(sources)
         seen = np.bincount(_places(targets), minlength=PLACES)
-        weight = np.log(len(targets.counts) / np.maximum(seen, 1)).clip(min=0) * (seen >= LEAST_SEEN)
+        weight = np.sqrt(np.log(len(targets.counts) / np.maximum(seen, 1)).clip(min=0)) * (seen >= LEAST_SEEN)
         drawn = np.random.default_rng(seed).standard_normal((PLACES, SIZE), dtype=np.float32)
         table = drawn * weight.astype(np.float32)[:, None]
         vectors = _vectors(targets, table)
@@ -62,20 +64,26 @@ class AlignmentModel:
         beside = np.zeros((PLACES, SIZE), dtype=np.float32)
         order = np.argsort(words, kind="stable")
         places, starts, counts = np.unique(words[order], return_index=True, return_counts=True)
-        sums = (
-            np.add.reduceat(vectors[sources.owners[order]], starts)
-            if len(starts)
-            else np.zeros((0, SIZE), dtype=np.float32)
-        )
-        beside[places] = sums / (counts + SHRINK)[:, None] * (counts >= LEAST_SEEN)[:, None]
+        if len(starts):
+            texts = sources.owners[order]
+            share = (1 / sources.counts[texts]).astype(np.float32)  # of its text: a long one counts no more than others
+            beside_each = vectors[texts]
+            beside_each *= share[:, None]
+            sums = np.add.reduceat(beside_each, starts)
+            weights = np.add.reduceat(share, starts) + SHRINK
+            beside[places] = sums / weights[:, None] * (counts >= LEAST_SEEN)[:, None]
         ours = _vectors(sources, beside)
         alike, unlike = (ours * vectors).sum(axis=1), (ours * np.roll(vectors, len(vectors) // 2, axis=0)).sum(axis=1)
         return cls(beside, table, mean, _moments(alike), _moments(unlike))
 
     def evidence(self, sources: Words, targets: Words) -> NDArray[np.int8]:
-        """Return how much each line speaks for each shift, in sixteenths of a nat: (N, shifts); 0 beyond the edges."""
-        ours = _vectors(sources, self.source)
-        theirs = _unit(_vectors(targets, self.target) - self.mean)
+        """Return how much each line speaks for each shift, in sixteenths of a nat: (N, shifts).
+
+        0 beyond the edges, and where no word of a text is known.
+        """
+        ours, theirs = _vectors(sources, self.source), _vectors(targets, self.target)
+        known = [np.abs(side).max(axis=1, initial=0) > 0 for side in (ours, theirs)]
+        theirs = _unit(theirs - self.mean)
         lines = len(ours)
         found = np.zeros((lines, len(SHIFTS)), dtype=np.int8)
         for place, shift in enumerate(SHIFTS):
@@ -83,7 +91,8 @@ class AlignmentModel:
             if start < end:
                 cosine = (ours[start:end] * theirs[start + shift : end + shift]).sum(axis=1)
                 ratio = _log_normal(cosine, *self.alike) - _log_normal(cosine, *self.unlike)
-                found[start:end, place] = np.rint(16 * ratio.clip(-MOST_EVIDENCE, MOST_EVIDENCE))
+                ratio *= known[0][start:end] & known[1][start + shift : end + shift]
+                found[start:end, place] = np.rint(NAT * ratio.clip(-MOST_EVIDENCE, MOST_EVIDENCE))
         return found
 
 
@@ -94,13 +103,13 @@ def shifted_regions(evidence: NDArray[np.int8]) -> list[Region]:
         if place != UNSHIFTED:
             gain = evidence[:, place].astype(np.float32) - evidence[:, UNSHIFTED]
             best = np.maximum(best, np.convolve(gain, np.ones(LOOK, dtype=np.float32), mode="same"))
-    suspicious = np.flatnonzero(best > 16 * SUSPICIOUS)
+    suspicious = np.flatnonzero(best > NAT * SUSPICIOUS)
     regions: list[Region] = []
     margin = 20 * LOOK
     for group in np.split(suspicious, np.flatnonzero(np.diff(suspicious) > 2 * margin) + 1):
         if len(group):
             start = max(0, int(group[0]) - margin)
-            part = evidence[start : int(group[-1]) + margin + 1].astype(np.float64) / 16
+            part = evidence[start : int(group[-1]) + margin + 1].astype(np.float64) / NAT
             regions += _follow(part, start)
     return regions
 

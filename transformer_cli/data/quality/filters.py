@@ -18,7 +18,7 @@ from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import LinkedCorpus
 from transformer_cli.data.quality.judge import OVERLAPS, Bounds, judge_corpus
 
-RULES = 1  # raised whenever the same corpus would be judged otherwise
+RULES = 2  # raised whenever the same corpus would be judged otherwise
 
 
 class Filters:
@@ -58,7 +58,7 @@ class Filters:
         kept = np.ones(found.pairs, dtype=bool)
         counts = []
         for kind in self.kinds:
-            lines = found.lines.get(kind, np.zeros(0, dtype=np.int64))
+            lines = found.left_out(kind)
             kept[lines - 1] = False
             counts.append(f"{len(lines):,} {kind}")
         several = isinstance(self.data.train, list)  # whose filters may be their own

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from transformer_cli.config.sections import FilterKind
 from transformer_cli.data.corpora import Corpus
-from transformer_cli.data.quality.alignment import SHIFTS, AlignmentModel, Region, shifted_regions
+from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, shifted_regions
 from transformer_cli.data.quality.languages import LEAST_LEARNED, LanguageIdentifier
 from transformer_cli.data.quality.pair_checks import PairChecks, log_ratio
 from transformer_cli.data.quality.repeats import KnownPairs, TextHashes
@@ -139,6 +139,7 @@ class Judgement:
 
     pairs: int = 0
     lines: dict[str, Lines] = field(default_factory=dict)  # by kind, from 1, rising
+    contradictory: Lines = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # of those of duplicate_source
     regions: list[Region] = field(default_factory=list)  # that are misaligned
     characters: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)  # as in `Part`
@@ -146,6 +147,10 @@ class Judgement:
     rare: dict[str, list[int]] = field(default_factory=dict)  # character: lines, from 1
     length_ratio: float = 0.0  # the bound that was used …
     usual_ratio: float = 1.0  # … on how far a pair's may be from this
+
+    def left_out(self, kind: str) -> Lines:
+        """Return the lines that the filter of a kind leaves out: all, but of several good translations none."""
+        return self.contradictory if kind == "duplicate_source" else self.lines.get(kind, np.zeros(0, dtype=np.int64))
 
 
 RARE = 5  # times that a character comes, at most, to be called rare
@@ -192,21 +197,25 @@ def judge_corpus(
             start += len(part.hashes.source)
             bar.update(len(part.hashes.source))
     found.rare = {one: where for one, where in found.rare.items() if found.characters[one] <= RARE}
+    fit = np.zeros(start, dtype=np.int8)  # of the sides of each pair
     if evidence:
         of_lines, evidence = np.concatenate(evidence), []  # both at once would be too much for a large corpus
-        found.regions = shifted_regions(of_lines)
+        found.regions, fit = shifted_regions(of_lines), of_lines[:, UNSHIFTED].copy()
         del of_lines
         lines["misaligned"] += [np.arange(region.first, region.last + 1) for region in found.regions]
     everything, hashes = TextHashes.join(hashes), []
     duplicates = everything.duplicate_pairs()
+    ambiguous, contradictory = everything.ambiguous(duplicates, fit)
     repeats = {
         "duplicate_pair": duplicates,
-        "duplicate_source": everything.ambiguous(duplicates),
+        "duplicate_source": ambiguous,
         "template": everything.templates(duplicates),
     }
     for kind, mask in repeats.items():
         lines[kind].append(np.flatnonzero(mask) + 1)
     found.lines = _without_consequences(lines)
+    named = found.lines.get("duplicate_source", np.zeros(0, dtype=np.int64))
+    found.contradictory = named[contradictory[named - 1]]
     return found
 
 

@@ -6,7 +6,7 @@ Eight bytes for each text in each form stay in memory: five million pairs take 1
 import difflib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ LEAST_SHARED = 0.4  # of the trigrams of words of a text are in another one that
 COMMON = 100  # … but for those that more texts have, which say nothing of them
 MOST_COMPARED = 3  # texts that share the most trigrams with one, where one that is near is enough
 NEAR = 0.85  # of the words of two texts, in order, are the same
+CLEARLY = 16  # how much better sides fit, as `alignment` counts it, for a difference that is more than chance
 SEEN_BITS = 20  # of a table that says whether a trigram may stand in any of the texts
 
 Mask = NDArray[np.bool_]
@@ -31,6 +32,7 @@ class TextHashes:
     source: Hashes
     target: Hashes
     template: Hashes  # the source, with one number for all
+    case: NDArray[np.int8]  # which sides are in capitals, which in small letters
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]], sources: Words, targets: Words) -> "TextHashes":
@@ -39,26 +41,46 @@ class TextHashes:
         is_number = (sources.hashes & NUMBER).astype(bool)
         template = _of_texts(sources, np.where(is_number, NUMBER, sources.hashes))
         has_number = np.bincount(sources.owners[is_number], minlength=len(template)) > 0
-        return cls(sides[0], sides[1], template * has_number)
+        case = np.fromiter((3 * _case(source) + _case(target) for source, target in pairs), np.int8, len(pairs))
+        return cls(sides[0], sides[1], template * has_number, case)
 
     @classmethod
     def join(cls, parts: Sequence["TextHashes"]) -> "TextHashes":
         """Return parts of a corpus as one."""
-        names = ("source", "target", "template")
-        return cls(
-            *(np.concatenate([np.zeros(0, np.uint64), *(getattr(part, name) for part in parts)]) for name in names)
-        )
+        parts = parts or [cls.of([], Words.of([]), Words.of([]))]
+        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
 
     def duplicate_pairs(self) -> Mask:
-        """Return which pairs came before, exactly or but for case, spaces and punctuation."""
-        return came_before(self.source * np.uint64(0x9E3779B97F4A7C15) ^ self.target)
+        """Return which pairs repeat another one, exactly or but for case, spaces and punctuation.
 
-    def ambiguous(self, duplicates: Mask) -> Mask:
-        """Return which pairs, duplicates apart, have a side that came before with another translation."""
-        found = np.zeros(len(self.source), dtype=bool)
-        rest = np.flatnonzero(~duplicates)
-        found[rest] = came_before(self.source[rest]) | came_before(self.target[rest])
+        The one that stays is the first whose case is the most usual in the corpus: a copy in capitals goes, wherever it
+        stands.
+        """
+        usual = np.bincount(self.case, minlength=1)[self.case]
+        pairs = self.source * np.uint64(0x9E3779B97F4A7C15) ^ self.target
+        found = usual < _best_of_equal(pairs, usual)
+        rest = np.flatnonzero(~found)
+        found[rest] = came_before(pairs[rest])
         return found
+
+    def ambiguous(self, duplicates: Mask, fit: NDArray[np.int8]) -> tuple[Mask, Mask]:
+        """Return which pairs, duplicates apart, share a side with another one that stays, and which contradict it.
+
+        fit: how much speaks for it that a pair's sides are translations of each other, as `alignment` counts it (N,).
+        Pairs that fit clearly worse than another with the same side don't stay; of those left, the first stays. Those
+        contradict that fit clearly worse, and rather as the sides of two different pairs do.
+        """
+        found = duplicates.copy()
+        rest = np.flatnonzero(~duplicates)
+        own = fit[rest].astype(np.int64)
+        best = np.maximum(*(_best_of_equal(side[rest], own) for side in (self.source, self.target)))
+        worse = own < best - CLEARLY
+        found[rest[worse]] = True
+        contradictory = np.zeros_like(found)
+        contradictory[rest[worse & (own < 0)]] = True
+        rest = rest[~worse]
+        found[rest] = came_before(self.source[rest]) | came_before(self.target[rest])
+        return found & ~duplicates, contradictory
 
     def templates(self, duplicates: Mask) -> Mask:
         """Return which pairs, duplicates apart, differ from many others by their numbers alone."""
@@ -188,6 +210,25 @@ def hashes_of(texts: Sequence[str], words: Words) -> Hashes:
     for line in np.flatnonzero(words.counts == 0).tolist():  # signs alone: they are compared as they are
         hashes[line] = hash_of(texts[line].strip())
     return hashes
+
+
+def _case(text: str) -> int:
+    """Return 1 for a text in capitals, 2 for one in small letters, 0 for all others, and scripts without case."""
+    return 1 if text.isupper() else 2 if text.islower() else 0
+
+
+def _best_of_equal(hashes: Hashes, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each place the highest of the values at places with the same hash."""
+    best = values.copy()
+    order = np.argsort(hashes, kind="stable")
+    as_next, as_last = np.zeros((2, len(hashes)), dtype=bool)
+    as_next[:-1] = as_last[1:] = hashes[order[1:]] == hashes[order[:-1]]
+    repeated = as_next | as_last
+    order, first = order[repeated], ~as_last[repeated]
+    if len(order):
+        highest = np.maximum.reduceat(values[order], np.flatnonzero(first))
+        best[order] = highest[np.cumsum(first) - 1]
+    return best
 
 
 def came_before(hashes: Hashes) -> Mask:
