@@ -17,7 +17,9 @@ def test_the_model_alone_is_a_model(trial: Any, tfm: Any, tmp_path: Path) -> Non
 
 def test_the_help_of_the_option_names_every_format(tfm: Any) -> None:
     shown = tfm("export", "--help").out.split("--format FORMAT")[1].split("--out DIR")[0]
-    assert re.findall(r"\w+", shown.partition("[")[0]) == ["ctranslate2", "onnx", "huggingface", "or", "safetensors"]
+    assert re.findall(r"\w+", shown.partition("[")[0]) == [
+        *("ctranslate2", "argos", "onnx", "huggingface", "or", "safetensors")
+    ]
 
 
 def test_a_marian_model_is_verified(trial: Any, tfm: Any, tmp_path: Path) -> None:

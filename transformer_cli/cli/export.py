@@ -10,17 +10,17 @@ from transformer_cli.cli.options import QUIET, Model, option
 from transformer_cli.cli.streams import note
 from transformer_cli.errors import UserError
 
-Format = Literal["ctranslate2", "onnx", "huggingface", "safetensors"]
+Format = Literal["ctranslate2", "argos", "onnx", "huggingface", "safetensors"]
 Quantization = Literal["int8", "int8_float32", "float16", "bfloat16"]  # the types that CTranslate2 stores weights in
 
 
 def export(
     model: Model,
-    format_: Format = option("--format FORMAT", "ctranslate2, onnx, huggingface or safetensors.", ...),
-    out: Path = option("--out DIR", "The new folder; it must not exist.", ...),
+    format_: Format = option("--format FORMAT", "ctranslate2, argos, onnx, huggingface or safetensors.", ...),
+    out: Path = option("--out DIR", "The new folder (argos: a file, NAME.argosmodel); it must not exist.", ...),
     quantization: Quantization | None = option(
         "--quantization TYPE",
-        "Type of ctranslate2's weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
+        "Type of ctranslate2's and argos' weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
     ),
     verify: bool = option("--verify/--no-verify", "Translate with both models, and fail where they differ.", True),
     sentences: Path | None = option(
@@ -36,11 +36,12 @@ def export(
     tfm export checkpoints/multi30k_de_en --format ctranslate2 \\
         --quantization int8 --out exported.int8 --sentences valid.de
 
-    The folder appears whole and verified, or not at all. What a format cannot express is refused.
+    What is written appears whole and verified, or not at all. What a format cannot express is refused.
 
     \b
     ctranslate2    for CTranslate2, a fast engine without Python or torch;
                    a MODEL for tfm translate, evaluate and score too
+    argos          a package for Argos Translate and LibreTranslate
     onnx           graphs of the encoder and of one step of the decoder
     huggingface    Marian (post-norm) or Pegasus (pre-norm), for transformers
     safetensors    the model folder alone, nothing for training in it
@@ -49,14 +50,14 @@ def export(
     from transformer_cli.export.verify import ExportDiffers, export_safetensors
     from transformer_cli.storage.run_folder import CONFIG, RunFolder, find_model
 
-    if quantization is not None and format_ != "ctranslate2":
-        raise UserError(f"--quantization: is for --format ctranslate2, not {format_}; leave it out")
+    if quantization is not None and format_ not in ("ctranslate2", "argos"):
+        raise UserError(f"--quantization: is for --format ctranslate2 and argos, not {format_}; leave it out")
     if sentences is not None and not verify:
         raise UserError("--sentences and --no-verify exclude each other: give sentences to verify with, or do not")
     if sentences is not None and format_ == "safetensors":
         raise UserError("--sentences: --format safetensors copies the model and translates nothing; leave it out")
     if os.path.lexists(out):
-        raise UserError(f"{out}: exists already; name a new folder with --out")
+        raise UserError(f"{out}: exists already; name another one with --out")
     folder = find_model(model)
     RunFolder(out).check_writable()
 
@@ -66,6 +67,10 @@ def export(
             from transformer_cli.export.ctranslate2 import export_ctranslate2
 
             report = export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
+        elif format_ == "argos":
+            from transformer_cli.export.argos import export_argos
+
+            report = export_argos(folder, out, quantization=quantization, verify=verify, sentences=sentences)
         elif format_ == "onnx":
             from transformer_cli.export.onnx import export_onnx
 

@@ -102,6 +102,17 @@ def short_code(code: str) -> str:
         return code
 
 
+def language_name(code: str) -> str:
+    """Return the English name of a language; the code where it has none."""
+    from iso639 import Lang
+    from iso639.exceptions import DeprecatedLanguageValue, InvalidLanguageValue
+
+    try:
+        return _IN_BRACKETS.sub("", str(Lang(code.partition("-")[0]).name)).strip()
+    except (DeprecatedLanguageValue, InvalidLanguageValue):
+        return code
+
+
 def _meant(text: str) -> str:
     """Return the code of the language that a text names or nearly names, or what a code looks like."""
     from iso639 import iter_langs
