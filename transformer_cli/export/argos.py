@@ -50,7 +50,7 @@ def export_argos(
     root = f"translate-{codes[0]}_{codes[1]}-{VERSION.replace('.', '_')}"
     metadata = dict(zip(("from_code", "to_code", "from_name", "to_name"), [*codes, *names], strict=True))
     license_ = f", license {config.data.license}" if config.data.license else ""
-    texts = {
+    texts: dict[str, str | bytes] = {
         "metadata.json": json.dumps({"package_version": VERSION, "argos_version": ARGOS, **metadata}, indent=2) + "\n",
         "README.md": README.format(source=names[0], target=names[1], license=license_, name=out.name),
         "sentencepiece.model": tokenizer.model,
