@@ -21,10 +21,10 @@ def where(mask: object) -> list[int]:
 
 def test_the_later_one_of_equal_pairs_is_a_duplicate() -> None:
     pairs = [
-        ("Ein Hund.", "a dog"),
-        ("Hund ein", "a dog"),
-        ("ein  hund", "“A dog!”"),
-        ("ein Hund", "dog a"),
+        ("Ein Hund schläft.", "a dog sleeps"),
+        ("schläft ein Hund", "a dog sleeps"),
+        ("ein  hund schläft", "“A dog sleeps!”"),
+        ("ein Hund schläft", "sleeps a dog"),
         ("…", "!"),
         ("?", "!"),
         ("…", "! "),
@@ -32,8 +32,18 @@ def test_the_later_one_of_equal_pairs_is_a_duplicate() -> None:
     found = hashes(pairs)
     assert where(found.duplicate_pairs()) == [2, 6]
     ambiguous, contradictory = found.ambiguous(found.duplicate_pairs(), np.zeros(7, dtype=np.int8))
-    assert where(ambiguous) == [1, 3, 5]
+    assert where(ambiguous) == [1, 3]
     assert not contradictory.any()
+
+
+def test_a_brief_text_may_have_many_translations() -> None:
+    """What fits or not is not asked: a word or two say too little."""
+    pairs = [("Na gut.", "okay then"), ("Na gut.", "all right, if you must"), ("Na gut, also dann.", "all right")]
+    for one in (pairs, [(target, source) for source, target in pairs]):
+        found = hashes([*one, *[pair[::-1] for pair in one]])
+        ambiguous, contradictory = found.ambiguous(found.duplicate_pairs(), np.array([60, -60] * 3, dtype=np.int8))
+        assert not ambiguous.any()
+        assert not contradictory.any()
 
 
 def test_of_equal_pairs_the_one_stays_that_is_written_as_most_are() -> None:
@@ -52,8 +62,8 @@ def test_of_pairs_that_share_a_side_the_one_stays_that_fits(side: int) -> None:
     """Wherever it stands; of those that fit about as well, the first."""
 
     def found(*fit: int) -> tuple[list[int], list[int]]:
-        own = [f"own {place}" for place in range(len(fit))]
-        pairs = [("other", "else"), *((one, "shared") if side else ("shared", one) for one in own)]
+        own = [f"a text of its own {place}" for place in range(len(fit))]
+        pairs = [("other", "else"), *((one, "they share this") if side else ("they share this", one) for one in own)]
         values = np.array([60, *fit], dtype=np.int8)
         ambiguous, contradictory = hashes(pairs).ambiguous(np.zeros(len(pairs), dtype=bool), values)
         return [place - 1 for place in where(ambiguous)], [place - 1 for place in where(contradictory)]

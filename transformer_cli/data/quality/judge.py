@@ -33,7 +33,7 @@ EXCUSED = {  # what follows from another fault is not counted twice
     "number_mismatch": ("misaligned",),
     "url_mismatch": ("misaligned",),
     "markup": ("misaligned",),
-    "duplicate_source": ("empty_side", "length_ratio", "template", "identical_sides"),
+    "duplicate_source": ("empty_side", "template", "identical_sides"),
 }
 
 SAMPLE = 30_000  # pairs that languages, lengths and word vectors are learned from

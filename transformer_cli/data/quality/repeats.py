@@ -15,6 +15,7 @@ from transformer_cli.data.quality.words import NUMBER, Hashes, Words, hash_of
 
 LEAST_OF_TEMPLATE = 10  # pairs of one form, with other numbers each
 LEAST_WORDS = 5  # of a text that may be near another
+LEAST_OWN = 3  # words of a text that has one meaning: "Yes." has many translations by nature
 LEAST_SHARED = 0.4  # of the trigrams of words of a text are in another one that it is near to …
 COMMON = 100  # … but for those that more texts have, which say nothing of them
 MOST_COMPARED = 3  # texts that share the most trigrams with one, where one that is near is enough
@@ -33,6 +34,7 @@ class TextHashes:
     target: Hashes
     template: Hashes  # the source, with one number for all
     case: NDArray[np.int8]  # which sides are in capitals, which in small letters
+    brief: Mask  # (N, 2): which sides have fewer than `LEAST_OWN` words
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]], sources: Words, targets: Words) -> "TextHashes":
@@ -42,7 +44,8 @@ class TextHashes:
         template = _of_texts(sources, np.where(is_number, NUMBER, sources.hashes))
         has_number = np.bincount(sources.owners[is_number], minlength=len(template)) > 0
         case = np.fromiter((3 * _case(source) + _case(target) for source, target in pairs), np.int8, len(pairs))
-        return cls(sides[0], sides[1], template * has_number, case)
+        brief = np.stack([sources.counts, targets.counts], axis=1) < LEAST_OWN
+        return cls(sides[0], sides[1], template * has_number, case, brief)
 
     @classmethod
     def join(cls, parts: Sequence["TextHashes"]) -> "TextHashes":
@@ -64,7 +67,8 @@ class TextHashes:
         return found
 
     def ambiguous(self, duplicates: Mask, fit: NDArray[np.int8]) -> tuple[Mask, Mask]:
-        """Return which pairs, duplicates apart, share a side with another one that stays, and which contradict it.
+        """Return which pairs, duplicates apart, share a side that is not brief with another one that stays, and which
+        contradict it.
 
         fit: how much speaks for it that a pair's sides are translations of each other, as `alignment` counts it (N,).
         Pairs that fit clearly worse than another with the same side don't stay; of those left, the first stays. Those
@@ -73,13 +77,17 @@ class TextHashes:
         found = duplicates.copy()
         rest = np.flatnonzero(~duplicates)
         own = fit[rest].astype(np.int64)
-        best = np.maximum(*(_best_of_equal(side[rest], own) for side in (self.source, self.target)))
+        alone = np.arange(len(found), dtype=np.uint64)  # no hash is so small, but by chance
+        source, target = (
+            np.where(self.brief[:, place], alone, side) for place, side in enumerate((self.source, self.target))
+        )
+        best = np.maximum(*(_best_of_equal(side[rest], own) for side in (source, target)))
         worse = own < best - CLEARLY
         found[rest[worse]] = True
         contradictory = np.zeros_like(found)
         contradictory[rest[worse & (own < 0)]] = True
         rest = rest[~worse]
-        found[rest] = came_before(self.source[rest]) | came_before(self.target[rest])
+        found[rest] = came_before(source[rest]) | came_before(target[rest])
         return found & ~duplicates, contradictory
 
     def templates(self, duplicates: Mask) -> Mask:
