@@ -72,6 +72,17 @@ def test_strict_says_by_its_code_whether_something_is_better(
     assert "TER" in done.out
 
 
+def test_what_else_ends_lines_ends_none_of_the_report(texts: Path, tfm: Any) -> None:
+    """U+2028 and the like are characters of a translation: a string of JSON may not be broken there."""
+    Path("good1").write_text(Path("good1").read_text().replace(" ", "\u2028").replace("e", "\x85"), encoding="utf-8")
+    files = ["compare", "bad1", "good1", "--reference", "reference"]
+    found = json.loads(tfm(*files, "--format", "json").out)
+    assert any("\u2028" in sentence["b"] for sentence in found["where"][0]["sentences"])
+    said = tfm(*files).out
+    assert said.splitlines() == said.removesuffix("\n").split("\n")
+    assert r"\x2028" in said
+
+
 def test_numbers_need_no_reference(texts: Path, tfm: Any) -> None:
     done = tfm("compare", "bad1", "good1", "--scores", "COMET=bad1.numbers,good1.numbers")
     assert done.code == 0

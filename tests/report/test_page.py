@@ -58,6 +58,7 @@ def test_tables_leave_out_what_is_empty_and_align_numbers() -> None:
 
 def test_lengths_of_texts_and_times() -> None:
     assert printable("a\tb\x07") == "a\\x09b\\x07"
+    assert printable("a\u2028\x85\xa0\u3000") == "a\\x2028\\x85\xa0\u3000"
     assert len(short("x" * 500)) == 160
     assert short("x") == "x"
 

@@ -9,7 +9,7 @@ import typer
 
 from transformer_cli.cli import options as opt
 from transformer_cli.cli.evaluate import check_language, hint_at_tokenizer
-from transformer_cli.cli.streams import Progress, check_output, note, open_results, warn
+from transformer_cli.cli.streams import Progress, check_output, note, warn, write_report
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -109,9 +109,7 @@ def compare(
         text = reports.as_json(found)
     else:
         text = reports.as_html(found, "Is it better? " + " and ".join(side.name for side in sides))
-    with open_results(given.output_file) as write:
-        for line in text.splitlines():
-            write(line)
+    write_report(given.output_file, text)
     if given.strict and not any(one.better == one.b for one in comparisons if one.metric == comparisons[0].metric):
         raise typer.Exit(1)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.streams import check_output, note, open_results
+from transformer_cli.cli.streams import check_output, note, write_report
 from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,15 +69,10 @@ def doctor(
     if propose:
         text = proposal.as_yaml(data, proposal.filters(found))
     elif format_ == "text":
-        text = "\n".join(reports.as_text(found)) + "\n"
+        text = "\n".join(reports.as_text(found))
     else:
-        text = reports.as_json(found) + "\n" if format_ == "json" else as_html(found, title)
-    if output_file is None:
-        print(text, end="")
-    else:
-        with open_results(output_file) as line:
-            for one in text.splitlines():
-                line(one)
+        text = reports.as_json(found) if format_ == "json" else as_html(found, title)
+    write_report(output_file, text)
     if write is not None:
         atomic_write(write, proposal.filtered_config(before, str(config), proposal.filters(found)))
         if not quiet:

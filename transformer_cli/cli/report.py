@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.streams import Progress, align, check_output, note, open_results, warn
+from transformer_cli.cli.streams import Progress, align, check_output, note, warn, write_report
 
 if TYPE_CHECKING:
     from transformer_cli.report.outputs import Examined
@@ -68,9 +68,7 @@ def report(
             from transformer_cli.report.run_page import as_html
 
             text = as_html(found, chosen[0].name if len(chosen) == 1 else f"{len(chosen)} runs")
-        with open_results(output_file) as write:
-            for line in text.rstrip("\n").split("\n"):
-                write(line)
+        write_report(output_file, text)
 
 
 def read_runs(paths: Sequence[Path], quiet: bool) -> "list[Run]":

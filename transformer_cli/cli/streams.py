@@ -312,6 +312,13 @@ def open_results(path: Path | None, live: bool = False) -> Iterator[Write]:
             yield write
 
 
+def write_report(path: Path | None, text: str) -> None:
+    """Write a text of many lines as `open_results` does; line feeds alone end them, whatever else is in it."""
+    with open_results(path) as write:
+        for line in text.removesuffix("\n").split("\n"):
+            write(line)
+
+
 def is_file(path: Path) -> bool:
     """Return whether it names a place for a file (there may be none yet), not a stream."""
     return str(path) != "-" and not _is_special(path)

@@ -6,6 +6,7 @@
 import html
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no request: a browser holds the page to it
@@ -191,5 +192,7 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters written out."""
-    return "".join(one if one.isprintable() or (one.isspace() and one > " ") else f"\\x{ord(one):02x}" for one in text)
+    """Return a text with its control characters and line ends written out; spaces of all widths stay."""
+    return "".join(
+        one if one.isprintable() or unicodedata.category(one) == "Zs" else f"\\x{ord(one):02x}" for one in text
+    )
