@@ -72,6 +72,15 @@ def test_a_page_and_a_card_at_once(tfm: Tfm, copied: Path, tmp_path: Path) -> No
     assert json.loads(tfm("report", copied, "--format", "json").out)[0]["test"] == {}
 
 
+def test_what_is_reported_beside_a_card_has_its_scores(tfm: Tfm, copied: Path) -> None:
+    done = tfm("report", copied, "--card", "--format", "json", "--device", "cpu", "--no-doctor", "--sentences", "2")
+    (found,) = json.loads(done.out)
+    assert f"wrote {copied / 'README.md'}\n" in done.err
+    assert found["test"] == {}, "the first sentences are not the test set"
+    (found,) = json.loads(tfm("report", copied, "--card", "--format", "json", "--no-doctor", "-q").out)
+    assert [*found["test"]] == ["BLEU", "chrF2", "TER"]
+
+
 def test_a_page_without_evaluating_and_what_is_missing(tfm: Tfm, runs: Path, tmp_path: Path) -> None:
     done = tfm("report", runs / "a", runs / "b", "--format", "html", "--no-evaluate")
     assert (done.code, done.err) == (0, "")

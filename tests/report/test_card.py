@@ -125,6 +125,8 @@ def test_results_of_a_test_set_on_the_hub(at: Callable[..., Examined], monkeypat
     monkeypatch.chdir(one.run.path)
     Path("someone/news").mkdir(parents=True)
     assert eval_results(one) == [], "a folder of that name is no data set of the hub"
+    assert write_card(one, []) == [readme]
+    assert not results.exists(), "scores of an earlier card"
 
 
 def test_only_what_is_ours_is_replaced(at: Callable[..., Examined]) -> None:

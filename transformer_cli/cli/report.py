@@ -1,13 +1,14 @@
 """`tfm report`: runs side by side, one page about them, and their model cards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from transformer_cli.cli import options as opt
-from transformer_cli.cli.streams import Progress, align, check_output, note, warn, write_report
+from transformer_cli.cli.streams import Progress, align, check_output, is_file, note, warn, write_report
 
 if TYPE_CHECKING:
     from transformer_cli.report.outputs import Examined
@@ -60,9 +61,16 @@ def report(
         found = [examine(run, device, sentences, evaluate, quiet) for run in chosen]
         if not quiet:
             warn(*(text for one in found for text in one.notes))
+    printed = not card or output_file is not None or format_ is not None
     if card:
-        write_cards(found, doctor, quiet)
-    if not card or output_file is not None or format_ is not None:
+        for path in write_cards(found, doctor, quiet):
+            if not printed or (output_file is not None and is_file(output_file)):
+                print(path)
+            elif not quiet:
+                note(f"wrote {path}")  # stdout is the report's
+        chosen = [of_runs.read_run(run.path) for run in chosen]  # with the scores of their new cards
+        found = [replace(one, run=run) for one, run in zip(found, chosen, strict=True)]
+    if printed:
         text = of_runs.as_json(chosen) if kind == "json" else as_table(of_runs.table(chosen))
         if kind == "html":
             from transformer_cli.report.run_page import as_html
@@ -104,15 +112,13 @@ def examine(run: "Run", device: str, most: int | None, evaluate: bool, quiet: bo
     return examine_run(run, device, most, lambda what, total: Progress(what, total=total, quiet=quiet))
 
 
-def write_cards(found: "Sequence[Examined]", doctor: bool, quiet: bool) -> None:
-    """Write the card of each run, and say where."""
+def write_cards(found: "Sequence[Examined]", doctor: bool, quiet: bool) -> Iterator[Path]:
+    """Write the card of each run, and yield its files."""
     from transformer_cli.report.card import RESULTS, is_on_hub, judge_data, write_card
 
     for one in found:
         said = judge_data(one.run, progress=not quiet) if doctor else []
-        written = write_card(one, said)
-        for path in written:
-            print(path)
+        yield from write_card(one, said)
         if quiet:
             continue
         if one.run.config.data.license is None:

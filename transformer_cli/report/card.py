@@ -74,6 +74,7 @@ def write_card(one: Examined, said: Sequence[str]) -> list[Path]:
     atomic_write(one.run.path / CARD, front + text + body)
     results = eval_results(one)
     if not results:
+        (one.run.path / RESULTS).unlink(missing_ok=True)  # of an earlier card
         return [one.run.path / CARD]
     (one.run.path / RESULTS).parent.mkdir(exist_ok=True)
     listed = _yaml(results)
