@@ -36,7 +36,10 @@ def files(place: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
-def test_a_table_of_runs_and_what_else_is_there_is_skipped(tfm: Tfm, runs: Path) -> None:
+def test_a_table_of_runs_and_what_else_is_there_is_skipped(
+    tfm: Tfm, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     before = files(runs)
     done = tfm("report", *sorted(runs.iterdir()), runs / "b")
     assert done.code == 0
@@ -70,6 +73,20 @@ def test_a_page_and_a_card_at_once(tfm: Tfm, copied: Path, tmp_path: Path) -> No
     assert f"{known['test']['BLEU']:.2f}" in text, "the table has the scores of the card"
     assert tfm("report", copied, "--card", "--no-evaluate", "--no-doctor", "--quiet").err == ""
     assert json.loads(tfm("report", copied, "--format", "json").out)[0]["test"] == {}
+
+
+@pytest.mark.parametrize("width", [24, 45, 120])
+def test_the_table_is_no_wider_than_the_terminal(
+    tfm: Tfm, runs: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rows are too long, each setting has a row, and as many runs as fit a column."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(runs)
+    lines = tfm("report", "a", "b", "-q").out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum("3.50" in line for line in lines) == sum("4.50" in line for line in lines) == 1
+    across = {24: ["run", "b"], 45: ["run", "b", "a"], 120: ["run", "model.dropout", "steps"]}
+    assert lines[0].split()[:3] == across[width]
 
 
 def test_what_is_reported_beside_a_card_has_its_scores(tfm: Tfm, copied: Path) -> None:

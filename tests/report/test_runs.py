@@ -10,8 +10,9 @@ import pytest
 from tests.report.making import make_run, write_events
 from transformer_cli.build import count_parameters as count_in_torch
 from transformer_cli.build import load_model
+from transformer_cli.config import config_of_tree
 from transformer_cli.errors import UserError
-from transformer_cli.report.runs import NotARun, as_json, in_order, read_run, table
+from transformer_cli.report.runs import NotARun, Run, as_json, in_order, read_run, table
 from transformer_cli.storage.run_folder import CheckpointIndex, RunFolder
 
 
@@ -39,18 +40,32 @@ def test_columns_are_the_settings_that_differ(folder: Path) -> None:
     assert a["parameters"] == b["parameters"] == f"{count_in_torch(load_model(folder / 'a').model):,}"
 
 
+def trained_on(run: Run, train: object) -> Run:
+    return replace(run, config=config_of_tree(run.config.model_dump(mode="json") | {"data": {
+        **run.config.data.model_dump(mode="json"), "train": train}}, "other"))  # fmt: skip
+
+
 def test_what_a_config_does_not_have_is_blank(folder: Path) -> None:
-    """A source and a list of sources have different keys: neither has the other's."""
+    """Sources of different kinds have different keys: neither has the other's."""
     one = read_run(folder / "a")
-    source = one.config.data.sources["data.train"]
-    several = replace(
-        one, config=one.config.model_copy(update={"data": one.config.data.model_copy(update={"train": [source]})})
-    )
-    head, *rows = table([one, several])
+    head, *rows = table([one, trained_on(one, {"file": "a.tsv"})])
     places = [place for place, name in enumerate(head) if name.startswith("data.train")]
     assert len(places) > 1
     assert not any(cell == "null" for row in rows for cell in row)
     assert all("" in (rows[0][place], rows[1][place]) for place in places)
+
+
+def test_a_source_and_a_list_of_sources_are_one_setting_and_long_ones_are_short(folder: Path) -> None:
+    one = read_run(folder / "a")
+    place = f"/{'long/' * 20}"
+    several = trained_on(one, [{"source": f"{place}a.de", "target": f"{place}a.en", "weight": 2}])
+    found = dict(zip(*table([one, several])[::2], strict=True))
+    assert [name for name in found if name.startswith("data.")] == ["data.train"]
+    assert all(len(cell) <= 24 for name, cell in found.items() if name != "run")
+    sources = [trained_on(one, {"source": f"{place}{name}.de", "target": f"{place}x.en"}) for name in ("a", "b")]
+    head, *rows = table(sources)
+    assert "data.train.target" not in head
+    assert [row[head.index("data.train.source")] for row in rows] == ["…a.de", "…b.de"], "what differs"
 
 
 def test_json_has_the_same(folder: Path) -> None:

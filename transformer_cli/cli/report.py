@@ -1,5 +1,6 @@
 """`tfm report`: runs side by side, one page about them, and their model cards."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from transformer_cli.report.outputs import Examined
     from transformer_cli.report.runs import Run
 
+WIDTH = 120  # characters, where there is no terminal
 PAGES = (".html", ".htm")
 
 
@@ -96,11 +98,25 @@ def read_runs(paths: Sequence[Path], quiet: bool) -> "list[Run]":
     return runs
 
 
-def as_table(rows: list[list[str]]) -> str:
-    """Return the table of runs as text; one run alone as a list."""
-    if len(rows) == 2:
-        return "\n".join(align(list(zip(*rows, strict=True)), left=2))
-    return "\n".join(align(rows))
+def as_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return the table of runs as text, with a line for each run.
+
+    One run alone, and what is wider than the terminal, has a column for each run, below each other as many as fit.
+    """
+    width = shutil.get_terminal_size((WIDTH, 0)).columns
+    names, *columns = rows
+    lines = align(rows)
+    if len(columns) > 1 and max(map(len, lines)) <= width:
+        return "\n".join(lines)
+    blocks = []
+    while columns:
+        for count in range(len(columns), 0, -1):
+            block = align(list(zip(names, *columns[:count], strict=True)), left=count + 1)
+            if max(map(len, block)) <= width:
+                break
+        blocks.append("\n".join(block))
+        del columns[:count]
+    return "\n\n".join(blocks)
 
 
 def examine(run: "Run", device: str, most: int | None, evaluate: bool, quiet: bool) -> "Examined":

@@ -5,15 +5,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.config import Config, HubDataset
+from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.report.outputs import READ, Examined, Group, Outputs, by_length, by_rarest_word
 from transformer_cli.report.page import bars, curves, duration, escaped, figure, heat_map, page, table
-from transformer_cli.report.runs import differing_keys, shown
+from transformer_cli.report.runs import differing_keys
 from transformer_cli.report.runs import table as run_table
 
 if TYPE_CHECKING:
     from transformer_cli.inside.attention import Attention
 
 STYLE = "svg { max-width: min(100%, 44rem); } @media print { svg { max-width: 28rem; } }"
+MOST_COLUMNS = 8  # of the table of runs, where it could have fewer
 SENTENCES = 5  # best, and as many worst
 OTHER_SET = " --source test.source --reference test.target"
 SPLITS = {"test": "test set", "valid": "validation set"}
@@ -29,6 +31,8 @@ def as_html(found: Sequence[Examined], title: str) -> str:
     parts = []
     if len(found) > 1:
         head, *rows = run_table([one.run for one in found])
+        if len(head) > max(MOST_COLUMNS, len(found) + 1):  # a row for each of them, a column for each run
+            head, *rows = map(list, zip(head, *rows, strict=True))
         parts = ["<h2>Runs</h2>", table(head, rows, "cards"), *_curves(found)]
     for one in found:
         parts += [f"<h2>{escaped(one.run.name)}</h2>"] * (len(found) > 1)
@@ -174,7 +178,7 @@ def size_rows(one: Examined) -> list[list[str]]:
 def setting_rows(config: Config) -> list[list[str]]:
     """Return the keys of a config, apart from its data, that have another value than the default."""
     usual = Config.model_construct(data=config.data)
-    return [[key, shown(value)] for key, (value, _) in differing_keys([config, usual]).items()]
+    return [[key, dump_flow(value)] for key, (value, _) in differing_keys([config, usual]).items()]
 
 
 def usage(path: str, evaluate: str = "") -> str:

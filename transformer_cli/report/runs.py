@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from transformer_cli.config import Config, load_config
+from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.errors import UserError
 from transformer_cli.report.page import duration
 from transformer_cli.storage.metrics import Series, read_metrics
@@ -21,7 +22,7 @@ from transformer_cli.storage.publishing import locate, read_json
 from transformer_cli.storage.run_folder import CONFIG, STATE_VALUES, WEIGHTS, CheckpointIndex, RunFolder, find_model
 
 CARD = "README.md"
-SHOWN = 24  # characters of a setting
+SHOWN = 24  # characters of a setting in a table
 BEST = {"valid_bleu": "valid BLEU", "valid_chrf": "valid chrF", "valid_loss": "valid loss"}
 
 
@@ -141,19 +142,19 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def differing_keys(configs: Sequence[Config]) -> dict[str, list[Any]]:
-    """Return the keys of which configs, defaults filled in, have different values; and these."""
-    flat = [dict(_leaves(config.model_dump(mode="json"))) for config in configs]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    found = {key: [one.get(key) for one in flat] for key in keys}
-    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+    """Return the keys of which configs, defaults filled in, have different values; and these.
+
+    Where not all of them have a mapping, such as one source and a list of sources, that is one value.
+    """
+    return dict(_differing([config.model_dump(mode="json") for config in configs]))
 
 
-def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict) and node:
-        for name, value in node.items():
-            yield from _leaves(value, f"{key}.{name}" if key else name)
-    else:
-        yield key, node
+def _differing(values: Sequence[Any], key: str = "") -> Iterator[tuple[str, list[Any]]]:
+    if all(isinstance(value, dict) for value in values):
+        for name in dict.fromkeys(name for value in values for name in value):
+            yield from _differing([value.get(name) for value in values], f"{key}.{name}".lstrip("."))
+    elif any(value != values[0] for value in values):
+        yield key, list(values)
 
 
 def table(runs: Sequence[Run]) -> list[list[str]]:
@@ -161,7 +162,7 @@ def table(runs: Sequence[Run]) -> list[list[str]]:
     different = differing_keys([run.config for run in runs])
     tests = dict.fromkeys(name for run in runs for name in run.test)
     columns: dict[str, list[str]] = {"run": [str(run.path) for run in runs]}
-    columns |= {key: ["" if value is None else shown(value) for value in values] for key, values in different.items()}
+    columns |= {key: shortened(values) for key, values in different.items()}
     columns["steps"] = [f"{run.steps:,}" for run in runs]
     columns["time"] = ["" if run.seconds is None else duration(run.seconds) for run in runs]
     columns["parameters"] = ["" if run.parameters is None else f"{run.parameters:,}" for run in runs]
@@ -193,10 +194,25 @@ def as_json(runs: Sequence[Run]) -> str:
     return json.dumps(objects, ensure_ascii=False, indent=2)
 
 
-def shown(value: Any) -> str:
-    """Return a setting as YAML has it, cut where it is long."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN else f"…{text[1 - SHOWN :]}"
+def shortened(values: Sequence[Any]) -> list[str]:
+    """Return settings as YAML has them; long ones without the folders that all begin with, and without their middle."""
+    texts = ["" if value is None else value if isinstance(value, str) else dump_flow(_given(value)) for value in values]
+    different = {text for text in texts if text}
+    start = os.path.commonprefix([*different]).rfind("/") + 1 if len(different) > 1 else 0  # noqa: RUF071  (as meant)
+    return [
+        text if len(text) <= SHOWN else _without_middle(f"…{text[start:]}" if start else text, SHOWN) for text in texts
+    ]
+
+
+def _given(value: Any) -> Any:
+    """Return a value without what its mappings mostly leave to the default: null, and a weight of 1."""
+    if isinstance(value, dict):
+        return {name: _given(one) for name, one in value.items() if one not in (None, 1.0)}
+    return [_given(one) for one in value] if isinstance(value, list) else value
+
+
+def _without_middle(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[1 + most // 2 - most :]}"
 
 
 def _number(value: float | None) -> str:
