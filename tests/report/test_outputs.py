@@ -2,14 +2,19 @@
 
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.report.making import make_run
+from transformer_cli.config import HubDataset
 from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import UserError
+from transformer_cli.evaluation import differences
+from transformer_cli.evaluation.differences import count_in_training
 from transformer_cli.evaluation.evaluate import evaluate
 from transformer_cli.report import outputs as of_outputs
 from transformer_cli.report.outputs import (
@@ -98,6 +103,19 @@ def test_words_are_counted_in_the_training_data(run: Path) -> None:
     assert training.pairs == len(lines) == 60
     assert training.counts == {word: sum(line.split().count(word) for line in lines) for word in ("hund", "maus")}
     assert training.target_counts == {}
+
+
+def test_training_data_on_the_hub_is_left_alone(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it may mean a long download."""
+    found = FoundModel.at(run)
+    train = HubDataset(dataset="someone/news", split="train")
+    data = found.config.data.model_copy(update={"train": train})
+    hub = replace(found, config=found.config.model_copy(update={"data": data}))
+    for module in (of_outputs, differences):
+        monkeypatch.setattr(module, "open_split", lambda *_: pytest.fail("the network"))
+    with pytest.raises(UserError, match="is on the Hugging Face hub; its words are not counted"):
+        count_words(hub, ["hund"])
+    assert count_in_training([hub], ["hund"]) == (None, f"no groups by the rarest word: {differences.ON_HUB}")
 
 
 def test_a_run_is_examined(run: Path) -> None:

@@ -130,7 +130,8 @@ def examine(run: "Run", device: str, most: int | None, evaluate: bool, quiet: bo
 
 def write_cards(found: "Sequence[Examined]", doctor: bool, quiet: bool) -> Iterator[Path]:
     """Write the card of each run, and yield its files."""
-    from transformer_cli.report.card import RESULTS, is_on_hub, judge_data, write_card
+    from transformer_cli.report.card import RESULTS, judge_data, write_card
+    from transformer_cli.storage.origin import is_on_hub
 
     for one in found:
         said = judge_data(one.run, progress=not quiet) if doctor else []

@@ -14,19 +14,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_cli.config import HubDataset
 from transformer_cli.data.corpora import open_split
 from transformer_cli.data.quality.words import words_of
 from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.comparing import Measure, compare_two
-from transformer_cli.storage.origin import find_data
+from transformer_cli.storage.origin import find_data, is_on_hub
 from transformer_cli.text.lines import with_bar
 
 LEAST = 10  # sentences of a group that is shown
 TRIALS = 1000
 QUARTERS = (0.25, 0.5, 0.75)
 FREQUENCIES = {"not in it": 1, "1 to 9 times": 10, "10 to 99 times": 100, "100 times or more": np.inf}
+ON_HUB = "the training data is on the Hugging Face hub; its words are not counted"  # which may mean a long download
 _UPPER = re.compile(r"[^\W\d_]*")
 
 Chosen = NDArray[np.bool_]
@@ -157,8 +157,8 @@ def count_in_training(
     for model in models:
         try:
             data = find_data(model.config.data, "train", model.folder)
-            if any(isinstance(source, HubDataset) for source in data.sources.values()):
-                continue
+            if any(is_on_hub(source) for source in data.sources.values()):
+                raise UserError(ON_HUB)
             counts: Counter[str] = Counter()
             for source, _ in with_bar(
                 open_split(data, "train").pairs(), "counting words of the training data", progress

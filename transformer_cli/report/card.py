@@ -33,7 +33,7 @@ from transformer_cli.report.run_page import (
     usage,
 )
 from transformer_cli.report.runs import CARD, Run
-from transformer_cli.storage.origin import find_data
+from transformer_cli.storage.origin import find_data, is_on_hub
 from transformer_cli.storage.publishing import atomic_write
 
 RESULTS = Path(".eval_results") / "tfm.yaml"
@@ -106,11 +106,6 @@ def front_matter(one: Examined) -> dict[str, Any]:
         results = [_result(one.run, outputs) for outputs in one.outputs]
         front["model-index"] = [{"name": one.run.name, "results": results}]
     return front
-
-
-def is_on_hub(source: Any) -> bool:
-    """Return whether a source of a config is a data set of the hub, and not a folder that holds one."""
-    return isinstance(source, HubDataset) and not os.path.exists(source.dataset)
 
 
 def _result(run: Run, outputs: Outputs) -> dict[str, Any]:

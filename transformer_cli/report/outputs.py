@@ -19,9 +19,10 @@ from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.pipeline import repeated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.evaluation.differences import ON_HUB
 from transformer_cli.evaluation.evaluate import Score, corpus_metric, evaluate, find_test_set, load_scorers
 from transformer_cli.report.runs import Run
-from transformer_cli.storage.origin import find_data
+from transformer_cli.storage.origin import find_data, is_on_hub
 from transformer_cli.text.codec import Codecs
 
 if TYPE_CHECKING:
@@ -129,11 +130,13 @@ class Training:
 
 def count_words(found: FoundModel, sources: Sequence[str]) -> Training:
     """Return how often each word of the sources is in the training data. Raises `UserError` where that is gone."""
+    data = find_data(found.config.data, "train", found.folder)
+    if any(is_on_hub(source) for source in data.sources.values()):
+        raise UserError(ON_HUB)
     wanted = {word for source in sources for word in words_of(source)}
     counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     pairs = 0
-    train = open_split(find_data(found.config.data, "train", found.folder), "train")
-    for pair in islice(train.pairs(), READ):
+    for pair in islice(open_split(data, "train").pairs(), READ):
         for text, count in zip(pair, counts, strict=True):
             count.update(word for word in words_of(text) if word in wanted)
         pairs += 1

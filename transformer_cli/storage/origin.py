@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.config import Config, DataConfig, Section, config_of_tree, load_config
+from transformer_cli.config import Config, DataConfig, HubDataset, Section, config_of_tree, load_config
 from transformer_cli.config.yaml_file import parse_tree, read_config_text
 from transformer_cli.errors import UserError
 from transformer_cli.storage.publishing import atomic_write, read_json
@@ -104,6 +104,11 @@ def load_found_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         return load_config(path, overrides)
     tree = parse_tree(read_config_text(path), str(path))
     return config_of_tree(with_paths(tree, partial(find_path, path.parent)), str(path), overrides)
+
+
+def is_on_hub(source: object) -> bool:
+    """Return whether a source of a config is a data set of the Hugging Face hub, and not a folder that holds one."""
+    return isinstance(source, HubDataset) and not os.path.exists(source.dataset)
 
 
 def find_data(data: DataConfig, split: str, folder: Path) -> DataConfig:
