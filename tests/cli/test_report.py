@@ -15,6 +15,7 @@ from tests.report.making import make_run
 
 Tfm = Callable[..., Outcome]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+WIDE = ["model.dropout=0.2", "training.seed=5", "training.batch_tokens=99", "training.label_smoothing=0.2"]
 QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 
 
@@ -103,6 +104,8 @@ def test_a_page_without_evaluating_and_what_is_missing(tfm: Tfm, runs: Path, tmp
     assert (done.code, done.err) == (0, "")
     assert "<h1>2 runs</h1>" in done.out
     assert "Scores" not in done.out
+    wide = tfm("report", runs / "a", make_run(tmp_path / "c", *WIDE), "--format", "html", "--no-evaluate").out
+    assert '<td dir="auto">training.seed</td>' in wide, "where there are many settings, each has a row"
     lone = make_run(tmp_path / "lone", "data.test.source=gone.de")
     assert "gone.de: no such file" in tfm("report", lone, "-o", tmp_path / "a.html").err
 

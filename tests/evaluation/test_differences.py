@@ -34,6 +34,12 @@ def test_sentences_that_differ_most_are_those_that_were_changed() -> None:
     )
 
 
+def test_where_nothing_is_gained_no_sentence_is_said_to() -> None:
+    numbers = [[[5.0] * 40], [[5.0 - number / 40 for number in range(40)]]]
+    found = find_where(measure_of_numbers("COMET", numbers), 1, Texts(None, None, [[], []]))
+    assert [sentence.line for sentence in found.sentences] == [*range(40, 30, -1)]
+
+
 def test_groups_hold_every_sentence_once() -> None:
     one = measure("chrf", [[damaged(REFERENCES, rate, 1)] for rate in (0.4, 0.2)], [REFERENCES], "en")
     training = {word: count for count, word in enumerate(("the", "dog", "cat", "man", "woman", "runs", "a"))}

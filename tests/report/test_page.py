@@ -54,6 +54,7 @@ def test_tables_leave_out_what_is_empty_and_align_numbers() -> None:
     assert text.count('class="count"') == 3, "the column of numbers and its heading"
     assert 'data-label="name"' in text
     assert "<th" not in table(["", ""], [["a", "b"]])
+    assert 'data-label=""' not in table(["", "b"], [["a", "b"]], "cards"), "a phone shows no label without a name"
 
 
 def test_lengths_of_texts_and_times() -> None:

@@ -18,16 +18,14 @@ STYLE = """
 :root { --bar: #2f74c0; --fault: #c62828; --line: #8886; }
 @media (prefers-color-scheme: dark) { :root { --bar: #6ba6e8; --fault: #f06a6a; } }
 h1, h2, p, td { overflow-wrap: anywhere; } h1 { line-height: 1.2; } h2 { margin-bottom: .5rem; }
-table { border-collapse: collapse; width: 100%; } tr + tr > * { border-top: 1px solid var(--line); }
-td, th { text-align: left; padding: .3rem .6rem .3rem 0; vertical-align: top; }
-.count { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+td, th { padding: .3rem .6rem .3rem 0; } .count { white-space: nowrap; }
 .serious::before { content: "●\\a0"; color: var(--fault); display: inline-block; }
 .example td { font-size: .95em; } .example td + td { min-width: 6em; }
-figure { margin: 1rem 0; } figcaption { font-size: .9em; } a { color: inherit; }
+figcaption { font-size: .9em; } a { color: inherit; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); gap: 0 2rem; }
-svg { display: block; width: 100%; height: auto; } .strip { height: 1.75rem; outline: 1px solid var(--line); }
+svg { display: block; width: 100%; max-width: none; } .strip { height: 1.75rem; outline: 1px solid var(--line); }
 .bar { fill: var(--bar); } .fault { fill: var(--fault); } text { font: 10px system-ui, sans-serif; fill: currentColor; }
-@media print { body { margin: 0; } tr, figure { break-inside: avoid; } h2 { break-after: avoid; } }
+@media print { svg { max-width: none; } }
 """
 
 

@@ -87,9 +87,11 @@ def find_where(
             found = compare_two(one.within(chosen), 0, b, trials=TRIALS)
             groups.setdefault(by, []).append(Group(name, int(chosen.sum()), found.difference, found.interval))
     changes = contributions(one, b)
-    order = np.argsort(-changes if one.higher_is_better else changes, kind="stable")
-    picked = [place for place in [*order[:most], *order[: -most - 1 : -1]] if changes[place]]
-    sentences = [_sentence(int(place), float(changes[place]), b, texts) for place in dict.fromkeys(picked)]
+    gains = changes if one.higher_is_better else -changes
+    order = np.argsort(-gains, kind="stable").tolist()
+    picked = [place for place in order[:most] if gains[place] > 0]
+    picked += [place for place in order[: -most - 1 : -1] if gains[place] < 0]
+    sentences = [_sentence(place, float(changes[place]), b, texts) for place in picked]
     return Where(0, b, one.name, groups, sentences)
 
 

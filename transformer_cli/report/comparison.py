@@ -1,15 +1,14 @@
 """What `tfm compare` found, in plain words for a terminal, as JSON, and as one page of HTML."""
 
-import html
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from transformer_cli.evaluation.comparing import LEVEL, Comparison, Measure
-from transformer_cli.evaluation.differences import Group, Sentence, Where
+from transformer_cli.evaluation.differences import Group, Where
 from transformer_cli.evaluation.systems import System
-from transformer_cli.report.page import figure, page, printable, short
+from transformer_cli.report.page import escaped, figure, page, printable, short, svg, svg_text, table
 
 SHOWN = 3  # sentences on either side on a terminal
 SEEDS = (
@@ -202,87 +201,61 @@ def as_json(found: Found) -> str:
 
 def as_html(found: Found, title: str) -> str:
     """Return one page that needs no network: verdicts, differences with intervals as pictures, sentences."""
-    heads = "".join(f'<th class="count">{html.escape(measure.name)}</th>' for measure in found.measures)
-    rows = "".join(
-        f"<tr><td>{html.escape(found.name(place))}</td><td>{len(system.runs)}</td>"
-        + "".join(f'<td class="count">{_score(measure, place)}</td>' for measure in found.measures)
-        + "</tr>"
+    rows = [
+        [system.name, str(len(system.runs)), *(_score(measure, place) for measure in found.measures)]
         for place, system in enumerate(found.systems)
-    )
-    parts = [f"<table><tr><th>system</th><th>runs</th>{heads}</tr>{rows}</table>"]
-    if found.seeds_unknown:
-        parts.append(f"<p>{html.escape(SEEDS)}</p>")
-    parts += [_section(found, where) for where in found.where]
-    listed = "".join(
-        f"<li>{html.escape(measure.name)}: <code>{html.escape(measure.signature)}</code></li>"
-        for measure in found.measures
-        if measure.signature
-    )
-    test = (
-        "approximate randomization"
-        if found.seeds_unknown
-        else "both seeds and sentences as noise, where runs are several"
-    )
-    parts.append(
-        f"<section><h2>How it was tested</h2><p>{_sentences(found.measures[0].sentences)}; two-sided tests at "
-        f"{LEVEL:.0%} by {test}; intervals hold 95 %.</p><ul>{listed}</ul></section>"
-    )
-    return page(title, parts)
-
-
-def _section(found: Found, where: Where) -> str:
-    a, b = html.escape(found.name(0)), html.escape(found.name(where.b))
-    ours = [one for one in found.comparisons if one.b == where.b]
-    said = "".join(
-        f"<li>{html.escape(one.name)}: {html.escape(verdict(one, found.name(0), found.name(where.b)))}</li>"
-        for one in ours
-    )
-    corrected = f"<p>p by Holm, for {len(found.systems) - 1} comparisons.</p>" if len(found.systems) > 2 else ""
-    pictures = [
-        figure(
-            f"{where.name} of {found.name(where.b)} minus that of {found.name(0)}, by {by}; 95 % intervals",
-            forest(groups),
-        )
-        for by, groups in where.groups.items()
     ]
-    rows = "".join(_row(found, where, one) for one in where.sentences if one.b is not None)
-    head = "<tr><th>line</th><th>adds</th><th>texts</th></tr>"
-    table = f"<h3>Sentences that differ most</h3><table>{head}{rows}</table>" if rows else ""
-    return f"<section><h2>{b} against {a}</h2><ul>{said}</ul>{corrected}{''.join(pictures)}{table}</section>"
+    parts = [table(["system", "runs", *(measure.name for measure in found.measures)], rows)]
+    if found.seeds_unknown:
+        parts.append(f"<p>{escaped(SEEDS)}</p>")
+    for where in found.where:
+        parts += _section(found, where)
+    test = "approximate randomization" if found.seeds_unknown else "tests of seeds and sentences where runs are several"
+    how = f"{_sentences(found.measures[0].sentences)}; two-sided tests at {LEVEL:.0%} by {test}; intervals hold 95 %."
+    signatures = [f"{measure.name}: {measure.signature}" for measure in found.measures if measure.signature]
+    return page(title, [*parts, f"<h2>How it was tested</h2><p>{how}</p>", *listed(signatures)])
 
 
-def _row(found: Found, where: Where, one: Sentence) -> str:
-    """Return a sentence as a row, its texts one below the other."""
-    names = "source", "reference", found.name(0), found.name(where.b)
-    texts = "".join(
-        f'<div dir="auto"><b>{html.escape(name)}:</b> {html.escape(printable(text))}</div>'
-        for name, text in zip(names, (one.source, one.reference, one.a, one.b), strict=True)
-        if text is not None
-    )
-    numbers = f'<td class="count">{one.line:,}</td><td class="count">{_signed(one.change, 3)}</td>'
-    return f'<tr class="example">{numbers}<td>{texts}</td></tr>'
+def _section(found: Found, where: Where) -> Iterator[str]:
+    names = found.name(0), found.name(where.b)
+    yield f"<h2>{escaped(names[1])} against {escaped(names[0])}</h2>"
+    yield from listed(f"{one.name}: {verdict(one, *names)}" for one in found.comparisons if one.b == where.b)
+    if len(found.systems) > 2:
+        yield f"<p>p by Holm, for {len(found.systems) - 1} comparisons.</p>"
+    for by, groups in where.groups.items():
+        yield figure(f"{where.name} of {names[1]} minus that of {names[0]}, by {by}; 95 % intervals", forest(groups))
+    rows = [
+        [f"{one.line:,}", _signed(one.change, 3), *(text or "" for text in (one.source, one.reference, one.a, one.b))]
+        for one in where.sentences
+        if one.b is not None
+    ]
+    if rows:
+        yield "<h3>Sentences that differ most</h3>"
+        yield table(["line", "adds", "source", "reference", *names], rows, "cards")
 
 
-def forest(groups: Sequence[Group], width: int = 640, label: int = 200) -> str:
+def listed(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts as a list."""
+    yield f"<ul>{''.join(f'<li>{escaped(text)}</li>' for text in texts)}</ul>"
+
+
+def forest(groups: Sequence[Group], width: int = 440) -> str:
     """Return a point with its interval for each group as SVG, a line at no difference."""
+    names = [f"{group.name} ({group.sentences:,})" for group in groups]
     ends = [0.0, *(end for group in groups for end in group.interval)]
     low, high = min(ends), max(ends)
-    scale = (width - label - 120) / ((high - low) or 1.0)
-
-    def x(value: float) -> float:
-        return label + 10 + (value - low) * scale
-
-    rows = "".join(
-        f'<text x="{label}" y="{24 * row + 17}" font-size="12" text-anchor="end" fill="currentColor">'
-        f"{html.escape(group.name)} ({group.sentences:,})</text>"
-        f'<line x1="{x(group.interval[0]):.1f}" x2="{x(group.interval[1]):.1f}" y1="{24 * row + 13}" '
-        f'y2="{24 * row + 13}" stroke="#48c" stroke-width="3"/>'
-        f'<circle cx="{x(group.difference):.1f}" cy="{24 * row + 13}" r="5" fill="#48c"/>'
-        f'<text x="{width}" y="{24 * row + 17}" font-size="12" text-anchor="end" fill="currentColor">'
-        f"{_group(group).split()[0]}</text>"
-        for row, group in enumerate(groups)
-    )
-    height = 24 * len(groups) + 2
+    left, right = 7 * max(map(len, names)) + 10, width - 60
+    scale = (right - left) / ((high - low) or 1.0)
+    drawn, height = [], 24 * len(groups) + 2
+    for row, (name, group) in enumerate(zip(names, groups, strict=True)):
+        middle = 24 * row + 13
+        ends = [left + (value - low) * scale for value in (*group.interval, group.difference)]
+        drawn += [
+            svg_text(left - 10, middle + 4, name, "end"),
+            f'<path d="M{ends[0]:.1f},{middle}H{ends[1]:.1f}" stroke="#48c" stroke-width="3"/>',
+            f'<circle cx="{ends[2]:.1f}" cy="{middle}" r="5" fill="#48c"/>',
+            svg_text(width, middle + 4, _group(group).split()[0], "end"),
+        ]
+    zero = f'<path d="M{left - low * scale:.1f},0V{height}" stroke="currentColor" stroke-dasharray="2 3"/>'
     said = "; ".join(f"{group.name}: {_group(group)}" for group in groups)
-    zero = f'<line x1="{x(0):.1f}" x2="{x(0):.1f}" y1="0" y2="{height}" stroke="currentColor" stroke-dasharray="2 3"/>'
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(said)}">{zero}{rows}</svg>'
+    return svg(width, height, said, zero + "".join(drawn))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no request: a browser holds the page to it
 SHOWN = 160  # characters of an example
 COLOURS = ("#48c", "#d60", "#2a6", "#a4c", "#c33", "#888")
-NUMBER = re.compile(r"[−-]?\d[\d.,]*( \(.*\)| to \d.*)?$")
+NUMBER = re.compile(r"[+−-]?\d[\d.,]*( \(.*\)| to \d.*)?$")
 MOST_POINTS = 300  # of a line
 DOTS = 40  # at most on a line
 
@@ -21,22 +21,20 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; padding: .3rem .6rem; vertical-align: top; } tr + tr td { border-top: 1px solid #8884; }
-.count { text-align: right; font-variant-numeric: tabular-nums; } svg { max-width: 100%; height: auto; }
-section { margin: 2rem 0; } .serious h2::before { content: "● "; color: #c33; }
+td.count, th.count { text-align: right; font-variant-numeric: tabular-nums; }
+svg { max-width: min(100%, 40rem); height: auto; } figure { margin: 1rem 0; } code { font-size: .95em; }
 .wide { overflow-x: auto; } .legend span { display: inline-block; margin-right: 1rem; } pre { overflow-x: auto; }
-code { overflow-wrap: anywhere; } th.count { text-align: right; }
+code { overflow-wrap: anywhere; }
 @media (max-width: 40rem) {
-  .cards th { display: none; } .cards tr, .cards td { display: block; } .cards td { padding: .1rem 0; }
-  .cards td[data-label] { text-align: left; overflow-wrap: anywhere; }
+  .cards tr, .cards td { display: block; } .cards tr:has(th), .cards td:empty { display: none; }
+  .cards td, .cards td.count { padding: .1rem 0; text-align: left; overflow-wrap: anywhere; }
   .cards td[data-label]::before { content: attr(data-label) ": "; color: #888; }
   .cards tr { border-top: 1px solid #8884; padding: .4rem 0; } .cards tr + tr td { border: 0; }
 }
 @media print {
-  body { max-width: none; margin: 0; font-size: 11px; }
+  body { max-width: none; margin: 0; font-size: 11px; } svg { max-width: 28rem; }
   tr, figure { break-inside: avoid; } h2, h3 { break-after: avoid; }
 }
-code { font-size: .95em; } .example td { font-size: .95em; overflow-wrap: anywhere; }
-.example .count { overflow-wrap: normal; } figure { margin: 1rem 0; }
 """
 
 
@@ -65,18 +63,18 @@ def bars(values: Mapping[str, float], width: int = 480, height: int = 120) -> st
     most, few = max([1, *values.values()]), len(values) <= 10
     step = width / max(1, len(values))
     drawn = []
-    for place, (label, value) in enumerate(values.items()):
-        lines = label.split("\n")
+    for place, (name, value) in enumerate(values.items()):
+        lines = name.split("\n")
         tall, said = (height - 20) * value / most, f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
         drawn.append(
             f'<rect x="{place * step + 1:.1f}" y="{height - tall:.1f}" width="{step - 2:.1f}" height="{tall:.1f}" '
             f'fill="#48c"><title>{escaped(" ".join(lines))}: {said}</title></rect>'
         )
         for line, words in enumerate(lines):
-            drawn.append(_label((place + 0.5) * step, height + 14 + 12 * line, words, size=11 if few else 8))
-        drawn += [_label((place + 0.5) * step, height - tall - 4, said)] * few
-    alt = "; ".join(f"{' '.join(label.split(chr(10)))}: {value:,.5g}" for label, value in values.items())
-    return _svg(width, height + (32 if any("\n" in label for label in values) else 20), alt, "".join(drawn))
+            drawn.append(svg_text((place + 0.5) * step, height + 14 + 12 * line, words, size=11 if few else 8))
+        drawn += [svg_text((place + 0.5) * step, height - tall - 4, said)] * few
+    alt = "; ".join(f"{' '.join(name.split(chr(10)))}: {value:,.5g}" for name, value in values.items())
+    return svg(width, height + (32 if any("\n" in name for name in values) else 20), alt, "".join(drawn))
 
 
 def curves(lines: Mapping[str, Sequence[tuple[int, float]]], unit: str, width: int = 480, height: int = 180) -> str:
@@ -103,10 +101,10 @@ def curves(lines: Mapping[str, Sequence[tuple[int, float]]], unit: str, width: i
         drawn += [f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" fill="{colour}"/>' for across, down in dots]
         ends = (f"{value:.3g} at step {step:,}" for step, value in (points[0], points[-1]))
         alt.append(f"{name}: {' to '.join(ends)}")
-    marks = [_label(left - 6, y(value) + 4, f"{value:.3g}", "end") for value in dict.fromkeys((low, high))]
-    marks += [_label(left, height - 10, "0"), _label(right, height - 10, f"step {last:,}", "end")]
+    marks = [svg_text(left - 6, y(value) + 4, f"{value:.3g}", "end") for value in dict.fromkeys((low, high))]
+    marks += [svg_text(left, height - 10, "0"), svg_text(right, height - 10, f"step {last:,}", "end")]
     frame = f'<path d="M{left},{top}V{bottom}H{right}" fill="none" stroke="#8888"/>'
-    return _svg(width, height, "; ".join(alt), "".join([frame, *marks, *drawn])) + legend(list(finite))
+    return svg(width, height, "; ".join(alt), "".join([frame, *marks, *drawn])) + legend(list(finite))
 
 
 def legend(names: Sequence[str]) -> str:
@@ -122,10 +120,10 @@ def legend(names: Sequence[str]) -> str:
 def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequence[float]], alt: str) -> str:
     """Return a cell for each row and column as SVG, darker where its weight, 0 to 1, is larger."""
     cell, left, top = 20, 8 * max(map(len, rows)) + 10, 7 * max(map(len, columns)) + 10
-    drawn = [_label(left - 4, top + cell * y + 14, row, "end") for y, row in enumerate(rows)]
+    drawn = [svg_text(left - 4, top + cell * y + 14, row, "end") for y, row in enumerate(rows)]
     for x, column in enumerate(columns):
         at = left + cell * x + 14
-        drawn.append(_label(at, top - 4, column, "start", f' transform="rotate(-60 {at} {top - 4})"'))
+        drawn.append(svg_text(at, top - 4, column, "start", f' transform="rotate(-60 {at} {top - 4})"'))
     drawn += [
         f'<rect x="{left + cell * x}" y="{top + cell * y}" width="{cell - 1}" height="{cell - 1}" fill="#48c" '
         f'fill-opacity="{weight:.2f}"><title>{escaped(f"{row} ← {columns[x]}: {weight:.2f}")}</title></rect>'
@@ -134,7 +132,7 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequ
         if weight >= 0.005
     ]
     width, height = left + cell * len(columns) + 40, top + cell * len(rows) + 4
-    return _svg(width, height, alt, "".join(drawn), f' style="width: {width}px"')
+    return svg(width, height, alt, "".join(drawn), f' style="width: {width}px"')
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
@@ -146,7 +144,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") ->
     right = [all(NUMBER.match(cell) for cell in cells if cell) for cells in zip(*rows, strict=True)]
 
     def cell(tag: str, place: int, text: str) -> str:
-        label = f' data-label="{escaped(head[place])}"' if tag == "td" else ""
+        label = f' data-label="{escaped(head[place])}"' if tag == "td" and head[place] else ""
         side = ' class="count"' if right[place] else ' dir="auto"'
         shown = escaped(text) if tag == "td" else escaped(text).replace(".", ".<wbr>").replace("_", "_<wbr>")
         return f"<{tag}{side}{label}>{shown}</{tag}>"
@@ -162,11 +160,13 @@ def in_use(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str
     return [head[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
-def _svg(width: float, height: float, alt: str, drawn: str, more: str = "") -> str:
+def svg(width: float, height: float, alt: str, drawn: str, more: str = "") -> str:
+    """Return a picture; alt: what it shows, in words."""
     return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escaped(alt)}"{more}>{drawn}</svg>'
 
 
-def _label(x: float, y: float, text: str, anchor: str = "middle", more: str = "", size: int = 12) -> str:
+def svg_text(x: float, y: float, text: str, anchor: str = "middle", more: str = "", size: int = 12) -> str:
+    """Return a text in a picture."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="currentColor"{more}>'
         f"{escaped(text)}</text>"

@@ -14,7 +14,6 @@ from transformer_cli.report.runs import table as run_table
 if TYPE_CHECKING:
     from transformer_cli.inside.attention import Attention
 
-STYLE = "svg { max-width: min(100%, 44rem); } @media print { svg { max-width: 28rem; } }"
 MOST_COLUMNS = 8  # of the table of runs, where it could have fewer
 SENTENCES = 5  # best, and as many worst
 OTHER_SET = " --source test.source --reference test.target"
@@ -32,12 +31,13 @@ def as_html(found: Sequence[Examined], title: str) -> str:
     if len(found) > 1:
         head, *rows = run_table([one.run for one in found])
         if len(head) > max(MOST_COLUMNS, len(found) + 1):  # a row for each of them, a column for each run
-            head, *rows = map(list, zip(head, *rows, strict=True))
+            (_, *head), *rows = map(list, zip(head, *rows, strict=True))
+            head.insert(0, "")
         parts = ["<h2>Runs</h2>", table(head, rows, "cards"), *_curves(found)]
     for one in found:
         parts += [f"<h2>{escaped(one.run.name)}</h2>"] * (len(found) > 1)
         parts += _run(one, heading="h2" if len(found) == 1 else "h3")
-    return page(title, parts, STYLE)
+    return page(title, parts)
 
 
 def _run(one: Examined, heading: str) -> Iterator[str]:
