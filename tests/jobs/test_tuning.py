@@ -370,7 +370,18 @@ def test_the_interval_is_students() -> None:
     """By the book: two samples of four, t(6) = 2.447."""
     difference, reach = tuning.spread([1.0, 2.0, 3.0, 4.0], [2.0, 4.0, 6.0, 8.0])
     assert difference == 2.5
-    assert reach == pytest.approx(2.447 * ((5 / 3 + 20 / 3) / 4) ** 0.5)
+    assert reach == pytest.approx(2.447 * ((5 / 3 + 20 / 3) / 4) ** 0.5, rel=1e-3)
+    difference, reach = tuning.spread([1.0, 2.0, 3.0, 4.0], [2.0, 4.0, 6.0])
+    assert difference == 1.5
+    assert reach == pytest.approx(2.571 * ((5 + 8) / 5 * (1 / 4 + 1 / 3)) ** 0.5, rel=1e-3), "where a run failed, t(5)"
+
+
+def test_runs_with_other_seeds_that_failed_are_said_to_have(ask: Ask, tmp_path: Path) -> None:
+    searched = tuning.Search(space(ask, DROPOUTS), Plan((90,), 3, seeds=3), parse_budget("9steps"), tmp_path, None)  # type: ignore[arg-type]
+    searched.study = study.Study(None, "", searched.space, True)
+    *_, said = tuning._judge([TRIAL, replace(TRIAL, number=1, scores={9: 0.5})], searched, "bleu")
+    assert "their runs with other seeds failed" in said
+    assert "--seeds 3" not in said
 
 
 def test_other_seeds_decide_and_not_the_first(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from transformer_cli.config.presets import resolve_preset
 from transformer_cli.config.yaml_file import dump_flow, dump_tree, merge
 from transformer_cli.data.corpora import count_pairs
 from transformer_cli.errors import UserError
+from transformer_cli.evaluation.comparing import LEVEL, t_quantile
 from transformer_cli.jobs.halving import Note, Search
 from transformer_cli.jobs.plan import Budget, Plan, make_plan, parse_budget
 from transformer_cli.jobs.search_space import Space, parse_dimension, plain, settings, with_values
@@ -26,8 +27,6 @@ from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.start import check_inputs, differences
 
 MARK, BASE, BEST, DATABASE = "tune.json", "base.yaml", "best.yaml", "study.db"
-# 97.5 % quantiles of Student's t by degrees of freedom: two means of n runs each have 2n - 2.
-STUDENT = {2: 4.303, 4: 2.776, 6: 2.447, 8: 2.306, 10: 2.228, 12: 2.179, 14: 2.145, 16: 2.120, 18: 2.101}
 MOST_SEEDS = 10
 
 
@@ -196,20 +195,21 @@ def _judge(ranked: list[Trial], search: Search, metric: str) -> tuple[Trial, boo
         return first, None, "there is one trial with a score, and nothing to compare it with"
     second = ranked[1]
     scores = [[trial.seeds[seed] for seed in search.other_seeds() if seed in trial.seeds] for trial in ranked[:2]]
-    if not count or min(map(len, scores)) < 2:
+    if min(map(len, scores)) < 2:
         lead = abs(first.scores[second.step] - second.scores[second.step])
+        why = "their runs with other seeds failed" if count else "--seeds 3 measures it, by six more whole runs"
         return (
             first,
             None,
             f"trial {first.number} leads trial {second.number} by {lead:.2f} {metric} at step {second.step:,}, with "
-            "one seed each: how much of that is noise was not measured (--seeds 3 measures it, by six more whole runs)",
+            f"one seed each: how much of that is noise was not measured ({why})",
         )
     sign = 1 if search.study.maximize else -1
     if sign * statistics.mean(scores[1]) > sign * statistics.mean(scores[0]):
         first, second, scores = second, first, scores[::-1]
     lead, reach = spread(*scores)
-    beyond = lead > reach
-    said = f"{lead:.2f} {metric} (95 %: {lead - reach:.2f} to {lead + reach:.2f}) over {len(scores[0])} other seeds"
+    beyond, runs = lead > reach, " and ".join(dict.fromkeys(str(len(one)) for one in scores))
+    said = f"{lead:.2f} {metric} (95 %: {lead - reach:.2f} to {lead + reach:.2f}) over {runs} other seeds"
     if beyond:
         return first, True, f"trial {first.number} is better than trial {second.number}, by {said}"
     verdict = f"trials {first.number} and {second.number} cannot be told apart from the noise of the seed: {said}"
@@ -221,9 +221,10 @@ def spread(ours: list[float], theirs: list[float]) -> tuple[float, float]:
 
     Both are of runs that differ in their seed alone; the variance of the two is taken to be the same.
     """
-    size = min(len(ours), len(theirs))
-    error = math.sqrt((statistics.variance(ours) + statistics.variance(theirs)) / size)
-    return abs(statistics.mean(ours) - statistics.mean(theirs)), STUDENT[2 * size - 2] * error
+    degrees = len(ours) + len(theirs) - 2
+    squares = statistics.variance(ours) * (len(ours) - 1) + statistics.variance(theirs) * (len(theirs) - 1)
+    error = math.sqrt(squares / degrees * (1 / len(ours) + 1 / len(theirs)))
+    return abs(statistics.mean(ours) - statistics.mean(theirs)), t_quantile(1 - LEVEL / 2, degrees) * error
 
 
 def best_config(asked: Config, base: Config, trial: Trial, metric: str) -> str:
