@@ -14,21 +14,14 @@ from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation import differences
-from transformer_cli.evaluation.differences import count_in_training
+from transformer_cli.evaluation.differences import TrainingWords, count_in_training, count_words, groups_of
 from transformer_cli.evaluation.evaluate import evaluate
 from transformer_cli.report import outputs as of_outputs
-from transformer_cli.report.outputs import (
-    Outputs,
-    Training,
-    by_length,
-    by_rarest_word,
-    count_words,
-    examine_run,
-    failures,
-)
+from transformer_cli.report.outputs import Outputs, examine_run, failures
 from transformer_cli.report.runs import read_run
 from transformer_cli.text.codec import Codecs
 
+HUB = "the training data is on the Hugging Face hub; its words are not counted"
 LINES = [  # source, translation, reference
     ("der Hund läuft", "the dog runs", "the dog runs"),
     ("die Katze schläft im Garten", "the cat sleeps", "the cat sleeps in the garden of the house"),
@@ -70,16 +63,18 @@ def test_the_best_and_the_worst(some: Outputs) -> None:
 
 
 def test_every_sentence_is_in_one_group(some: Outputs) -> None:
-    counts = {"hund": 5, "läuft": 50, "der": 900}
-    for groups in (by_length(some), by_rarest_word(some, counts)):
-        assert sum(group.sentences for group in groups) == len(LINES)
-        assert all(group.sentences for group in groups)
-    assert {group.name: group.sentences for group in by_length(some)} == {"1 to 5": 7, "11 to 15": 1}
-    assert {group.name: group.sentences for group in by_rarest_word(some, counts)} == {"never": 7, "1 to 9": 1}
+    found = groups_of(some.sources, some.references, {"hund": 5, "läuft": 50, "der": 900})
+    sizes = {(by, name): int(chosen.sum()) for by, name, chosen in found}
+    for kind in ("length", "rarest"):
+        assert sum(size for (by, _), size in sizes.items() if by.startswith(kind)) == len(LINES)
+    assert {name: size for (by, name), size in sizes.items() if by.startswith("rarest") and size} == {
+        "not in it": 7,
+        "1 to 9 times": 1,
+    }
 
 
 def test_what_looks_wrong(some: Outputs, codecs: Codecs) -> None:
-    training = Training(9, {}, {"hotel": 3, "känguru": 2})
+    training = TrainingWords(9, {}, {"hotel": 3, "känguru": 2})
     found = failures(some, codecs, training)
     assert found.pop("repeats itself", []) in ([], [5]), "a source that repeats itself may be followed"
     assert found == {
@@ -111,11 +106,10 @@ def test_training_data_on_the_hub_is_left_alone(run: Path, monkeypatch: pytest.M
     train = HubDataset(dataset="someone/news", split="train")
     data = found.config.data.model_copy(update={"train": train})
     hub = replace(found, config=found.config.model_copy(update={"data": data}))
-    for module in (of_outputs, differences):
-        monkeypatch.setattr(module, "open_split", lambda *_: pytest.fail("the network"))
-    with pytest.raises(UserError, match="is on the Hugging Face hub; its words are not counted"):
+    monkeypatch.setattr(differences, "open_split", lambda *_: pytest.fail("the network"))
+    with pytest.raises(UserError, match=HUB):
         count_words(hub, ["hund"])
-    assert count_in_training([hub], ["hund"]) == (None, f"no groups by the rarest word: {differences.ON_HUB}")
+    assert count_in_training([hub], ["hund"]) == (None, f"no groups by the rarest word: {HUB}")
 
 
 def test_a_run_is_examined(run: Path) -> None:

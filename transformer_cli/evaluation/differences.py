@@ -1,15 +1,15 @@
 """Where two systems differ: in which groups of sentences, and in which sentences most. Behind `tfm compare`. No torch.
 
-Groups are by the length of the source, by how often its rarest word is in the training data, and by numbers and names.
-A group has the difference of the scores of its sentences with an interval, as `comparing` computes it for all; no
-tests, of which there would be many.
+Groups, which `tfm report` has too, are by the length of the source, by how often its rarest word is in the training
+data, and by numbers and names. A group has the difference of the scores of its sentences with an interval, as
+`comparing` computes it for all; no tests, of which there would be many.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,13 @@ from transformer_cli.text.lines import with_bar
 LEAST = 10  # sentences of a group that is shown
 TRIALS = 1000
 QUARTERS = (0.25, 0.5, 0.75)
-FREQUENCIES = {"not in it": 1, "1 to 9 times": 10, "10 to 99 times": 100, "100 times or more": np.inf}
-ON_HUB = "the training data is on the Hugging Face hub; its words are not counted"  # which may mean a long download
+FREQUENCIES = {
+    "not in it": 1,
+    "1 to 9 times": 10,
+    "10 to 99 times": 100,
+    "100 to 999 times": 1000,
+    "more often": np.inf,
+}
 _UPPER = re.compile(r"[^\W\d_]*")
 
 Chosen = NDArray[np.bool_]
@@ -82,7 +87,7 @@ def find_where(
     training: how often each word of the sources is in the training data. most: sentences on either side.
     """
     groups: dict[str, list[Group]] = {}
-    for by, name, chosen in _groups(texts, training):
+    for by, name, chosen in groups_of(texts.sources, texts.references, training):
         if chosen.sum() >= LEAST:
             found = compare_two(one.within(chosen), 0, b, trials=TRIALS)
             groups.setdefault(by, []).append(Group(name, int(chosen.sum()), found.difference, found.interval))
@@ -111,12 +116,17 @@ def _sentence(place: int, change: float, b: int, texts: Texts) -> Sentence:
     return Sentence(place + 1, change, at(texts.sources), at(texts.references), at(outputs[0]), at(outputs[b]))
 
 
-def _groups(texts: Texts, training: Mapping[str, int] | None) -> Iterator[tuple[str, str, Chosen]]:
-    """Yield what groups are by, the name of a group and which sentences are in it."""
-    known = texts.sources if texts.sources is not None else texts.references
+def groups_of(
+    sources: Sequence[str] | None, references: Sequence[str] | None, training: Mapping[str, int] | None
+) -> Iterator[tuple[str, str, Chosen]]:
+    """Yield what groups are by, the name of a group and which sentences are in it; it may be none.
+
+    training: how often each word of the sources is in the training data.
+    """
+    known = sources if sources is not None else references
     if known is None:
         return
-    side = "source" if texts.sources is not None else "reference"
+    side = "source" if sources is not None else "reference"
     words = [words_of(line) for line in known]
     lengths = np.array([len(line) for line in words])
     edges = sorted({0, *(int(edge) for edge in np.quantile(lengths, QUARTERS)), int(lengths.max())})
@@ -131,8 +141,8 @@ def _groups(texts: Texts, training: Mapping[str, int] | None) -> Iterator[tuple[
             least = limit
     numbers = np.array([any(map(str.isdigit, line)) for line in known])
     names = np.zeros_like(numbers)
-    if texts.sources is not None and texts.references is not None:
-        names = np.array([has_name(*pair) for pair in zip(texts.sources, texts.references, strict=True)])
+    if sources is not None and references is not None:
+        names = np.array([has_name(*pair) for pair in zip(sources, references, strict=True)])
     for name, chosen in {"with a number": numbers, "with a name": names, "with neither": ~numbers & ~names}.items():
         yield "numbers and names", name, chosen
 
@@ -147,27 +157,45 @@ def _capitalized(text: str) -> set[str]:
     return {found[0] for found in words if found is not None and found[0][:1].isupper() and len(found[0]) > 1}
 
 
+@dataclass(frozen=True)
+class TrainingWords:
+    """What the training data has of the words of some sources."""
+
+    pairs: int  # that were read
+    counts: Mapping[str, int]  # of a word in the sources of these pairs
+    target_counts: Mapping[str, int]  # of the same word in their targets
+
+
+def count_words(
+    found: FoundModel, sources: Sequence[str], most: int | None = None, progress: bool = False
+) -> TrainingWords:
+    """Return how often each word of the sources is in the first `most` pairs of the training data; None: in all.
+
+    Raises `UserError` where that is gone, or on the hub, which may mean a long download.
+    """
+    data = find_data(found.config.data, "train", found.folder)
+    if any(is_on_hub(source) for source in data.sources.values()):
+        raise UserError("the training data is on the Hugging Face hub; its words are not counted")
+    wanted = {word for source in sources for word in words_of(source)}
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    pairs = 0
+    for pair in with_bar(
+        islice(open_split(data, "train").pairs(), most), "counting words of the training data", progress
+    ):
+        for text, count in zip(pair, counts, strict=True):
+            count.update(word for word in words_of(text) if word in wanted)
+        pairs += 1
+    return TrainingWords(pairs, *counts)
+
+
 def count_in_training(
     models: Sequence[FoundModel], sources: Sequence[str], progress: bool = False
-) -> tuple[dict[str, int] | None, str | None]:
-    """Return how often each word of the sources is in the training data of the first model whose data is still there.
-
-    Beside it: why there is none, for the user to see. A data set of the hub is left alone.
-    """
-    wanted = {word for line in sources for word in words_of(line)}
+) -> tuple[Mapping[str, int] | None, str | None]:
+    """Return `count_words` of the first model whose training data is still there, or why there is none."""
     reason = None
     for model in models:
         try:
-            data = find_data(model.config.data, "train", model.folder)
-            if any(is_on_hub(source) for source in data.sources.values()):
-                raise UserError(ON_HUB)
-            counts: Counter[str] = Counter()
-            for source, _ in with_bar(
-                open_split(data, "train").pairs(), "counting words of the training data", progress
-            ):
-                counts.update(word for word in words_of(source) if word in wanted)
+            return count_words(model, sources, progress=progress).counts, None
         except UserError as error:
             reason = f"no groups by the rarest word: {error}"
-            continue
-        return dict(counts), None
     return None, reason

@@ -3,33 +3,27 @@
 `tfm report` shows it on its page and in its card. torch is imported for attention alone.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
-from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from transformer_cli.data.corpora import open_split
 from transformer_cli.data.quality.words import words_of
 from transformer_cli.decoding.devices import processor, usable_cores
 from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.decoding.pipeline import repeated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.differences import ON_HUB
+from transformer_cli.evaluation.differences import TrainingWords, count_words
 from transformer_cli.evaluation.evaluate import Score, corpus_metric, evaluate, find_test_set, load_scorers
 from transformer_cli.report.runs import Run
-from transformer_cli.storage.origin import find_data, is_on_hub
 from transformer_cli.text.codec import Codecs
 
 if TYPE_CHECKING:
     from transformer_cli.inside.attention import Attention
 
-LENGTHS = {"1 to 5": 5, "6 to 10": 10, "11 to 15": 15, "16 to 20": 20, "21 to 30": 30, "more": 10**9}
-FREQUENCIES = {"never": 0, "1 to 9": 9, "10 to 99": 99, "100 to 999": 999, "more": 10**18}
 SHORT = 12  # words of a sentence whose attention is shown
 READ = 1_000_000  # pairs of training data that words are counted in
 LEAST_LETTERS = 4  # of a word that was copied: shorter ones are the same in many languages
@@ -92,58 +86,7 @@ def translate_set(
 # --- where it fails ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Group:
-    """Some sentences of a set."""
-
-    name: str
-    sentences: int
-    chrf: float
-
-
-def by_length(outputs: Outputs) -> list[Group]:
-    """Return groups by the words of the source."""
-    return _groups(outputs, LENGTHS, [len(words_of(source)) for source in outputs.sources])
-
-
-def by_rarest_word(outputs: Outputs, counts: Mapping[str, int]) -> list[Group]:
-    """Return groups by how often the rarest word of the source is in the training data."""
-    rarest = [min((counts.get(word, 0) for word in words_of(source)), default=0) for source in outputs.sources]
-    return _groups(outputs, FREQUENCIES, rarest)
-
-
-def _groups(outputs: Outputs, limits: Mapping[str, int], values: Sequence[int]) -> list[Group]:
-    groups: dict[str, list[int]] = {name: [] for name in limits}
-    for place, value in enumerate(values):
-        groups[next(name for name, limit in limits.items() if value <= limit)].append(place)
-    return [Group(name, len(places), outputs.chrf(places)) for name, places in groups.items() if places]
-
-
-@dataclass(frozen=True)
-class Training:
-    """What the training data has of the words of some sources."""
-
-    pairs: int  # READ at most
-    counts: Mapping[str, int]  # of a word in the sources of these pairs
-    target_counts: Mapping[str, int]  # of the same word in their targets
-
-
-def count_words(found: FoundModel, sources: Sequence[str]) -> Training:
-    """Return how often each word of the sources is in the training data. Raises `UserError` where that is gone."""
-    data = find_data(found.config.data, "train", found.folder)
-    if any(is_on_hub(source) for source in data.sources.values()):
-        raise UserError(ON_HUB)
-    wanted = {word for source in sources for word in words_of(source)}
-    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
-    pairs = 0
-    for pair in islice(open_split(data, "train").pairs(), READ):
-        for text, count in zip(pair, counts, strict=True):
-            count.update(word for word in words_of(text) if word in wanted)
-        pairs += 1
-    return Training(pairs, *counts)
-
-
-def failures(outputs: Outputs, codecs: Codecs, training: Training | None) -> dict[str, list[int]]:
+def failures(outputs: Outputs, codecs: Codecs, training: TrainingWords | None) -> dict[str, list[int]]:
     """Return what looks wrong with translations: kind → sentences. Without training data, cognates may count as copies.
 
     A word is a copy where it is none of the reference, and not of the target language as the training data has it.
@@ -185,7 +128,7 @@ class Examined:
     outputs: Sequence[Outputs] = ()  # the set that matters more first
     failures: Mapping[str, list[int]] = field(default_factory=dict)  # of the first of them
     engine: str = ""  # what translated, in words
-    training: Training | None = None  # for the first set's sources; None: the data is gone
+    training: TrainingWords | None = None  # for the first set's sources; None: the data is gone
     attentions: Sequence["Attention"] = ()
     notes: Sequence[str] = ()  # what could not be looked at, and why
 
@@ -215,7 +158,7 @@ def examine_run(run: Run, device: str, most: int | None, report: Report) -> Exam
         return Examined(run, notes=notes)
     training = None
     try:
-        training = count_words(found, outputs[0].sources)
+        training = count_words(found, outputs[0].sources, READ)
     except UserError as error:
         notes.append(f"{run.path}: {error}")
     failed = failures(outputs[0], translator.codecs, training)

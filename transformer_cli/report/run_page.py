@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_cli.config import Config, HubDataset
 from transformer_cli.config.yaml_file import dump_flow
-from transformer_cli.report.outputs import READ, Examined, Group, Outputs, by_length, by_rarest_word
+from transformer_cli.evaluation.differences import groups_of
+from transformer_cli.report.outputs import READ, Examined, Outputs
 from transformer_cli.report.page import bars, curves, duration, escaped, figure, heat_map, page, table
 from transformer_cli.report.runs import differing_keys
 from transformer_cli.report.runs import table as run_table
@@ -206,12 +207,12 @@ def _curves(found: Sequence[Examined]) -> Iterator[str]:
 
 def _fails(one: Examined) -> Iterator[str]:
     first = one.outputs[0]
-    yield _groups("chrF by the length of the source in words", by_length(first))
-    if one.training is not None:
-        yield _groups(
-            "chrF by how often the rarest word of the source is in the training data",
-            by_rarest_word(first, one.training.counts),
-        )
+    found: dict[str, dict[str, float]] = {}
+    for by, name, chosen in groups_of(first.sources, first.references, one.training and one.training.counts):
+        if places := chosen.nonzero()[0].tolist():
+            found.setdefault(by, {})[f"{name}\n({len(places):,})"] = first.chrf(places)
+    for by, scores in found.items():
+        yield figure(f"chrF by {by}", bars(scores))
     rows = []
     for kind, places in sorted(one.failures.items(), key=lambda item: -len(item[1])):
         worst = min(places, key=lambda place: first.sentence_scores[place])
@@ -221,10 +222,6 @@ def _fails(one: Examined) -> Iterator[str]:
         yield table(["sentences", "the translation", "for example", "becomes"], rows, "cards")
     else:
         yield _paragraph("No translation is empty, repeats itself, copies the source, or is far too short or too long.")
-
-
-def _groups(caption: str, groups: Sequence[Group]) -> str:
-    return figure(caption, bars({f"{one.name}\n({one.sentences:,})": one.chrf for one in groups}))
 
 
 def _sentences(first: Outputs) -> str:
