@@ -5,14 +5,25 @@ import re
 
 import pytest
 
-from transformer_cli.report.page import bars, curves, duration, figure, heat_map, page, printable, short, table
+from transformer_cli.report.page import (
+    Row,
+    curves,
+    duration,
+    figure,
+    heat_map,
+    intervals,
+    page,
+    printable,
+    short,
+    table,
+)
 
 EVIL = "<script>alert('\"')</script>\x1b[2J"
 
 
 def test_text_is_escaped_and_what_comes_back_is_html() -> None:
     parts = [
-        figure(EVIL, bars({EVIL: 1, "b\n(2)": 2.5})),
+        figure(EVIL, intervals([Row(EVIL, 1.0, 0.5, 2.0, EVIL), Row("b", -1.0, -2.0, 0.0, "less")])),
         figure("a", curves({EVIL: [(0, 1.0), (2, math.nan), (4, 3.0)], "b": [(1, 2.0)]}, EVIL)),
         figure("b", heat_map([EVIL], ["x", EVIL], [[0.5, 0.001]], EVIL)),
         table([EVIL, "n"], [[EVIL, "1"]]),
@@ -27,7 +38,7 @@ def test_text_is_escaped_and_what_comes_back_is_html() -> None:
 
 
 def test_every_picture_says_in_words_what_it_shows() -> None:
-    assert 'aria-label="short: 1; long: 2.5"' in bars({"short": 1, "long": 2.5})
+    assert 'aria-label="short: 1; long: 2.5"' in intervals([Row("short", 1, 0, 1, "1"), Row("long", 2.5, 0, 3, "2.5")])
     picture = curves({"training": [(1, 4.0), (2, 3.0)], "validation": [(2, 3.5)]}, "nats")
     assert (
         'aria-label="nats; training: 4 at step 1 to 3 at step 2; validation: 3.5 at step 2 to 3.5 at step 2"' in picture
@@ -35,6 +46,20 @@ def test_every_picture_says_in_words_what_it_shows() -> None:
     assert 'class="legend"' in picture
     assert "legend" not in curves({"training": [(1, 4.0)]}, "nats"), "one line needs no name"
     assert 'role="img"' in heat_map(["a"], ["b"], [[1.0]], "alt")
+
+
+def test_intervals_stay_in_their_frame_and_zero_is_among_them() -> None:
+    for sign in (1, -1):
+        rows = [
+            Row(name, sign * value, *sorted((sign * 2.0, sign * 40.0)), "x") for name, value in (("a", 3), ("b", 9))
+        ]
+        picture = intervals(rows)
+        starts = [float(found) for found in re.findall(r'd="M([\d.]+),', picture)]
+        ends = [float(found) for found in re.findall(r"H([\d.]+)", picture)]
+        dots = [float(found) for found in re.findall(r'cx="([\d.]+)"', picture)]
+        assert all(start <= dot <= end <= 380 for start, dot, end in zip(starts[1:], dots, ends, strict=True))
+        assert (starts[0] < min(starts[1:])) is (sign > 0), "the line at zero"
+        assert (dots[0] < dots[1]) is (sign > 0)
 
 
 def test_curves_stay_in_their_frame_and_small() -> None:

@@ -87,12 +87,7 @@ def mean_scores(sums: Array) -> Array:
     return sums[..., 0] / sums[..., 1]
 
 
-SCORES: dict[str, Callable[[Array], Array]] = {
-    "bleu": bleu_scores,
-    "chrf": chrf_scores,
-    "chrf++": chrf_scores,
-    "ter": ter_scores,
-}
+SCORES = {"bleu": bleu_scores, "chrf": chrf_scores, "chrf++": chrf_scores, "ter": ter_scores}
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,33 +132,36 @@ def _score(metric: str, scorer: Any, statistics: Sequence[Sequence[float]], inte
 def _bootstrap(scorer: Any, statistics: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return mean and half the width of the interval that holds 95 % of the scores of 1,000 resampled test sets.
 
-    The numbers are those of `sacrebleu --confidence` (Koehn 2004). One resample at a time: sacreBLEU's own function
-    holds all of them at once, which are 72 MB for chrF of every 1,000 sentences.
+    The numbers are those of `sacrebleu --confidence` (Koehn 2004).
+    """
+    scores = _scores_of_draws(scorer, statistics, lambda random, size: random.choice(size, size=size))
+    low, high = _middle(scores)
+    scorer.n_bootstrap, scorer.seed = RESAMPLES, str(SEED)  # for the signature
+    return sum(scores) / RESAMPLES, (high - low) / 2
+
+
+def _by_chance(scorer: Any, statistics: Sequence[Sequence[float]], count: int) -> tuple[float, float]:
+    """Return between what 95 % of the scores of `count` sentences are that are drawn from these, each once at most."""
+    return _middle(_scores_of_draws(scorer, statistics, lambda random, size: random.permutation(size)[:count]))
+
+
+def _scores_of_draws(
+    scorer: Any, statistics: Sequence[Sequence[float]], draw: Callable[[Any, int], Any]
+) -> list[float]:
+    """Return the scores, the lowest first, of sentences that `draw` chooses, given a generator and their number.
+
+    One draw at a time: sacreBLEU's own function holds all of them at once, which are 72 MB for chrF of every 1,000
+    sentences.
     """
     import numpy as np
 
     sentences = np.array(statistics, dtype=np.float32)
     random = np.random.default_rng(SEED)
-    scores = []
-    for _ in range(RESAMPLES):
-        drawn = sentences[random.choice(len(sentences), size=len(sentences))]
-        scores.append(float(scorer._compute_score_from_stats(drawn.sum(0)).score))
-    scores.sort()
-    outside = RESAMPLES // 40  # at each end
-    scorer.n_bootstrap, scorer.seed = RESAMPLES, str(SEED)  # for the signature
-    return sum(scores) / RESAMPLES, (scores[-1 - outside] - scores[outside]) / 2
+    draws = (sentences[draw(random, len(sentences))].sum(0) for _ in range(RESAMPLES))
+    return sorted(float(scorer._compute_score_from_stats(drawn).score) for drawn in draws)
 
 
-def _by_chance(scorer: Any, statistics: Sequence[Sequence[float]], count: int) -> tuple[float, float]:
-    """Return between what 95 % of the scores of `count` sentences are that are drawn from these, each once at most."""
-    import numpy as np
-
-    sentences = np.array(statistics, dtype=np.float32)
-    random = np.random.default_rng(SEED)
-    scores = sorted(
-        float(scorer._compute_score_from_stats(sentences[random.permutation(len(sentences))[:count]].sum(0)).score)
-        for _ in range(RESAMPLES)
-    )
+def _middle(scores: Sequence[float]) -> tuple[float, float]:
     outside = RESAMPLES // 40  # at each end
     return scores[outside], scores[-1 - outside]
 

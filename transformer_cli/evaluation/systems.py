@@ -95,17 +95,14 @@ def read_material(
     references: may be empty without models, where only numbers are compared. Raises `UserError` where files are not
     aligned or empty, or models name different test sets.
     """
-    if not models:
+    if models and source is not None and not references:
+        raise UserError("--source and --reference belong together: give both, or neither for the config's test set")
+    if not models or source is not None:
         first = [source] if source is not None else []
         lines, notes = _read_aligned([*first, *references, *files])
         sources = lines.pop(0) if first else None
-        found = Material(sources, lines[: len(references)], _by_path(files, lines[len(references) :]), notes)
-    elif source is not None:
-        if not references:
-            raise UserError("--source and --reference belong together: give both, or neither for the config's test set")
-        texts = read_test_set(source, [*references, *files])
-        given, own = texts.references[: len(references)], texts.references[len(references) :]
-        found = Material(texts.sources, given, _by_path(files, own), texts.notes)
+        outputs = dict(zip(files, lines[len(references) :], strict=True))
+        found = Material(sources, lines[: len(references)], outputs, notes)
     else:
         known = _shared_test_set(models, references)
         lines, notes = _read_aligned(files)
@@ -114,16 +111,12 @@ def read_material(
                 f"{files[0]}: has {len(lines[0]):,} lines, but the test set of {models[0].name} has "
                 f"{len(known.sources):,}; give translations of that, or --source and --reference"
             )
-        found = Material(known.sources, known.references, _by_path(files, lines), [*known.notes, *notes])
+        found = Material(known.sources, known.references, dict(zip(files, lines, strict=True)), [*known.notes, *notes])
     for number, lines_of in enumerate(found.references):
         if not any(map(str.strip, lines_of)):
             where = references[number] if references else "the references"
             raise UserError(f"{where}: all lines are empty; give the translations to compare with")
     return found
-
-
-def _by_path(files: Sequence[Path], lines: Sequence[list[str]]) -> dict[Path, list[str]]:
-    return dict(zip(files, lines, strict=True))
 
 
 def _read_aligned(paths: Sequence[Path]) -> tuple[list[list[str]], list[str]]:

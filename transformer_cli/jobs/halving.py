@@ -82,12 +82,13 @@ class Search:
                 failures = [trial.failure for trial in self.study.trials() if trial.failure]
                 raise UserError(f"every trial failed: {(failures or ['no score'])[0]}")
             for number in range(1, len(self.plan.rungs)):
-                chosen = self._choose(number)
-                self._train(self._rung(self.plan.rungs[number], chosen))
-                self._wait_for_others(self.plan.rungs[number], chosen)
+                rung, chosen = self.plan.rungs[number], self._choose(number)
+                own = [trial for trial in chosen if trial.place == self.study.place and trial.state == "running"]
+                self._train(iter([self._leg(trial, rung) for trial in own if rung not in trial.scores]))
+                self._wait_for_others(rung, chosen)
             for trial in self.study.own():
                 if trial.state == "running":
-                    self.study.finish(trial, trial.scores[self.plan.rungs[-1]])
+                    self.study.end(trial, trial.scores[self.plan.rungs[-1]])
             self._train(self._other_seeds())
         except (KeyboardInterrupt, SystemExit):
             self.note("interrupted; what was trained is kept: the same command continues")
@@ -95,15 +96,14 @@ class Search:
 
     def ranked(self) -> list[Trial]:
         """Return the trials with a score: those that came furthest first, of these the best first."""
-        sign = 1 if self.study.maximize else -1
-        scored = [trial for trial in self.study.trials() if trial.scores]
-        return sorted(scored, key=lambda trial: (-trial.step, -sign * trial.scores[trial.step], trial.number))
+        steps = sorted({trial.step for trial in self.study.trials()} - {0}, reverse=True)
+        return [trial for step in steps for trial in self.best_at(step) if trial.step == step]
 
-    def best_at(self, rung: int, count: int) -> list[Trial]:
-        """Return the best trials at a rung."""
+    def best_at(self, rung: int) -> list[Trial]:
+        """Return the trials with a score at a rung, the best first."""
         sign = 1 if self.study.maximize else -1
         there = [trial for trial in self.study.trials() if rung in trial.scores]
-        return sorted(there, key=lambda trial: (-sign * trial.scores[rung], trial.number))[:count]
+        return sorted(there, key=lambda trial: (-sign * trial.scores[rung], trial.number))
 
     def _first_rung(self) -> Iterator[Leg | None]:
         """Yield the trials of the first rung, each drawn as soon as it can be trained; None: not yet."""
@@ -171,17 +171,12 @@ class Search:
         """Return the trials that continue to a rung, the best of the one before; the others end."""
         assert self.study.wanted is not None
         size = self.plan.sizes(self.study.wanted)[number]
-        chosen = self.best_at(self.plan.rungs[number - 1], size)
+        chosen = self.best_at(self.plan.rungs[number - 1])[:size]
         going = {trial.number for trial in chosen}
         for trial in self.study.own():
             if trial.state == "running" and trial.number not in going:
-                self.study.stop(trial)
+                self.study.end(trial)
         return chosen
-
-    def _rung(self, rung: int, chosen: list[Trial]) -> Iterator[Leg]:
-        for trial in chosen:
-            if trial.place == self.study.place and trial.state == "running" and rung not in trial.scores:
-                yield self._leg(trial, rung)
 
     def _other_seeds(self) -> Iterator[Leg]:
         """Yield whole runs with other seeds, of the best two trials."""
@@ -309,7 +304,7 @@ class Search:
     def _fail(self, leg: Leg, why: str) -> None:
         self.note(f"{leg.name:<12} failed before step {leg.until:,}: {why}")
         if leg.seed is None:
-            self.study.fail(leg.trial, why)
+            self.study.end(leg.trial, why=why)
 
 
 def _copy(source: Path, folder: Path) -> None:

@@ -26,33 +26,21 @@ LOG_RATIO = 10.0  # a range whose ends are so far apart is drawn from on a logar
 MOST_COMBINATIONS = 1000  # of values: beyond, they are not written out
 ATTEMPTS = 100  # draws, until one is a config and new
 
-_LENGTH = "it decides how long a trial trains, which successive halving does"
-_JUDGING = "it decides how trials are judged"
-_NOTHING = "what a trial is judged by does not depend on it"
-FIXED = {  # what does not vary, and why
-    "data": "trials that learn from or are judged on other data cannot be compared",
-    "decoding": "it can be chosen when training is over: tfm evaluate and tfm translate have options for it",
-    "model.preset": "a preset is values of many keys; name these keys",
-    "training.seed": "it is noise, not a setting; --seeds measures how much",
-    **dict.fromkeys(("training.max_steps", "training.max_epochs", "training.patience"), _LENGTH),
-    **dict.fromkeys(
-        ("training.validate_every", "training.validation_sentences", "training.best_metric"),
-        _JUDGING,
+FIXED = {  # why these do not vary
+    "trials that learn from or are judged on other data cannot be compared": "data",
+    "it can be chosen when training is over: tfm evaluate and tfm translate have options for it": "decoding",
+    "a preset is values of many keys; name these keys": "model.preset",
+    "it is noise, not a setting; --seeds measures how much": "training.seed",
+    "it decides how long a trial trains, which successive halving does": (
+        "training.max_steps training.max_epochs training.patience"
     ),
-    **dict.fromkeys(
-        (
-            *("training.save_every", "training.log_every", "training.keep_last", "training.keep_best"),
-            *("training.average_last", "training.average_best", "training.max_skipped"),
-            *("training.tensorboard", "training.compile", "vocabulary.symbols"),
-        ),
-        _NOTHING,
+    "it decides how trials are judged": ("training.validate_every training.validation_sentences training.best_metric"),
+    "what a trial is judged by does not depend on it": (
+        "training.save_every training.log_every training.keep_last training.keep_best training.average_last "
+        "training.average_best training.max_skipped training.tensorboard training.compile vocabulary.symbols"
     ),
-    **dict.fromkeys(
-        (
-            *("training.init_from", "training.source_vectors", "training.target_vectors"),
-            "training.guided_attention.alignments",
-        ),
-        "it names a file",
+    "it names a file": (
+        "training.init_from training.source_vectors training.target_vectors training.guided_attention.alignments"
     ),
 }
 
@@ -106,8 +94,8 @@ def parse_dimension(setting: str, config: Config) -> Dimension:
         raise UserError(
             f"--vary {shown(setting)}: write it as KEY=a,b,c or KEY=LOW..HIGH, such as model.dropout=0.1,0.3"
         )
-    for fixed, why in FIXED.items():
-        if key == fixed or key.startswith(f"{fixed}."):
+    for why, fixed in FIXED.items():
+        if any(key == one or key.startswith(f"{one}.") for one in fixed.split()):
             raise UserError(f"--vary {key}: this key cannot vary: {why}")
     if key.startswith("vocabulary.") and config.training.best_metric == "loss":
         raise UserError(

@@ -89,18 +89,14 @@ class Study:
         """Note what a whole run with another seed has reached."""
         self._study.set_user_attr(f"trial {trial.number} seed {seed}", score)  # the trial itself has ended
 
-    def finish(self, trial: Trial, score: float) -> None:
-        """Note that a trial was trained to its end."""
-        self._study.tell(trial.number, score)
-
-    def stop(self, trial: Trial) -> None:
-        """Note that a trial is not continued."""
-        self._study.tell(trial.number, state=import_optuna().trial.TrialState.PRUNED)
-
-    def fail(self, trial: Trial, why: str) -> None:
-        """Note that a trial cannot be trained."""
-        self._open(trial).set_user_attr("failure", why[:500])
-        self._study.tell(trial.number, state=import_optuna().trial.TrialState.FAIL)
+    def end(self, trial: Trial, score: float | None = None, why: str | None = None) -> None:
+        """Note that a trial was trained to its end, with this score; that it cannot be trained; or else that it is not
+        continued."""
+        states = import_optuna().trial.TrialState
+        if why is not None:
+            self._open(trial).set_user_attr("failure", why[:500])
+        state = None if score is not None else states.PRUNED if why is None else states.FAIL
+        self._study.tell(trial.number, score, state=state)
 
     def _open(self, trial: Trial) -> Any:
         found = self._study.get_trials(deepcopy=False)[trial.number]

@@ -108,10 +108,8 @@ def _checked(question: Question) -> tuple[Config, Budget, Plan, Space]:
         raise UserError(f"--sampler {question.sampler[:40]}: unknown; give tpe, random or grid")
     if question.sampler == "grid" and space.combinations is None:
         raise UserError("--sampler grid: needs keys with named values, not too many of them; leave it out for a range")
-    plan, budget = (
-        make_plan(config, question.reduction, question.min_steps, question.seeds),
-        parse_budget(question.budget),
-    )
+    plan = make_plan(config, question.reduction, question.min_steps, question.seeds)
+    budget = parse_budget(question.budget)
     if question.seeds == 1 or question.seeds > MOST_SEEDS:
         raise UserError(f"--seeds {question.seeds}: a spread is measured with 2 to {MOST_SEEDS} other seeds; 0: none")
     if budget.steps is not None and plan.affordable(budget.steps) < 1:
@@ -136,11 +134,8 @@ def _check_folder(folder: Path) -> None:
 
 def _asked(question: Question, config: Config) -> dict[str, str]:
     """Return all that decides the end of a search, by the names in which the user gave it."""
-    options = {
-        name: "" if value is None else str(value)
-        for name, value in asdict(question).items()
-        if name not in ("config", "vary", "storage", "study")
-    }
+    given = {name: getattr(question, name) for name in ("budget", "sampler", "reduction", "min_steps", "seeds")}
+    options = {name: "" if value is None else str(value) for name, value in given.items()}
     return {"config": dump_config(config), "vary": " ".join(question.vary), **options}
 
 

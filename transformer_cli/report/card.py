@@ -31,6 +31,7 @@ from transformer_cli.report.run_page import (
     size_rows,
     summary,
     usage,
+    where,
 )
 from transformer_cli.report.runs import CARD, Run
 from transformer_cli.storage.origin import find_data, is_on_hub
@@ -110,7 +111,7 @@ def front_matter(one: Examined) -> dict[str, Any]:
 
 def _result(run: Run, outputs: Outputs) -> dict[str, Any]:
     source = getattr(run.config.data, outputs.split)
-    name = SPLITS[outputs.split] if source is None else where_named(source)
+    name = SPLITS[outputs.split] if source is None else where(source, os.path.basename)
     part = f"[:{len(outputs.sources)}]" if outputs.left_out else ""  # as the hub's datasets write the first of a split
     split = f"{outputs.split}{part}"
     dataset = {"type": source.dataset if is_on_hub(source) else "local", "name": name, "split": split}
@@ -124,14 +125,6 @@ def _result(run: Run, outputs: Outputs) -> dict[str, Any]:
         value = round(score.score, 2)
         metrics.append({"type": score.metric, "value": value, "name": score.name, "args": args})
     return {"task": {"type": "translation", "name": "Translation"}, "dataset": dataset, "metrics": metrics}
-
-
-def where_named(source: Any) -> str:
-    """Return the names of a source's files, without their folders, or the data set's."""
-    if isinstance(source, HubDataset):
-        return f"{source.dataset} ({source.split})"
-    values = source.model_dump(exclude={"tag", "weight", "filters"}).values()
-    return ", ".join(os.path.basename(value) for value in values if isinstance(value, str))
 
 
 def eval_results(one: Examined) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from transformer_cli.evaluation.comparing import LEVEL, Comparison, Measure
 from transformer_cli.evaluation.differences import Group, Where
 from transformer_cli.evaluation.systems import System
-from transformer_cli.report.page import escaped, figure, page, printable, short, svg, svg_text, table
+from transformer_cli.report.page import Row, escaped, figure, intervals, page, printable, short, table
 
 SHOWN = 3  # sentences on either side on a terminal
 SEEDS = (
@@ -135,17 +135,13 @@ def _where(found: Found, where: Where) -> Iterator[str]:
     if gains:
         yield "  sentences that differ most, and what each adds to the difference"
     half = [one for one in gains if one.change > 0][:SHOWN], [one for one in gains if one.change < 0][-SHOWN:]
+    names = ["source", "reference", *(found.name(system)[-20:] for system in (0, where.b))]
     for one in sorted([*half[0], *half[1]], key=lambda one: -one.change):
-        texts = (
-            ("source", one.source),
-            ("reference", one.reference),
-            (found.name(0), one.a),
-            (found.name(where.b), one.b),
-        )
         yield f"    line {one.line:,}: {_signed(one.change, 3)}"
-        labels = [short(name)[-20:] for name, text in texts if text is not None]
-        for (_, text), label in zip([pair for pair in texts if pair[1] is not None], labels, strict=True):
-            yield f"      {label:<{max(map(len, labels))}}  {printable(short(text or ''))}".rstrip()
+        texts = zip(names, (one.source, one.reference, one.a, one.b), strict=True)
+        known = [(name, text) for name, text in texts if text is not None]
+        for name, text in known:
+            yield f"      {name:<{max(len(label) for label, _ in known)}}  {printable(short(text))}".rstrip()
 
 
 def _group(group: Group) -> str:
@@ -223,39 +219,21 @@ def _section(found: Found, where: Where) -> Iterator[str]:
     if len(found.systems) > 2:
         yield f"<p>p by Holm, for {len(found.systems) - 1} comparisons.</p>"
     for by, groups in where.groups.items():
-        yield figure(f"{where.name} of {names[1]} minus that of {names[0]}, by {by}; 95 % intervals", forest(groups))
-    rows = [
+        rows = [
+            Row(f"{one.name} ({one.sentences:,})", one.difference, *one.interval, " ".join(_group(one).split()))
+            for one in groups
+        ]
+        yield figure(f"{where.name} of {names[1]} minus that of {names[0]}, by {by}; 95 % intervals", intervals(rows))
+    sentences = [
         [f"{one.line:,}", _signed(one.change, 3), *(text or "" for text in (one.source, one.reference, one.a, one.b))]
         for one in where.sentences
         if one.b is not None
     ]
-    if rows:
+    if sentences:
         yield "<h3>Sentences that differ most</h3>"
-        yield table(["line", "adds", "source", "reference", *names], rows, "cards")
+        yield table(["line", "adds", "source", "reference", *names], sentences, "cards")
 
 
 def listed(texts: Iterable[str]) -> Iterator[str]:
     """Yield texts as a list."""
     yield f"<ul>{''.join(f'<li>{escaped(text)}</li>' for text in texts)}</ul>"
-
-
-def forest(groups: Sequence[Group], width: int = 440) -> str:
-    """Return a point with its interval for each group as SVG, a line at no difference."""
-    names = [f"{group.name} ({group.sentences:,})" for group in groups]
-    ends = [0.0, *(end for group in groups for end in group.interval)]
-    low, high = min(ends), max(ends)
-    left, right = 7 * max(map(len, names)) + 10, width - 60
-    scale = (right - left) / ((high - low) or 1.0)
-    drawn, height = [], 24 * len(groups) + 2
-    for row, (name, group) in enumerate(zip(names, groups, strict=True)):
-        middle = 24 * row + 13
-        ends = [left + (value - low) * scale for value in (*group.interval, group.difference)]
-        drawn += [
-            svg_text(left - 10, middle + 4, name, "end"),
-            f'<path d="M{ends[0]:.1f},{middle}H{ends[1]:.1f}" stroke="#48c" stroke-width="3"/>',
-            f'<circle cx="{ends[2]:.1f}" cy="{middle}" r="5" fill="#48c"/>',
-            svg_text(width, middle + 4, _group(group).split()[0], "end"),
-        ]
-    zero = f'<path d="M{left - low * scale:.1f},0V{height}" stroke="currentColor" stroke-dasharray="2 3"/>'
-    said = "; ".join(f"{group.name}: {_group(group)}" for group in groups)
-    return svg(width, height, said, zero + "".join(drawn))

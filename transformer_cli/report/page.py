@@ -8,6 +8,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no request: a browser holds the page to it
 SHOWN = 160  # characters of an example
@@ -58,23 +59,32 @@ def figure(caption: str, svg: str) -> str:
     return f"<figure><figcaption>{escaped(caption)}</figcaption>{svg}</figure>"
 
 
-def bars(values: Mapping[str, float], width: int = 480, height: int = 120) -> str:
-    """Return a bar for each value, labels below, as SVG; where there is room, the value stands on it."""
-    most, few = max([1, *values.values()]), len(values) <= 10
-    step = width / max(1, len(values))
-    drawn = []
-    for place, (name, value) in enumerate(values.items()):
-        lines = name.split("\n")
-        tall, said = (height - 20) * value / most, f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
-        drawn.append(
-            f'<rect x="{place * step + 1:.1f}" y="{height - tall:.1f}" width="{step - 2:.1f}" height="{tall:.1f}" '
-            f'fill="#48c"><title>{escaped(" ".join(lines))}: {said}</title></rect>'
-        )
-        for line, words in enumerate(lines):
-            drawn.append(svg_text((place + 0.5) * step, height + 14 + 12 * line, words, size=11 if few else 8))
-        drawn += [svg_text((place + 0.5) * step, height - tall - 4, said)] * few
-    alt = "; ".join(f"{' '.join(name.split(chr(10)))}: {value:,.5g}" for name, value in values.items())
-    return svg(width, height + (32 if any("\n" in name for name in values) else 20), alt, "".join(drawn))
+class Row(NamedTuple):
+    """A line of `intervals`."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    said: str  # all that in words; the first of them, the value, stands beside the line
+
+
+def intervals(rows: Sequence[Row], width: int = 440) -> str:
+    """Return for each row a line from `low` to `high` and a dot at its value, as SVG; a line down at zero."""
+    low, high = min(0.0, *(row.low for row in rows)), max(0.0, *(row.high for row in rows))
+    left, height = 7 * max(len(row.name) for row in rows) + 10, 24 * len(rows) + 2
+    scale = (width - 60 - left) / ((high - low) or 1.0)
+    drawn = [f'<path d="M{left - low * scale:.1f},0V{height}" stroke="currentColor" stroke-dasharray="2 3"/>']
+    for number, row in enumerate(rows):
+        middle = 24 * number + 13
+        start, end, dot = (left + (value - low) * scale for value in (row.low, row.high, row.value))
+        drawn += [
+            svg_text(left - 10, middle + 4, row.name, "end"),
+            f'<path d="M{start:.1f},{middle}H{end:.1f}" stroke="#48c" stroke-width="3"/>',
+            f'<circle cx="{dot:.1f}" cy="{middle}" r="5" fill="#48c"/>',
+            svg_text(width, middle + 4, row.said.split()[0], "end"),
+        ]
+    return svg(width, height, "; ".join(f"{row.name}: {row.said}" for row in rows), "".join(drawn))
 
 
 def curves(lines: Mapping[str, Sequence[tuple[int, float]]], unit: str, width: int = 480, height: int = 180) -> str:
@@ -103,18 +113,14 @@ def curves(lines: Mapping[str, Sequence[tuple[int, float]]], unit: str, width: i
         alt.append(f"{name}: {' to '.join(ends)}")
     marks = [svg_text(left - 6, y(value) + 4, f"{value:.3g}", "end") for value in dict.fromkeys((low, high))]
     marks += [svg_text(left, height - 10, "0"), svg_text(right, height - 10, f"step {last:,}", "end")]
-    frame = f'<path d="M{left},{top}V{bottom}H{right}" fill="none" stroke="#8888"/>'
-    return svg(width, height, "; ".join(alt), "".join([frame, *marks, *drawn])) + legend(list(finite))
-
-
-def legend(names: Sequence[str]) -> str:
-    """Return the names of the lines of `curves` in their colours; nothing for a single one."""
-    spans = [
+    names = [
         f'<span><svg width="18" height="8" aria-hidden="true"><rect width="18" height="4" y="2" '
         f'fill="{COLOURS[number % len(COLOURS)]}"/></svg> {escaped(name)}</span>'
-        for number, name in enumerate(names)
+        for number, name in enumerate(finite)
     ]
-    return f'<p class="legend">{" ".join(spans)}</p>' if len(names) > 1 else ""
+    legend = f'<p class="legend">{" ".join(names)}</p>' if len(names) > 1 else ""
+    frame = f'<path d="M{left},{top}V{bottom}H{right}" fill="none" stroke="#8888"/>'
+    return svg(width, height, "; ".join(alt), "".join([frame, *marks, *drawn])) + legend
 
 
 def heat_map(rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequence[float]], alt: str) -> str:
@@ -165,10 +171,10 @@ def svg(width: float, height: float, alt: str, drawn: str, more: str = "") -> st
     return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escaped(alt)}"{more}>{drawn}</svg>'
 
 
-def svg_text(x: float, y: float, text: str, anchor: str = "middle", more: str = "", size: int = 12) -> str:
+def svg_text(x: float, y: float, text: str, anchor: str = "middle", more: str = "") -> str:
     """Return a text in a picture."""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="currentColor"{more}>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" text-anchor="{anchor}" fill="currentColor"{more}>'
         f"{escaped(text)}</text>"
     )
 

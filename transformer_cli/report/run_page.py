@@ -1,14 +1,14 @@
 """One page about one run or several: what was trained on what, how it went, how good it is, where it fails."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.config import Config, HubDataset
 from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.evaluation.differences import groups_of
 from transformer_cli.report.outputs import READ, Examined, Outputs
-from transformer_cli.report.page import bars, curves, duration, escaped, figure, heat_map, page, table
+from transformer_cli.report.page import Row, curves, duration, escaped, figure, heat_map, intervals, page, table
 from transformer_cli.report.runs import differing_keys
 from transformer_cli.report.runs import table as run_table
 
@@ -141,12 +141,12 @@ def data_rows(config: Config) -> list[list[str]]:
     return rows
 
 
-def where(source: Any) -> str:
-    """Return what a source of a config names, in few words."""
+def where(source: Any, shorten: Callable[[str], str] = str) -> str:
+    """Return what a source of a config names, in few words; shorten: called with each path."""
     if isinstance(source, HubDataset):
         return f"{source.dataset}, {source.split}"
     values = source.model_dump(exclude={"tag", "weight", "filters"}).values()
-    return ", ".join(str(value) for value in values if value is not None)
+    return ", ".join(shorten(value) for value in values if isinstance(value, str))
 
 
 def data_size(one: Examined) -> str:
@@ -207,19 +207,21 @@ def _curves(found: Sequence[Examined]) -> Iterator[str]:
 
 def _fails(one: Examined) -> Iterator[str]:
     first = one.outputs[0]
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, list[Row]] = {}
     for by, name, chosen in groups_of(first.sources, first.references, one.training and one.training.counts):
         if places := chosen.nonzero()[0].tolist():
-            found.setdefault(by, {})[f"{name}\n({len(places):,})"] = first.chrf(places)
-    for by, scores in found.items():
-        yield figure(f"chrF by {by}", bars(scores))
-    rows = []
+            score = first.chrf(places)
+            row = Row(f"{name} ({len(places):,})", score, 0.0, score, f"{score:.1f}")
+            found.setdefault(by, []).append(row)
+    for by, rows in found.items():
+        yield figure(f"chrF by {by}", intervals(rows))
+    faults = []
     for kind, places in sorted(one.failures.items(), key=lambda item: -len(item[1])):
         worst = min(places, key=lambda place: first.sentence_scores[place])
         share = f"{len(places):,} ({len(places) / len(first.sources):.1%})"
-        rows.append([share, kind, first.sources[worst], first.translations[worst]])
-    if rows:
-        yield table(["sentences", "the translation", "for example", "becomes"], rows, "cards")
+        faults.append([share, kind, first.sources[worst], first.translations[worst]])
+    if faults:
+        yield table(["sentences", "the translation", "for example", "becomes"], faults, "cards")
     else:
         yield _paragraph("No translation is empty, repeats itself, copies the source, or is far too short or too long.")
 
