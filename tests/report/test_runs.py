@@ -68,6 +68,12 @@ def test_a_source_and_a_list_of_sources_are_one_setting_and_long_ones_are_short(
     assert [row[head.index("data.train.source")] for row in rows] == ["…a.de", "…b.de"], "what differs"
 
 
+def test_a_line_of_the_table_is_a_line_whatever_a_folder_is_called(folder: Path) -> None:
+    one = read_run(folder / "a")
+    _, row = table([replace(one, path=Path("new\nline\x1b"))])
+    assert row[0] == r"new\x0aline\x1b"
+
+
 def test_json_has_the_same(folder: Path) -> None:
     a, b = json.loads(as_json([read_run(folder / "a"), read_run(folder / "b")]))
     assert a["config"]["model.dropout"] == 0.1

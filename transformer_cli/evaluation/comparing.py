@@ -2,30 +2,22 @@
 
 Behind `tfm compare`. All of it works on sums over sentences of sacreBLEU's own statistics (n-gram counts, edits,
 lengths), of which a metric's score of a corpus is a function; the score of a sentence-level metric is the mean. No
-torch.
+torch. docs/comparing.md says what is tested and why; this is how.
 
-**One run a side.** The null hypothesis is that the two outputs of each sentence might as well be exchanged. Paired
-approximate randomization (Noreen 1989; Riezler and Maxwell 2005) exchanges them, each with probability 1/2, R times;
-p = (r + 1) / (R + 1), where r trials have a |difference| of at least the observed one: two-sided, and valid for any R.
-Beside it stands the percentile interval of the paired bootstrap (Koehn 2004; Efron and Tibshirani 1993, ch. 13): the
-same sentences are drawn for both sides, and 95 % of the differences lie within. Both are about these two outputs: what
-another seed would give they cannot know.
+**One run a side.** Paired approximate randomization (Noreen 1989; Riezler and Maxwell 2005) exchanges the two outputs
+of each sentence with probability 1/2, R times; p = (r + 1) / (R + 1), where r trials have a |difference| of at least
+the observed one: two-sided, and valid for any R. Beside it stands the percentile interval of the paired bootstrap
+(Koehn 2004; Efron and Tibshirani 1993, ch. 13): the same sentences are drawn for both sides.
 
-**Several runs (seeds) a side.** The null hypothesis is that the expected score, over the seeds of a system and over
-sentences like these, is the same on both sides; runs are draws from a system's distribution of runs, as spread on one
-side as on the other, and sentences are draws too. Both are random effects, crossed: every run translates every
-sentence, and runs are nested in systems. This is the design of readers who judge the same cases (Obuchowski and
-Rockette 1995; Hillis 2014), and that for seeds which Bouthillier et al. (2021) and Riezler and Hagmann (2022) ask for.
-With a runs on one side and b on the other,
+**Several runs (seeds) a side.** Runs and sentences are random effects, crossed: every run translates every sentence,
+and runs are nested in systems (Obuchowski and Rockette 1995; Hillis 2014). With a runs on one side and b on the other,
 
     variance = S² (1/a + 1/b) + max(c'Cc - W (1/a + 1/b), 0)
 
 S²: variance of the runs' scores within a side, pooled; C: covariance of all runs' scores over bootstrap resamples of
 the sentences; c: 1/b for the runs of one side and -1/a for those of the other; W: variance within a side by C alone,
 which S² has in it already. difference / sqrt(variance) is held against Student's t with Satterthwaite's degrees of
-freedom, (a + b - 2) (variance / S² (1/a + 1/b))². Exchanging whole runs would be an exact test of a stronger null
-hypothesis, but three runs against three have 20 arrangements, so that its p is never below 0.1; exchanging single
-sentences between runs takes the noise of the seed for a difference of the systems.
+freedom, (a + b - 2) (variance / S² (1/a + 1/b))².
 
 **Several comparisons** with the same first system: Holm (1979).
 

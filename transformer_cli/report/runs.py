@@ -16,7 +16,7 @@ import yaml
 from transformer_cli.config import Config, load_config
 from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.errors import UserError
-from transformer_cli.report.page import duration
+from transformer_cli.report.page import duration, printable
 from transformer_cli.storage.metrics import Series, read_metrics
 from transformer_cli.storage.publishing import locate, read_json
 from transformer_cli.storage.run_folder import CONFIG, STATE_VALUES, WEIGHTS, CheckpointIndex, RunFolder, find_model
@@ -161,7 +161,7 @@ def table(runs: Sequence[Run]) -> list[list[str]]:
     """Return a heading and a row for each run: what differs, steps, time, parameters, scores; no empty columns."""
     different = differing_keys([run.config for run in runs])
     tests = dict.fromkeys(name for run in runs for name in run.test)
-    columns: dict[str, list[str]] = {"run": [str(run.path) for run in runs]}
+    columns: dict[str, list[str]] = {"run": [printable(str(run.path)) for run in runs]}
     columns |= {key: shortened(values) for key, values in different.items()}
     columns["steps"] = [f"{run.steps:,}" for run in runs]
     columns["time"] = ["" if run.seconds is None else duration(run.seconds) for run in runs]
@@ -196,7 +196,10 @@ def as_json(runs: Sequence[Run]) -> str:
 
 def shortened(values: Sequence[Any]) -> list[str]:
     """Return settings as YAML has them; long ones without the folders that all begin with, and without their middle."""
-    texts = ["" if value is None else value if isinstance(value, str) else dump_flow(_given(value)) for value in values]
+    texts = [
+        "" if value is None else printable(value if isinstance(value, str) else dump_flow(_given(value)))
+        for value in values
+    ]
     different = {text for text in texts if text}
     start = os.path.commonprefix([*different]).rfind("/") + 1 if len(different) > 1 else 0  # noqa: RUF071  (as meant)
     return [
