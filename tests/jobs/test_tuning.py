@@ -377,7 +377,7 @@ def test_the_interval_is_students() -> None:
 
 
 def test_runs_with_other_seeds_that_failed_are_said_to_have(ask: Ask, tmp_path: Path) -> None:
-    searched = tuning.Search(space(ask, DROPOUTS), Plan((90,), 3, seeds=3), parse_budget("9steps"), tmp_path, None)  # type: ignore[arg-type]
+    searched = halving.Search(space(ask, DROPOUTS), Plan((90,), 3, seeds=3), parse_budget("9steps"), tmp_path, None)  # type: ignore[arg-type]
     searched.study = study.Study(None, "", searched.space, True)
     *_, said = tuning._judge([TRIAL, replace(TRIAL, number=1, scores={9: 0.5})], searched, "bleu")
     assert "their runs with other seeds failed" in said

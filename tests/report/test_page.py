@@ -50,9 +50,8 @@ def test_every_picture_says_in_words_what_it_shows() -> None:
 
 def test_intervals_stay_in_their_frame_and_zero_is_among_them() -> None:
     for sign in (1, -1):
-        rows = [
-            Row(name, sign * value, *sorted((sign * 2.0, sign * 40.0)), "x") for name, value in (("a", 3), ("b", 9))
-        ]
+        low, high = sorted((sign * 2.0, sign * 40.0))
+        rows = [Row(name, sign * value, low, high, "x") for name, value in (("a", 3.0), ("b", 9.0))]
         picture = intervals(rows)
         starts = [float(found) for found in re.findall(r'd="M([\d.]+),', picture)]
         ends = [float(found) for found in re.findall(r"H([\d.]+)", picture)]

@@ -208,7 +208,8 @@ def _curves(found: Sequence[Examined]) -> Iterator[str]:
 def _fails(one: Examined) -> Iterator[str]:
     first = one.outputs[0]
     found: dict[str, list[Row]] = {}
-    for by, name, chosen in groups_of(first.sources, first.references, one.training and one.training.counts):
+    counts = None if one.training is None else one.training.counts
+    for by, name, chosen in groups_of(first.sources, first.references, counts):
         if places := chosen.nonzero()[0].tolist():
             score = first.chrf(places)
             row = Row(f"{name} ({len(places):,})", score, 0.0, score, f"{score:.1f}")
