@@ -13,8 +13,9 @@ leaked           the corpus with a third of the test set added, scored on all of
 backtranslation  5,000 pairs alone, and with the English of the others, translated by a model of these 5,000
 noise            with noise on source sentences; the test set is translated in capitals too
 tags             German and French, each in a model of its own, and both in one
+parents          1,000 pairs from French, alone, after 24,000 from German, and with them
 
-How the data is made stands in `training_rows.py`.
+How the data is made stands in `training_rows.py`, that of `parents` in `parents.py`.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import parents
 import training_rows as rows_of
 from page import describe_run
 from planted_faults import read
@@ -82,6 +84,14 @@ EXPERIMENTS: Mapping[str, Sequence[Row]] = {
         CLEAN,
         Row("French", rows_of.prepare_french, FRENCH),
         Row("German and French", rows_of.prepare_both, (VAL, ALL, *FRENCH), tagged=True),
+    ],
+    "parents": [
+        Row("parent", parents.prepare_parent, (VAL, ALL)),
+        Row("from scratch", parents.prepare_scratch, FRENCH),
+        Row("old vocabulary", parents.prepare_old, (VAL, ALL, *FRENCH)),
+        Row("old vocabulary, old pairs mixed in", parents.prepare_mixed, (VAL, ALL, *FRENCH)),
+        Row("new vocabulary", parents.prepare_new, FRENCH),
+        Row("both with tags", parents.prepare_joint, (VAL, ALL, *FRENCH), tagged=True),
     ],
 }
 SCORED = ("--metric", "bleu", "--metric", "chrf", "--json", "--quiet")

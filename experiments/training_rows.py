@@ -101,16 +101,19 @@ class Work:
 
 
 def write_config(
-    work: Work, train: Tree | list[Tree], languages: tuple[str, str] = ("de", "en"), training: Tree | None = None
+    work: Work, train: Tree | list[Tree], languages: tuple[str, str] = ("de", "en"), **sections: Tree
 ) -> None:
-    """Write the config of a row: the repository's own, with other training data, the seed and the common budget."""
+    """Write the config of a row: the repository's own, with other training data, the seed and the common budget, and
+    with what `sections` say."""
     tree = parse_tree(read_config_text(CONFIG), str(CONFIG))
     tree["data"] |= {"source_language": languages[0], "target_language": languages[1], "train": train, "workers": 0}
     tree["data"] |= {key: sources(work, stem, *languages) for key, stem in (("valid", VALID), ("test", TEST))}
     if isinstance(train, list) and all("tag" in one for one in train):
         tree["data"]["valid"]["tag"] = train[0]["tag"]
     tree["model"]["dropout"] = 0.1
-    tree["training"] |= {**BUDGET, "seed": work.seed, **(training or {})}
+    tree["training"] |= {**BUDGET, "seed": work.seed}
+    for name, values in sections.items():
+        tree[name] |= values
     work.config.write_text(dump_tree(tree), encoding="utf-8")
 
 
@@ -249,7 +252,7 @@ def prepare_backtranslated(work: Work) -> None:
     reverse, synthetic = work.other(f"{work.row} reverse"), work.folder / "data" / work.name / "synthetic"
     train = write_pairs(work, pairs)
     swapped = {"source": train["target"], "target": train["source"]}
-    write_config(reverse, swapped, ("en", "de"), OFTEN)
+    write_config(reverse, swapped, ("en", "de"), training=OFTEN)
     reverse.train()
     monolingual = work.own("en").with_name("monolingual.en")
     monolingual.write_text("".join(f"{line}\n" for line in english), encoding="utf-8")
