@@ -7,17 +7,18 @@ both. Each child may take `CHILD` updates, and keeps those that are best on the 
 import random
 
 from planted_faults import read
-from training_rows import BUDGET, OTHER_SEEDS, Work, sources, write_config, write_pairs
+from training_rows import BUDGET, OTHER_SEEDS, Work, write_config, write_pairs
 
 from transformer_cli.config.yaml_file import Tree
 
 PARENT_PAIRS, CHILD_PAIRS = 24_000, 1_000
 CHILD: Tree = {"max_steps": 800, "warmup_steps": 100, "validate_every": 200, "save_every": 200}
 FINE_TUNING: Tree = {**CHILD, "peak_learning_rate": 0.0005, "init_from": "the parent"}
-# What `model.preset: tiny` has for so few pairs: a model and vocabulary as large as the parent's do worse with them.
-TINY: Tree = {"d_model": 128, "dropout": 0.3}
+# What `model.preset: tiny` has for so few pairs; a model and a vocabulary as large as the parent's are too much for them.
+TINY: Tree = {"d_model": 128}
 SCRATCH: Tree = {"max_steps": 1500, "warmup_steps": 300, "validate_every": 250, "save_every": 250}
 FEW_SUBWORDS = 2000
+DROPOUT: Tree = {"dropout": 0.3}  # of children, as `tiny` has it: their few pairs are soon learned by heart
 UPWEIGHTED = 5.0  # how often an epoch of both languages takes the few pairs
 OLD_SHARE = 0.1  # of the parent's pairs, in each epoch of a child that is not to forget them
 
@@ -50,13 +51,15 @@ def fine_tuning(work: Work) -> Tree:
 def prepare_scratch(work: Work) -> None:
     """Write the config of a child without a parent."""
     few: Tree = {"size": FEW_SUBWORDS}
-    write_config(work, train_files(work, "fr"), ("fr", "en"), vocabulary=few, model=TINY, training=SCRATCH)
+    model = {**TINY, **DROPOUT}
+    write_config(work, train_files(work, "fr"), ("fr", "en"), vocabulary=few, model=model, training=SCRATCH)
 
 
 def prepare_old(work: Work, *more: Tree) -> None:
     """Write the config of a child with its parent's vocabulary, and its language, which that vocabulary goes with."""
     train = [train_files(work, "fr"), *more] if more else train_files(work, "fr")
-    write_config(work, train, ("fr", "en"), data={"source_language": "de"}, training=fine_tuning(work))
+    named: Tree = {"source_language": "de"}
+    write_config(work, train, ("fr", "en"), data=named, model=DROPOUT, training=fine_tuning(work))
 
 
 def prepare_mixed(work: Work) -> None:
@@ -68,7 +71,7 @@ def prepare_new(work: Work) -> None:
     """Write the config of a child with a vocabulary of its own."""
     training = {**fine_tuning(work), "init_vocabulary": "own"}
     few: Tree = {"size": FEW_SUBWORDS}
-    write_config(work, train_files(work, "fr"), ("fr", "en"), vocabulary=few, training=training)
+    write_config(work, train_files(work, "fr"), ("fr", "en"), vocabulary=few, model=DROPOUT, training=training)
 
 
 def prepare_joint(work: Work) -> None:

@@ -420,6 +420,9 @@ class TrainingConfig(Section):
     # R-Drop: weight α of the divergence between two passes with different dropout; costs a second pass; 0: off.
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
     init_from: Annotated[str, Field(min_length=1)] | None = None  # run or checkpoint whose weights training starts from
+    # Of a run that starts from a model, its parent: the parent's vocabulary, or a new one for this run's text, whose
+    # embeddings begin as those of the same pieces, else as the mean of a piece's parts.
+    init_vocabulary: Literal["parent", "own"] = "parent"
     freeze: tuple[
         Literal["embeddings", "source_embedding", "target_embedding", "encoder", "decoder", "generator"], ...
     ] = ()  # parts whose weights are frozen
@@ -441,7 +444,7 @@ class TrainingConfig(Section):
         `noam` and `inverse_sqrt` need `warmup_steps` of at least 1, `cosine` needs `max_steps` above `warmup_steps`.
         `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`, `average_best` at most
         `keep_best`; only one of the two is set. `freeze` names each part once. `init_from` brings embeddings of its
-        own: neither `source_vectors` nor `target_vectors` is set with it."""
+        own: neither `source_vectors` nor `target_vectors` is set with it. `init_vocabulary: own` needs `init_from`."""
         if awaits_preset(info):
             return self
         if self.max_steps is None and self.max_epochs is None:
@@ -467,7 +470,14 @@ class TrainingConfig(Section):
         for key in ("source_vectors", "target_vectors"):
             if self.init_from is not None and getattr(self, key) is not None:
                 raise ValueError(f"{key}: init_from brings embeddings of its own; leave one of the two out")
+        if self.init_vocabulary == "own" and self.init_from is None:
+            raise ValueError("init_vocabulary: every run without init_from has a vocabulary of its own; leave it out")
         return self
+
+    @property
+    def takes_vocabulary(self) -> bool:
+        """Return whether the run has the vocabulary of the model that it starts from."""
+        return self.init_from is not None and self.init_vocabulary == "parent"
 
 
 class DecodingConfig(Section, ConfiguredSearch):  # type: ignore[misc]  # mypy does not see that a section is frozen

@@ -264,7 +264,7 @@ class Search:
 
     def _give_vocabulary(self, config: Config, run: RunFolder) -> None:
         """Build the vocabulary of a trial, or copy it from one that has the same."""
-        if config.training.init_from is not None or run.vocab_path.exists():
+        if config.training.takes_vocabulary or run.vocab_path.exists():
             return
         wanted = json.dumps(config.vocabulary.model_dump(mode="json"), sort_keys=True)
         built = RunFolder(self.folder / "vocabularies" / hashlib.sha256(wanted.encode()).hexdigest()[:12])

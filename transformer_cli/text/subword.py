@@ -81,13 +81,14 @@ class SubwordTokenizer:
         """Return the text cut at every space: ` a` gives two words, the first empty; no text gives no word."""
         return text.split(" ") if text else []
 
-    def tokens(self, word: str) -> list[str]:
-        """Return the pieces of one word, the first beginning with U+2581 for the space before it."""
+    def tokens(self, word: str, begins: bool = True) -> list[str]:
+        """Return the pieces of one word, the first beginning with U+2581 for the space before it; begins false: of the
+        rest of a word."""
         tokens: list[str] = []
         for place, text in enumerate(split_symbols(word, self._symbols)):
             if place % 2:
                 tokens.append(_hide_spaces(text))
-            elif place == 0:
+            elif place == 0 and begins:
                 tokens += self._first_pieces(_hide_spaces(text))
             elif text:
                 tokens += self._spell(self._sampler.best(_hide_spaces(text)))

@@ -70,10 +70,10 @@ class WordTokenizer:
         """Return the text cut at white space."""
         return text.split()
 
-    def tokens(self, word: str) -> list[str]:
-        """Return the tokens of one word."""
+    def tokens(self, word: str, begins: bool = True) -> list[str]:
+        """Return the tokens of one word; begins false: of the rest of a word."""
         escaped = [self._escape(part) for part in _parts(word, self._symbols, self._split)]
-        return [*escaped[:1], *(JOINER + part for part in escaped[1:])]
+        return [*escaped[:begins], *(JOINER + part for part in escaped[begins:])]
 
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
         """Return the tokens that symbols become: one after a space, one inside a word."""
@@ -111,8 +111,8 @@ class CharacterTokenizer:
         """Return the text cut at white space."""
         return text.split()
 
-    def tokens(self, word: str) -> list[str]:
-        """Return the characters of one word, symbols whole."""
+    def tokens(self, word: str, begins: bool = True) -> list[str]:
+        """Return the characters of one word, symbols whole; they are the same whether it begins here."""
         return [escape(part, _LIKE_SPACE) for part in _parts(word, self._symbols, list)]
 
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from transformer_cli.build import build_model, build_objective, count_parameters, set_target_ids
+from transformer_cli.build import build_model, build_objective, count_parameters, load_model, set_target_ids
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import count_pairs
@@ -30,6 +30,7 @@ from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.distributed import SINGLE_PROCESS, Interrupted, Ranks, join_ranks
 from transformer_cli.training.hardware import Precision, compile_layers, tuned_process
 from transformer_cli.training.loop import build_optimizer, probe_memory
+from transformer_cli.training.parent import begin_as_parent
 from transformer_cli.training.recorder import Profiling, Recorder, check_trace, load_tensorboard
 from transformer_cli.training.saving import Learner, Progress, Saver, ranks_of, read_progress
 from transformer_cli.training.session import Session, TrainingResult, result_of
@@ -230,9 +231,11 @@ def make_learner(
     set_target_ids(model, codecs)
     notes = []
     if last is None:
-        if config.training.init_from is not None:
+        if config.training.takes_vocabulary:
             load_weights(find_start(config), model)
             model.float()
+        elif config.training.init_from is not None:
+            notes += begin_as_parent(model, codecs, config, load_model(find_start(config)))
         notes += load_vectors(config, model, codecs, progress=not quiet)
     notes += freeze_parts(model, config.training.freeze)
     model.to(device)

@@ -1,7 +1,8 @@
 """What a run starts with, before a model is made: its config and its vocabulary.
 
-They are those of its own folder, if the config may continue that; those of another model (`training.init_from`); or
-new. `run` asks before anything is touched; `tfm build-vocab` makes the vocabulary alone. No torch.
+They are those of its own folder, if the config may continue that; those of another model (`training.init_from`,
+unless `init_vocabulary` is `own`); or new. `run` asks before anything is touched; `tfm build-vocab` makes the
+vocabulary alone. No torch.
 """
 
 import json
@@ -60,6 +61,7 @@ TRAINED_WITH = (
     "model.embedding_dropout",
     "model.embedding",
 )
+TIES = ("none", "decoder", "all")  # `model.tie_embeddings`, from many tables to one
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -91,9 +93,9 @@ def check_inputs(config: Config, run: RunFolder, begins: bool, more: tuple[str, 
     All pairs of `data.valid` are read, and the first of `data.train`. begins: the run is a new one; one that continues
     has the languages that it began with, whatever they are called. more: other keys whose files are read.
     """
-    if begins and config.training.init_from is None:  # else they are that model's, or refused as such
+    if begins and not config.training.takes_vocabulary:  # else they are that model's, or refused as such
         check_languages(config.data)
-    elif begins:
+    if begins and config.training.init_from is not None:
         find_start(config)
     for key, path in paths_of(config).items():
         read = _within(key, ("data.train", "data.valid", *more)) and not key.endswith(".dataset")
@@ -241,31 +243,48 @@ def check_start(config: Config, run: RunFolder) -> None:
 def load_start_codecs(config: Config, own: Codecs | None) -> tuple[Codecs, list[str]]:
     """Return the codecs of the model in `training.init_from`, and lines to show; `own`: those that the run has already.
 
-    Raises `UserError` where the config describes another model, or the run's own vocabulary is another.
+    Raises `UserError` where the run's own vocabulary is another.
+    """
+    folder = find_start(config)
+    codecs = load_codecs(folder, config)
+    if own is not None and own.fingerprint != codecs.fingerprint:
+        raise UserError(
+            f"training.init_from: {folder} has another vocabulary than the run has built already; start again with "
+            "--fresh, and the run takes over that one, or set training.init_vocabulary: own"
+        )
+    return codecs, [f"start        weights and vocabulary of {folder} (training.init_from)"]
+
+
+def check_parent(config: Config) -> None:
+    """Raise `UserError` where the config describes another model than that in `training.init_from`.
+
+    With a vocabulary of its own, a run may have other languages, and tables of its own for what the parent ties.
     """
     folder = find_start(config)
     verify(folder, [CONFIG])
+    parent, takes_vocabulary = load_config(folder / CONFIG), config.training.takes_vocabulary
     may_differ = TRAINED_WITH + (("model.max_positions",) if config.model.positions == "sinusoidal" else ())
+    if not takes_vocabulary:
+        may_differ += ("vocabulary", "data")
+        if TIES.index(config.model.tie_embeddings) < TIES.index(parent.model.tie_embeddings):
+            may_differ += ("model.tie_embeddings",)
     others = [
         (key, _show(ours), _show(theirs))
-        for key, ours, theirs in differences(config, load_config(folder / CONFIG))
+        for key, ours, theirs in differences(config, parent)
         if _within(key, START_KEYS) and not _within(key, may_differ)
     ]
     if others:
         key, ours, theirs = others[0]
         more = f", and {len(others) - 1} more keys differ" if len(others) > 1 else ""
+        what, sections = ("vocabulary and shape", "sections vocabulary and model")
+        if not takes_vocabulary:
+            what, sections = ("shape", "section model")
+        own = "" if key.startswith("model.") else "; training.init_vocabulary: own builds a new vocabulary"
         raise UserError(
             f"training.init_from: {folder} has {key} = {theirs}, the config says {ours}{more}; a run takes over the "
-            f"vocabulary and shape of the model that it starts from, so set {key}: {theirs}, or copy the sections "
-            f"vocabulary and model from {folder / CONFIG}"
+            f"{what} of the model that it starts from, so set {key}: {theirs}, or copy the {sections} from "
+            f"{folder / CONFIG}{own}"
         )
-    codecs = load_codecs(folder, config)
-    if own is not None and own.fingerprint != codecs.fingerprint:
-        raise UserError(
-            f"training.init_from: {folder} has another vocabulary than the run has built already; start again with "
-            "--fresh, and the run takes over that one"
-        )
-    return codecs, [f"start        weights and vocabulary of {folder} (training.init_from)"]
 
 
 def find_start(config: Config) -> Path:
@@ -285,16 +304,19 @@ def load_or_build_codecs(
 ) -> tuple[Codecs, list[str]]:
     """Return the codecs of a run's last checkpoint, else of `build-vocab` there, else new ones of `train`; with notes.
 
-    `run` None: there is nothing yet. A run that starts from a model (`training.init_from`) has that model's. Every file
-    is checked against its hash before it is read.
+    `run` None: there is nothing yet. A run that starts from a model (`training.init_from`) has that model's, unless it
+    is to have its own. Every file is checked against its hash before it is read. Raises `UserError`, also where the
+    config describes another model than the one to start from.
     """
     if run is not None and last_step is not None:
         return load_codecs(run.step_folder(last_step), config), []
+    if config.training.init_from is not None:
+        check_parent(config)
     own = None
     if run is not None and run.vocab_path.exists():
         verify(run.vocab_path, [Path(name).name for name in vocabulary_files(config.vocabulary)])
         own = model_codecs(Codecs.load(run.path, config), config)
-    if config.training.init_from is not None:
+    if config.training.takes_vocabulary:
         return load_start_codecs(config, own)
     if own is not None:
         return own, []
@@ -322,10 +344,10 @@ def build_vocabulary(
     already and `fresh` is false: its checkpoints, or a copy of it elsewhere, may depend on it.
     note: called with each sentence for the user.
     """
-    if config.training.init_from is not None:
+    if config.training.takes_vocabulary:
         raise UserError(
             "training.init_from: a run has the vocabulary of the model that it starts from, so there is none to build; "
-            "continue with tfm train"
+            "continue with tfm train, or set training.init_vocabulary: own"
         )
     run = RunFolder(path)
     run.check_writable()
@@ -344,6 +366,8 @@ def build_vocabulary(
         config, _ = resolve_split(config, None)
         for line in preset:
             note(line)
+        if config.training.init_from is not None:
+            check_parent(config)
         corpora = open_corpora(config, run, resuming=False, progress=progress)
         train, valid = corpora.train, corpora.valid
         codecs, notes = build_codecs(config, _vocabulary_text(config, train), progress=progress)
