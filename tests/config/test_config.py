@@ -135,6 +135,7 @@ CHOICES: dict[str, list[str]] = {
     "training.schedule": ["noam", "inverse_sqrt", "cosine", "constant"],
     "training.precision": ["fp32", "bf16", "fp16", "auto"],
     "training.best_metric": ["bleu", "chrf", "loss"],
+    "training.init_vocabulary": ["parent", "own"],
     "model.generator": ["softmax", "pointer"],
     "model.generation": ["autoregressive", "mask_predict", "one_shot"],
     "model.embedding": ["lookup", "one_hot"],
@@ -238,6 +239,7 @@ def test_choices_are_named_when_another_is_made(key: str) -> None:
     extra = {
         "training.schedule": ["training.peak_learning_rate=0.001"],
         "vocabulary.shared": ["model.tie_embeddings=none"],
+        "training.init_vocabulary": ["training.init_from=checkpoints/large"],
     }
     for choice in CHOICES[key]:
         more = extra.get(key, []) if choice != "noam" else []
@@ -379,6 +381,7 @@ def test_a_language_code_is_no_path(code: str) -> None:
             "training.source_vectors",
             "init_from brings embeddings of its own",
         ),
+        (["training.init_vocabulary=own"], "training.init_vocabulary", "without init_from"),
         (["model.generator=pointer", "model.embedding=one_hot"], "model.embedding", "set embedding: lookup"),
         (["training.weight_decay=0.1"], "training.weight_decay", "adamw"),
         (["training.average_last=4"], "training.average_last", "keep_last"),
