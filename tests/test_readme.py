@@ -44,6 +44,7 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "confidence.md",
     "distillation.md",
     "export.md",
+    "fine-tuning.md",
     "install.md",
     "protected-text.md",
     "report.md",

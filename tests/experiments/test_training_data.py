@@ -167,6 +167,34 @@ def test_back_translation_takes_the_english_of_the_others(
     assert Path(calls[1][5]) == Path(synthetic.source).parent
 
 
+def test_children_start_from_a_parent_that_has_other_pairs(
+    program: Any, rows: Any, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One parent for all children of a seed; they may be few, no English caption is in both, and all have the same."""
+    monkeypatch.setattr(program.parents, "PARENT_PAIRS", 1500)
+    calls = record(monkeypatch, rows)
+    configs = {}
+    for row in program.EXPERIMENTS["parents"]:
+        own = work.other(row.name)
+        row.prepare(own)
+        configs[row.name] = load_config(own.config)
+    parent, new, old, mixed = (
+        configs[name] for name in ("parent", "new vocabulary", "old vocabulary", "old vocabulary, old pairs mixed in")
+    )
+    runs = {str(call[3]) for call in calls if call[0] == "train"}
+    assert runs == {new.training.init_from} == {str(work.other("parent").run)}
+    assert (new.training.takes_vocabulary, old.training.takes_vocabulary) == (False, True)
+    assert (new.data.source_language, old.data.source_language) == ("fr", "de")
+    assert (old.vocabulary, new.model.d_model) == (parent.vocabulary, parent.model.d_model)
+    theirs, ours = pairs_of(parent.data.train), pairs_of(new.data.train)
+    assert (len(theirs), len(ours)) == (1500, 500)
+    assert not {target for _, target in theirs} & {target for _, target in ours}
+    assert old.data.train == new.data.train == configs["from scratch"].data.train
+    assert isinstance(mixed.data.train, list)
+    assert mixed.data.train[1].weight < 1 < configs["both with tags"].data.train[0].weight
+    assert configs["both with tags"].data.valid.tag == "<fr>"
+
+
 def test_what_is_there_is_not_done_again(program: Any, rows: Any, work: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted program trains and scores only what has no result yet."""
     calls: list[tuple[str, ...]] = []
