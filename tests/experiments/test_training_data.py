@@ -173,7 +173,7 @@ def test_children_start_from_a_parent_that_has_other_pairs(
     """One parent for all children of a seed; they may be few, no English caption is in both, and all have the same."""
     monkeypatch.setattr(program.parents, "PARENT_PAIRS", 1500)
     calls = record(monkeypatch, rows)
-    configs = {}
+    configs: dict[str, Any] = {}
     for row in program.EXPERIMENTS["parents"]:
         own = work.other(row.name)
         row.prepare(own)
