@@ -1,20 +1,27 @@
-"""Draws the pictures of the README and of docs/ from a finished demo: `python docs/pictures.py demo mask-predict`.
+"""Draws the pictures of the README and of docs/ from a finished demo: `python -m docs.pictures demo mask-predict`.
 
 `mask-predict` is the model that docs/seeing-inside.md trains on the demo's corpus.
 
 The training curve and the maps of attention are `tfm plot`'s; the terminal session is what the commands really print,
-set by rich.
+set by rich; the web page is what Chromium makes of it: `python -m docs.pictures demo` draws that alone.
 """
 
 import shlex
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.by import By
 
+from tests.browser import open_browser, wait
+from tests.serve.test_server import Server
 from transformer_cli.config import ScheduledSampling
 from transformer_cli.plots.diagrams import truth_figure
 from transformer_cli.plots.style import save
@@ -61,6 +68,33 @@ def truths() -> None:
     save(truth_figure(samplings, steps=5000), IMAGES / "scheduled-sampling.png")
 
 
+def web_page(folder: Path) -> None:
+    """The page of `tfm serve`, light, dark with alternatives, and on a phone, with the demo's model, calibrated."""
+    text = "Das Kind spielt gern im Park.\nDer alte Mann hat heute Morgen im Garten gearbeitet."
+    text += "\nDie Bank hat heute geschlossen."
+    subprocess.run(["tfm", "calibrate", str(folder / "model"), "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory() as place, open_browser(Path(place) / "profile") as driver:
+        serving = Server(folder / "model", "--suggestions", Path(place) / "suggestions.jsonl")
+        for name, width, height in (("light", 1280, 800), ("dark", 1280, 800), ("phone", 390, 844)):
+            screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 1000}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+            driver.get(serving.url)
+            driver.find_element(By.ID, "source").send_keys(text)
+            wait(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".word"))
+            if name != "light":  # back to light on the phone
+                driver.find_element(By.ID, "theme").click()
+            if name != "phone":
+                driver.find_element(By.CSS_SELECTOR, "#alternatives summary").click()
+                wait(driver, lambda: driver.find_elements(By.CSS_SELECTOR, "#alternativesList button"))
+            words = driver.find_elements(By.CSS_SELECTOR, ".word")
+            ActionChains(driver).move_to_element(next(one for one in words if one.text == "worked")).perform()
+            time.sleep(0.5)  # colours change slowly
+            file = IMAGES / f"web-page-{name}.png"
+            driver.save_screenshot(str(file))
+            Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
+        serving.end()
+
+
 def main(folder: Path, mask_predict: Path) -> None:
     IMAGES.mkdir(exist_ok=True)
     truths()
@@ -91,4 +125,6 @@ def main(folder: Path, mask_predict: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    if len(sys.argv) > 2:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
+    web_page(Path(sys.argv[1]))

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import CHROMIUM, OPTIONS, needs_chromium
 from tests.cli.conftest import Outcome
 from tests.report.making import make_run
 
 Tfm = Callable[..., Outcome]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WIDE = ["model.dropout=0.2", "training.seed=5", "training.batch_tokens=99", "training.label_smoothing=0.2"]
-QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +145,7 @@ def test_a_card_needs_a_folder_to_write_to(tfm: Tfm, copied: Path) -> None:
     assert "no permission to write a card here" in tfm("report", copied, "--card").refused()
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+@needs_chromium
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_it_without_network_and_without_scrolling_sideways(
     tfm: Tfm, runs: Path, tmp_path: Path, width: int
@@ -165,8 +164,13 @@ def test_a_browser_shows_it_without_network_and_without_scrolling_sideways(
         "document.getElementById('inner').contentWindow.performance.getEntriesByType('resource').length}); }</script>"
     )
     assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *QUIET]
-    command += ["--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    command = [
+        CHROMIUM,
+        *OPTIONS,
+        "--allow-file-access-from-files",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+    ]
     command += ["--virtual-time-budget=5000", around.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r"<title>(.*?)</title>", done.stdout)

@@ -364,7 +364,7 @@ def test_texts_that_no_answer_can_hold_are_answered(client: TestClient) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/nope", 404), ("GET", "/translate", 405), ("DELETE", "/languages", 405), ("POST", "/", 404)],
+    [("GET", "/nope", 404), ("GET", "/translate", 405), ("DELETE", "/languages", 405), ("POST", "/", 405)],
 )
 def test_what_is_not_there_is_said_in_json(method: str, path: str, status: int, client: TestClient) -> None:
     response = client.request(method, path)

@@ -39,7 +39,7 @@ class Server:
     """A `tfm serve` of its own."""
 
     def __init__(self, *arguments: object, env: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "transformer_cli", "serve", *map(str, arguments), "--port", "0"]
+        command = [sys.executable, "-m", "transformer_cli", "serve", "--port", "0", *map(str, arguments)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heed)
         self.said: list[str] = []
         self.url = self.hear("serving on ").rpartition(" ")[2]

@@ -59,7 +59,9 @@ def serve(
     tfm serve checkpoints/multi30k_de_en
     tfm serve checkpoints/my checkpoints/reverse --compute-type int8
 
-    Then, for instance: curl localhost:5000/translate -d q=Hallo -d source=de -d target=en
+    Then open http://localhost:5000 in a browser.
+
+    For programs: curl localhost:5000/translate -d q=Hallo -d source=de -d target=en
 
     SIGHUP loads the models anew, without losing a request; SIGTERM ends it once what has begun is answered.
     """

@@ -24,6 +24,7 @@ from transformer_cli.serve.parameters import Parameters, check_characters
 from transformer_cli.serve.spec import openapi
 from transformer_cli.serve.suggestions import Suggestion
 from transformer_cli.serve.translating import Call, Service, described, stream_sentences, translate_texts
+from transformer_cli.serve.web import page
 
 NO_KEY = "Please contact the server operator to get an API key"
 
@@ -219,8 +220,9 @@ async def settings(request: Request) -> Response:
             "keyRequired": service.keys is not None,
             "charLimit": service.limits.max_characters,
             "batchLimit": service.limits.max_texts,
-            "frontendTimeout": 500,
+            "frontendTimeout": 300,  # milliseconds after typing
             "suggestions": service.suggestions is not None,
+            "glossaries": list(service.models.glossaries),
             "filesTranslation": True,
             "supportedFilesFormat": list(FORMATS),
             "language": {
@@ -263,6 +265,8 @@ def create_app(service: Service) -> Starlette:
     """Return the application, which starts the service's models and stops them."""
 
     routes = [
+        Route("/", page),
+        Route("/web/{name}", page),
         Route("/translate", asking(translate), methods=["POST"]),
         Route("/detect", asking(detect), methods=["POST"]),
         Route("/languages", languages),

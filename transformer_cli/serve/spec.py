@@ -48,10 +48,13 @@ def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
     suggestion = _some("q", "s", "source", "target", q=TEXT, s=TEXT, **common)
     found = _some("translations", translations={"type": "array", "items": _some("text", text=TEXT)})
     any_object: Schema = {"type": "object"}
+    name: Schema = {"name": "name", "in": "path", "required": True, "schema": TEXT}
     return {
         "openapi": "3.0.3",
         "info": {"title": "tfm serve", "version": __version__, "license": {"name": "Apache-2.0"}},
         "paths": {
+            "/": {"get": _operation("A web page to translate with", None)},
+            "/web/{name}": {"get": {**_operation("What the page is made of", None), "parameters": [name]}},
             "/translate": {"post": _translate(texts, common)},
             "/detect": {
                 "post": _operation(
@@ -70,7 +73,7 @@ def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
             "/download_file/{name}": {
                 "get": {
                     **_operation("Fetch a translated file", None),
-                    "parameters": [{"name": "name", "in": "path", "required": True, "schema": TEXT}],
+                    "parameters": [name],
                 }
             },
             "/suggest": {
