@@ -6,7 +6,7 @@ const RIGHT_TO_LEFT = /^(ar|arc|ckb|dv|fa|he|iw|ku|ps|sd|ug|ur|yi)(-|$)|-(arab|h
 const MOST_ATTEMPTS = 5; // to get an answer of a busy server
 const MOST_KEPT = 50; // translations in the history
 const LONGEST_KEPT = 10_000; // characters
-const SETTLED = 2_000; // milliseconds without a change, after which a translation goes into the history
+const SETTLED = 1_500; // milliseconds without a change, after which a translation goes into the history
 
 let languages = []; // as GET /languages gives them
 let settings = {}; // as GET /frontend/settings gives them
@@ -18,22 +18,26 @@ let attempts = 0; // that failed, one after the other
 let took = 0; // milliseconds that the last translation needed
 let shown = null; // what the translation is of: {text, from, to, lines}
 let current = null; // the word that is pointed at
+let key = ""; // of the API
 const segmenters = new Map(); // by language; making one takes a while
 
 // --- what the browser keeps ----------------------------------------------------------------------------------------
 
-function remembered() {
+/** Return what a job gives; undefined where the browser has no room, or does not let pages keep anything. */
+function allowed(job) {
   try {
-    return { history: [], ...JSON.parse(localStorage.getItem("tfm")) };
+    return job();
   } catch {
-    return { history: [] };
+    return undefined;
   }
 }
 
+function remembered() {
+  return { history: [], ...allowed(() => JSON.parse(localStorage.getItem("tfm"))) };
+}
+
 function remember(changes) {
-  try {
-    localStorage.setItem("tfm", JSON.stringify({ ...remembered(), ...changes }));
-  } catch {} // no room, or not allowed: then it is not kept
+  allowed(() => localStorage.setItem("tfm", JSON.stringify({ ...remembered(), ...changes })));
 }
 
 // --- asking the server ---------------------------------------------------------------------------------------------
@@ -53,7 +57,6 @@ class Problem extends Error {
 
 async function ask(path, content, signal) {
   const headers = {};
-  const key = sessionStorage.getItem("tfm key");
   if (key) headers.Authorization = `Bearer ${key}`;
   const form = content instanceof FormData;
   if (content && !form) headers["Content-Type"] = "application/json";
@@ -173,6 +176,7 @@ async function translate() {
     if (ui.alternatives.open) asked.alternatives = 3;
     if (ui.glossary.value) asked.glossary = ui.glossary.value;
     ui.translation.ariaBusy = "true";
+    ui.translation.classList.add("stale");
     const answer = asked.q.trim() ? await ask("translate", asked, signal) : null;
     attempts = 0;
     took = performance.now() - begun;
@@ -189,8 +193,11 @@ function failed(problem) {
   ui.translation.ariaBusy = "false";
   if (problem.status === 0 || !languages.length) ready = null; // it may come back with other models
   if (problem.status === 403) ui.keyForm.hidden = false;
-  say(problem.passes() ? `${problem.message}; trying again …` : problem.message, true);
-  if (problem.passes()) timer = setTimeout(translate, 1_000 * Math.max(problem.wait || 0, Math.min(30, 2 ** attempts++)));
+  if (!problem.passes()) return say(problem.message, true);
+  const seconds = Math.max(problem.wait || 0, Math.min(30, 2 ** attempts));
+  attempts += 1;
+  timer = setTimeout(translate, 1_000 * seconds);
+  return say(`${problem.message}; trying again …`, true);
 }
 
 function say(text, problem = false) {
@@ -210,8 +217,9 @@ function linesOf(text, answer) {
     start += source.length + 1;
     if (rows[0]?.source !== source) return line;
     const row = rows.shift();
-    const other = new Map((row.n_best ?? [row]).map((one) => [one.translation, one]).reverse()); // the best of equals
-    return { ...line, sourceTokens: row.source_tokens, choices: [...other.values()].reverse() };
+    const found = row.n_best ?? [row];
+    const isFirst = (one, place) => found.findIndex(({ translation }) => translation === one.translation) === place;
+    return { ...line, sourceTokens: row.source_tokens, choices: found.filter(isFirst) };
   });
 }
 
@@ -228,6 +236,7 @@ function render() {
   for (const line of shown?.lines ?? []) lines.append(rendered(line));
   point(null);
   ui.translation.replaceChildren(lines);
+  ui.translation.classList.remove("stale");
   ui.translation.ariaBusy = "false";
   ui.translation.tabIndex = shown ? 0 : -1;
   ui.copy.disabled = ui.suggest.disabled = !shown;
@@ -281,17 +290,17 @@ function showConfidence() {
 }
 
 function showAlternatives(line) {
-  const others = (line?.choices ?? []).map((one, number) => [one, number]).filter(([, number]) => number !== line.chosen);
-  const many = shown?.lines.length > 1;
-  ui.alternativesTo.textContent = others.length ? (many ? `To “${line.source}”; click a line for its own` : "") : "None";
-  ui.alternativesList.replaceChildren(...others.map(([one, number]) => {
-    return item([one.translation], shown.to, () => {
-      line.chosen = number;
-      render();
-      showAlternatives(line);
-      keep();
-    });
-  }));
+  const choices = line?.choices ?? [];
+  const take = (number) => () => {
+    line.chosen = number;
+    render();
+    showAlternatives(line);
+    keep();
+  };
+  const all = choices.map((one, number) => item([one.translation], shown.to, take(number)));
+  const which = shown?.lines.length > 1 ? `To “${line.source}”; click a line for its own` : "";
+  ui.alternativesTo.textContent = choices.length > 1 ? which : "None";
+  ui.alternativesList.replaceChildren(...all.filter((_, number) => number !== line.chosen));
 }
 
 function item(texts, language, chosen) {
@@ -458,7 +467,8 @@ function suggest() {
 async function send() {
   const better = ui.better.value.split("\n");
   const before = shown.lines.map((line) => line.choices[line.chosen].translation);
-  const pairs = shown.lines.map((line, number) => ({ q: line.source, s: better[number], source: shown.from, target: shown.to }));
+  const languages = { source: shown.from, target: shown.to };
+  const pairs = shown.lines.map((line, number) => ({ q: line.source, s: better[number], ...languages }));
   const changes = pairs.filter(({ q, s }, number) => q.trim() && s?.trim() && s !== before[number]);
   try {
     if (better.length !== before.length) throw new Problem(`Keep it in ${before.length} lines, as the source is`);
@@ -521,7 +531,8 @@ ui.theme.onclick = () => {
 };
 ui.keyForm.onsubmit = (event) => {
   event.preventDefault();
-  sessionStorage.setItem("tfm key", ui.key.value);
+  key = ui.key.value;
+  allowed(() => sessionStorage.setItem("tfm key", key));
   translate();
 };
 ui.from.onchange = () => {
@@ -565,6 +576,7 @@ for (const type of ["dragover", "dragleave", "drop"]) addEventListener(type, dra
 addEventListener("online", translate);
 matchMedia("(prefers-color-scheme: dark)").onchange = () => setTheme();
 
+key = allowed(() => sessionStorage.getItem("tfm key")) ?? "";
 setTheme(remembered().theme);
 ui.keep.checked = remembered().keep ?? true;
 showHistory();
