@@ -463,9 +463,10 @@ def test_the_server_goes_and_comes_back(driver: Chrome, models: dict[str, Path])
     page.says("The server does not answer; trying again")
     assert page.inner("#translation > div"), "what was there stays"
     port = serving.url.rpartition(":")[2]
-    page.serving = Server(models["de-en"], "--port", port, env=unmeasured())
+    page.serving = Server(*models.values(), "--port", port, env=unmeasured())
     page.shows(page.answer(f"{TEXT} läuft")["translatedText"])
     assert page.one("status").text == ""
+    assert page.one("swap").is_enabled(), "it has looked what the server translates now"
     page.serving.end()
     page.faults()
 
@@ -564,10 +565,15 @@ def test_light_and_dark(page: Page) -> None:
 def test_nothing_is_wider_than_the_window(width: int, page: Page) -> None:
     screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 1000}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    page.translated(f"{'ein' * 60} {TEXT}")
+    answer_with(page, {"translatedText": "one" * 60})
+    page.type("ein" * 60)
+    page.shows("one" * 60)
     page.all("#past summary")[0].click()
     page.wait(lambda: page.inner("#pastList li"))
     assert page.run("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    boxes = "html, header, main, section, .bar, #translation, #translation > div, #pastList button"
+    wide = "return [...document.querySelectorAll(arguments[0])].filter(one => one.scrollWidth > one.clientWidth)"
+    assert page.run(wide, boxes) == [], "nothing is cut off"
     source, translation = page.one("source").rect, page.one("translation").rect
     assert (translation["y"] > source["y"] + 100) == (width < 700), "one below the other on a phone"
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
