@@ -38,7 +38,7 @@ def open_browser(profile: Path) -> Iterator[Chrome]:
         driver.quit()
 
 
-def wait(driver: Chrome, condition: Callable[[], T], seconds: float = 30) -> T:
+def wait(driver: Chrome, condition: Callable[[], T], seconds: float = 60) -> T:
     """Return what a condition gives as soon as that is true; it may meet elements that have just been replaced."""
     patient = WebDriverWait(driver, seconds, 0.05, [StaleElementReferenceException])
     return patient.until(lambda _: condition())
