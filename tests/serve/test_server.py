@@ -242,3 +242,119 @@ def test_a_port_that_is_taken_is_refused() -> None:
 )
 def test_who_can_reach_a_host(host: str, public: bool) -> None:
     assert server.is_public(host) == public
+
+
+# --- several workers -------------------------------------------------------------------------------------------------
+
+
+def workers_of(serving: Server) -> list[int]:
+    """The processes that answer, oldest first."""
+    rows = subprocess.run(["ps", "-Aww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    found = [row.split(maxsplit=2) for row in rows.splitlines()]
+    own = str(serving.process.pid)
+    return sorted(int(pid) for pid, parent, command in found if parent == own and "spawn_main" in command)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def halted(worker: int) -> Iterator[None]:
+    """Let the other one answer."""
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
+def test_workers_have_limits_files_and_counts_in_common(start: Start, models: dict[str, Path]) -> None:
+    serving = start(models["de-en"], "--workers", 2, "--requests-per-minute", 6)
+    first, second = workers_of(serving)
+    assert serving.said[0].startswith("de to en: de-en, engine: ")
+    boundary = "x"
+    parts = {"source": "de", "target": "en", 'file"; filename="a.txt': "ein hund\n"}
+    form = "".join(
+        f'--x\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in parts.items()
+    )
+    with halted(first):
+        kind = {"content-type": f"multipart/form-data; boundary={boundary}"}
+        body = f"{form}--x--\r\n".encode()
+        asked = urllib.request.Request(serving.url + "/translate_file", body, kind)  # noqa: S310
+        with urllib.request.urlopen(asked, timeout=30) as response:  # noqa: S310
+            url = json.load(response)["translatedFileUrl"]
+        one = [serving.ask(q="ein hund", **translate()) for _ in range(2)]
+    with halted(second):
+        with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310
+            assert response.read().decode().strip() == one[0]["translatedText"]
+        assert [serving.ask(q="ein hund", **translate()) for _ in range(3)] == [one[0]] * 3
+        with pytest.raises(urllib.error.HTTPError, match="429"):
+            serving.ask(q="ein hund", **translate())
+        with urllib.request.urlopen(serving.url + "/metrics", timeout=30) as response:  # noqa: S310
+            counts = response.read().decode()
+    assert 'tfm_requests_total{path="/translate",status="200"} 5.0' in counts
+    assert serving.end() == 143
+    assert not workers_of(serving)
+
+
+def test_a_worker_that_dies_is_replaced_and_all_load_anew(
+    start: Start, models: dict[str, Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(models["de-en"], run)
+    index = json.loads((run / "checkpoints.json").read_text())
+    serving = start(run, "--workers", 2, "--quiet")
+    text = "ein hund sieht zwei katze und drei maus"
+
+    def ask() -> str:
+        return str(serving.ask(q=text, **translate())["translatedText"])
+
+    def ask_again() -> str | None:
+        try:
+            return ask()
+        except OSError:  # it was at the one that died
+            return None
+
+    old, first = workers_of(serving), ask()
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        begun = [threads.submit(ask_again) for _ in range(40)]
+        os.kill(old[0], signal.SIGKILL)
+        serving.hear("a worker was killed by signal 9; another one takes its place")
+        with halted(old[1]):
+            assert ask() == first, "by the new one"
+        answers = [one.result() for one in begun]
+        assert {*answers} <= {first, None}
+        assert answers.count(None) <= 4, "no other request than those it had"
+
+        (run / "checkpoints.json").write_text(json.dumps(index | {"best": [2]}))
+        serving.process.send_signal(signal.SIGHUP)
+        pending = [threads.submit(ask) for _ in range(40)]
+        serving.hear("the models were loaded anew")
+        found = {one.result() for one in pending}
+    new = workers_of(serving)
+    assert old[1] in new
+    second = ask()
+    assert second != first
+    assert found <= {first, second}
+    for worker in new:
+        with halted(worker):
+            assert ask() == second
+    serving.process.kill()
+    serving.process.wait()
+    wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in new))
+
+
+def test_what_no_worker_can_load_is_said_once(models: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(models["de-en"], tmp_path / "run")
+    for weights in tmp_path.glob("run/*/model.safetensors"):
+        weights.write_bytes(b"damaged")
+    command = [sys.executable, "-m", "transformer_cli", "serve", str(tmp_path / "run"), "--port", "0", "--workers", "2"]
+    command += ["--engine", "torch"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: ")
+    assert "damaged" in done.stderr or "sha256" in done.stderr

@@ -1,6 +1,7 @@
 """`tfm serve`: models as an HTTP server that other programs can speak to."""
 
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from transformer_cli.errors import UserError
 
 GLOSSARY = "Terms that requests may ask for by the file's name (without .tsv). Repeatable."
 SUGGESTIONS = "Append what POST /suggest sends to this JSONL file, which data.train reads; garbage is set aside."
+WORKERS = "Processes that answer, each with its own models; CTranslate2's threads are divided among them."
 KEYS = "Answer only who gives a key; a line is the SHA-256 of one. Read again when it changes."
 
 
@@ -21,6 +23,7 @@ class Server(opt.Options, panel="Server"):
 
     host: str = option("--host HOST", "The address to listen on; 0.0.0.0 is every one of this machine.", "127.0.0.1")
     port: int = option("--port N", "The port; 0 takes a free one.", 5000, min=0, max=65535)
+    workers: int = option("--workers N", WORKERS, 1, min=1, max=64)
     api_keys: Path | None = option("--api-keys FILE", KEYS)
     cors: list[str] | None = option("--cors ORIGIN", "Let web pages of this origin ask; '*' is any. Repeatable.")
     suggestions: Path | None = option("--suggestions FILE", SUGGESTIONS)
@@ -68,6 +71,7 @@ def serve(
     options = tuple(opt.translation_options(context, model) for model in models)
     from transformer_cli.serve import limits as limiting
     from transformer_cli.serve import server as serving
+    from transformer_cli.serve import workers
     from transformer_cli.serve.models import Serving
     from transformer_cli.serve.suggestions import Suggestions
     from transformer_cli.serve.translating import Service
@@ -81,21 +85,19 @@ def serve(
     if suggestions is not None:
         for path in (suggestions.path, suggestions.set_aside):
             check_output(path, context.params, option="suggestions")
+    make = partial(Service, keys=keys, cors=tuple(server.cors or ()), suggestions=suggestions)
     with serving.open_socket(server.host, server.port) as bound:
-        if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
-        loaded = what.load()
-        if not server.quiet:
-            for one in loaded.models:
-                note(f"{one.source} to {one.target}: {one.name}, {one.loaded.translator.engine_choice}")
         if keys is None and serving.is_public(server.host):
             warn(f"--host {server.host}: whoever can reach this machine may use it; give --api-keys FILE")
-        service = Service(
-            what,
-            loaded,
-            keys,
-            tuple(server.cors or ()),
-            suggestions,
-        )
         host = f"[{server.host}]" if ":" in server.host else server.host
-        serving.run(service, bound, f"serving on http://{host}:{bound.getsockname()[1]}")
+        ready = f"serving on http://{host}:{bound.getsockname()[1]}"
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to load anew
+        if server.workers > 1:
+            workers.serve(make, what, bound, ready, server.workers, quiet=server.quiet)
+            return
+        loaded = what.load()
+        if not server.quiet:
+            for line in loaded.lines():
+                note(line)
+        serving.run(make(what, loaded), bound, ready)

@@ -173,7 +173,7 @@ def asking(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         client = _check_key(service, request, parameters)
         characters = _characters(parameters)
         service.meter.charge(client, 1, characters)
-        service.metrics.characters(characters)
+        service.metrics.characters.inc(characters)
         models = service.models
         models.users += 1
         try:
@@ -205,8 +205,8 @@ async def metrics(request: Request) -> Response:
     """Answer `GET /metrics`."""
     service: Service = request.app.state.service
     _check_key(service, request, Parameters(dict(request.query_params)))
-    waiting = sum(one.batcher.waiting for one in service.models.models)
-    return Response(service.metrics.text(waiting), media_type="text/plain; version=0.0.4; charset=utf-8")
+    service.count_waiting()
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def settings(request: Request) -> Response:

@@ -66,7 +66,7 @@ class Batcher:
         self.search = search
         self.most_waiting = most_waiting
         self.cached = cached
-        self.sizes: Callable[[int], None] = lambda lines: None  # is told of each batch
+        self.begins: Callable[[int], None] = lambda lines: None  # called before each batch with its size
         self._queues: dict[Kind, list[tuple[int, int, _Job]]] = {}  # heaps, by turn and age
         self._in_flight: dict[tuple[str, Wish], _Job] = {}
         self._cache: OrderedDict[tuple[str, Wish], Translation] = OrderedDict()
@@ -186,7 +186,7 @@ class Batcher:
 
     async def _run(self, batch: Sequence[_Job]) -> None:
         """Search for a batch; where it fails, for each line by itself, so that no line answers for another."""
-        self.sizes(len(batch))
+        self.begins(len(batch))
         loop, wish = asyncio.get_running_loop(), batch[0].wish
         try:
             found = await loop.run_in_executor(self._threads, self.search, [job.text for job in batch], wish)

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -89,23 +90,29 @@ def _in_lines(text: str, count: int) -> list[str]:
 
 
 class Results:
-    """Translated files that wait to be fetched, by names that nobody can guess; the oldest give way."""
+    """Translated files that wait to be fetched, by names that nobody can guess; the oldest give way.
+
+    Threads may share it.
+    """
 
     def __init__(self, most_bytes: int = 50_000_000, seconds: float = 1800.0) -> None:
         self.most_bytes, self.seconds = most_bytes, seconds
         self._files: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def keep(self, content: bytes, suffix: str) -> str:
         """Return the name of a new one."""
         name = secrets.token_urlsafe(24) + suffix
-        self._files[name] = content, time.monotonic() + self.seconds
-        self._drop()
+        with self._lock:
+            self._files[name] = content, time.monotonic() + self.seconds
+            self._drop()
         return name
 
     def find(self, name: str) -> bytes | None:
         """Return what is kept by a name; None: nothing, or no more."""
-        self._drop()
-        return self._files.get(name, (None, 0.0))[0]
+        with self._lock:
+            self._drop()
+            return self._files.get(name, (None, 0.0))[0]
 
     def _drop(self) -> None:
         total = sum(len(content) for content, _ in self._files.values())

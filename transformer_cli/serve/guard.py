@@ -1,11 +1,13 @@
 """Around every request: an answer in time, always JSON where it is an error, and counted. No text is kept. No torch."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,40 +18,24 @@ def error_response(status: int, message: str, headers: Mapping[str, str] | None 
 
 
 class Metrics:
-    """What `GET /metrics` gives."""
+    """What `GET /metrics` gives. With PROMETHEUS_MULTIPROC_DIR, of all processes whose counts are kept there."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "tfm_requests", "Requests that were answered.", ["path", "status"], registry=self._registry
-        )
-        self._seconds = Histogram("tfm_request_seconds", "Time until the answer.", registry=self._registry)
-        self._characters = Counter("tfm_characters", "Characters that were sent.", registry=self._registry)
-        self._batches = Histogram(
-            "tfm_batch_lines",
-            "Lines searched together.",
-            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
-            registry=self._registry,
-        )
-        self._waiting = Gauge("tfm_waiting_lines", "Lines that wait.", registry=self._registry)
+        self._own = own = CollectorRegistry()
+        self.requests = Counter("tfm_requests", "Requests that were answered.", ["path", "status"], registry=own)
+        self.seconds = Histogram("tfm_request_seconds", "Time until the answer.", registry=own)
+        self.characters = Counter("tfm_characters", "Characters that were sent.", registry=own)
+        sizes = (1, 2, 4, 8, 16, 32, 64, 128)
+        self.batches = Histogram("tfm_batch_lines", "Lines searched together.", buckets=sizes, registry=own)
+        self.waiting = Gauge("tfm_waiting_lines", "Lines that wait.", registry=own, multiprocess_mode="livesum")
 
-    def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request; its path is that of a route."""
-        self._requests.labels(path, str(status)).inc()
-        self._seconds.observe(seconds)
-
-    def characters(self, count: int) -> None:
-        """Count characters that a request sent."""
-        self._characters.inc(count)
-
-    def batch(self, lines: int) -> None:
-        """Count a batch."""
-        self._batches.observe(lines)
-
-    def text(self, waiting: int) -> bytes:
+    def text(self) -> bytes:
         """Return all of it as Prometheus reads it."""
-        self._waiting.set(waiting)
-        return generate_latest(self._registry)
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self._own)
+        every = CollectorRegistry()
+        MultiProcessCollector(every)  # type: ignore[no-untyped-call]
+        return generate_latest(every)
 
 
 class Guard:
@@ -87,7 +73,8 @@ class Guard:
         finally:
             route = scope.get("route")
             path = getattr(route, "path", "") if route is not None else "(none)"
-            self.metrics.request(path, status, time.perf_counter() - begun)
+            self.metrics.requests.labels(path, str(status)).inc()
+            self.metrics.seconds.observe(time.perf_counter() - begun)
 
     async def _fail(self, code: int, message: str, begun: int, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with an error; where an answer has begun, break it off."""

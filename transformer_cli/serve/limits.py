@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import sys
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,7 +23,7 @@ class Refused(Exception):
     """A request that is answered with an error: its status, what is said, and after how many seconds to try again."""
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(status, message, retry_after)
         self.status, self.message, self.retry_after = status, message, retry_after
 
 
@@ -82,17 +83,21 @@ def _read_hashes(path: Path) -> frozenset[str]:
 
 
 class Meter:
-    """What each client has asked for in the last minute, in requests and characters; the oldest are forgotten."""
+    """What each client has asked for in the last minute, in requests and characters; the oldest are forgotten.
+
+    Threads may share it.
+    """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits, self.clock = limits, clock
+        self._lock = threading.Lock()
         self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()  # by limit and client; and when
 
     def charge(self, client: str, requests: int, characters: int) -> None:
         """Take it off what a client has left, which grows back within a minute; raise `Refused` at too much."""
-        limits = self.limits
-        self._take(client, "requests", requests, limits.requests_per_minute)
-        self._take(client, "characters", characters, limits.characters_per_minute)
+        with self._lock:
+            self._take(client, "requests", requests, self.limits.requests_per_minute)
+            self._take(client, "characters", characters, self.limits.characters_per_minute)
 
     def _take(self, client: str, what: str, count: int, most: int | None) -> None:
         if most is None or not count:

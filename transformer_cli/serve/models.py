@@ -94,6 +94,12 @@ class Models:
         """All languages, sources first."""
         return list(dict.fromkeys([*(one.source for one in self.models), *(one.target for one in self.models)]))
 
+    def lines(self) -> list[str]:
+        """Return a line for each model: its languages, its name and its engine."""
+        return [
+            f"{one.source} to {one.target}: {one.name}, {one.loaded.translator.engine_choice}" for one in self.models
+        ]
+
     def describe(self) -> list[dict[str, object]]:
         """Return what `GET /languages` answers."""
         return [

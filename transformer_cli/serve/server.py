@@ -6,6 +6,8 @@ import ipaddress
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 import uvicorn
@@ -83,10 +85,11 @@ def is_public(host: str) -> bool:
         return host != "localhost"
 
 
-def run(service: Service, bound: socket.socket, ready: str) -> None:
+def run(service: Service, bound: socket.socket, ready: str, main: Connection | None = None) -> None:
     """Serve until a signal ends it; SIGTERM and SIGINT arrive once what was in flight is done.
 
-    ready: is said on stderr as soon as requests are answered. SIGHUP loads the models anew.
+    ready: is said on stderr as soon as requests are answered. SIGHUP loads the models anew. main: the main process of
+    several, which is told instead of stderr, asks for new models instead of SIGHUP, and whose end is the end.
     """
     config = uvicorn.Config(
         create_app(service),
@@ -100,19 +103,31 @@ def run(service: Service, bound: socket.socket, ready: str) -> None:
         timeout_graceful_shutdown=LAST_SECONDS,
     )
     server = uvicorn.Server(config)
+    tell = say if main is None else main.send
+    reloading: list[asyncio.Task[None]] = []
+
+    def reload() -> None:
+        if not reloading or reloading[-1].done():
+            reloading[:] = [asyncio.create_task(_reload(service, tell))]
+
+    def hear() -> None:
+        assert main is not None
+        try:
+            main.recv()
+        except (EOFError, OSError):
+            asyncio.get_running_loop().remove_reader(main.fileno())
+            server.should_exit = True
+        else:
+            reload()
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        reloading: list[asyncio.Task[None]] = []
-
-        def reload() -> None:
-            if not reloading or reloading[-1].done():
-                reloading[:] = [asyncio.create_task(_reload(service))]
-
-        if hasattr(signal, "SIGHUP"):
+        if main is not None:
+            loop.add_reader(main.fileno(), hear)
+        elif hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, reload)
         bound.listen(config.backlog)
-        say(ready)
+        tell(ready)
         try:
             await server.serve(sockets=[bound])
         finally:
@@ -122,13 +137,13 @@ def run(service: Service, bound: socket.socket, ready: str) -> None:
     asyncio.run(serve())
 
 
-async def _reload(service: Service) -> None:
+async def _reload(service: Service, tell: Callable[[str], None]) -> None:
     try:
         await service.reload()
     except (UserError, OSError, RuntimeError, ValueError) as error:
-        say(f"warning: the models before stay: {' '.join(str(error).split())}")
+        tell(f"warning: the models before stay: {' '.join(str(error).split())}")
     else:
-        say("the models were loaded anew")
+        tell("the models were loaded anew")
 
 
 def say(message: str) -> None:

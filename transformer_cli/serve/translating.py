@@ -6,7 +6,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -40,16 +40,25 @@ class Service:
     suggestions: Suggestions | None = None  # None: none are taken
     results: Results = field(default_factory=Results)
     metrics: Metrics = field(default_factory=Metrics)
+    common_meter: InitVar[Meter | None] = None  # of several processes; None: of this one alone
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, common_meter: Meter | None) -> None:
         self.limits = self.serving.limits
-        self.meter = Meter(self.limits)
+        self.meter = common_meter or Meter(self.limits)
         self._leaving: set[asyncio.Task[None]] = set()
         self._watch()
 
     def _watch(self) -> None:
         for one in self.models.models:
-            one.batcher.sizes = self.metrics.batch
+            one.batcher.begins = self._count_batch
+
+    def _count_batch(self, lines: int) -> None:
+        self.metrics.batches.observe(lines)
+        self.count_waiting()
+
+    def count_waiting(self) -> None:
+        """Note how many lines wait in this process."""
+        self.metrics.waiting.set(sum(one.batcher.waiting for one in self.models.models))
 
     async def reload(self) -> None:
         """Load the models anew and serve them from now on; requests that have begun end with those before.
