@@ -198,7 +198,8 @@ async def health(request: Request) -> Response:
 async def spec(request: Request) -> Response:
     """Answer `GET /spec`."""
     service: Service = request.app.state.service
-    return JSONResponse(openapi(service.limits, keys=service.keys is not None))
+    models = service.models
+    return JSONResponse(openapi(service.limits, models.languages, models.glossaries, keys=service.keys is not None))
 
 
 async def metrics(request: Request) -> Response:

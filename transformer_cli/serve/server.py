@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 import sys
@@ -102,6 +103,7 @@ def run(service: Service, bound: socket.socket, ready: str, main: Connection | N
         server_header=False,
         timeout_graceful_shutdown=LAST_SECONDS,
     )
+    logging.getLogger("python_multipart").disabled = True  # it complains of what is answered with 400
     server = uvicorn.Server(config)
     tell = say if main is None else main.send
     reloading: list[asyncio.Task[None]] = []

@@ -1,5 +1,6 @@
 """What the routes take and give, as OpenAPI 3 says it: `GET /spec`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from transformer_cli import __version__
@@ -30,18 +31,20 @@ def _one_or_many(schema: Schema) -> Schema:
 FORMS = ("application/json", "application/x-www-form-urlencoded")
 
 
-def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
-    """Return the description of a server with these limits; keys: whether it asks for API keys."""
-    language = {**TEXT, "description": "a code, in any case; _ is as good as -"}
+def openapi(limits: Limits, languages: Sequence[str], glossaries: Sequence[str], *, keys: bool) -> dict[str, Any]:
+    """Return the description of a server with these limits, languages and glossaries; keys: whether it asks for keys."""
+    glossary = {"enum": ["", *glossaries], "description": "the name of a glossary that the server knows"}
+    language = {"enum": list(languages), "description": "in any case; _ is as good as -, and en-US finds en"}
     texts = {"oneOf": [{**TEXT, "minLength": 1}, {**TEXTS, "maxItems": limits.max_texts}]}
-    common = {"source": {**language, "description": "a code, or auto"}, "target": language, "api_key": TEXT}
+    source = {**language, "enum": [*languages, "auto"]}
+    common = {"source": source, "target": language, "api_key": TEXT}
     as_deepl = _some(
         *("text", "target_lang"),
         text={"oneOf": [TEXT, TEXTS]},
-        source_lang=TEXT,
-        target_lang=TEXT,
-        tag_handling={"enum": ["html", "xml"]},
-        glossary_id=TEXT,
+        source_lang=language,
+        target_lang=language,
+        tag_handling={"enum": ["", "html", "xml"]},
+        glossary_id=glossary,
     )
     codes = _some("code", "name", "targets", code=TEXT, name=TEXT, targets=TEXTS)
     file = _some("file", "source", "target", file={**TEXT, "format": "binary"}, **common)
@@ -55,7 +58,7 @@ def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
         "paths": {
             "/": {"get": _operation("A web page to translate with", None)},
             "/web/{name}": {"get": {**_operation("What the page is made of", None), "parameters": [name]}},
-            "/translate": {"post": _translate(texts, common)},
+            "/translate": {"post": _translate(texts, glossary, common)},
             "/detect": {
                 "post": _operation(
                     "Detect a text's language", {"type": "array", "items": DETECTED}, _some("q", q=TEXT), FORMS
@@ -89,7 +92,7 @@ def openapi(limits: Limits, *, keys: bool) -> dict[str, Any]:
     }
 
 
-def _translate(texts: Schema, common: dict[str, Schema]) -> Schema:
+def _translate(texts: Schema, glossary: Schema, common: dict[str, Schema]) -> Schema:
     """Return the operation that most clients use."""
     translation = _some(
         *("q", "source", "target"),
@@ -97,18 +100,20 @@ def _translate(texts: Schema, common: dict[str, Schema]) -> Schema:
         format={"enum": ["text", "html"], "default": "text"},
         alternatives={"type": "integer", "minimum": 0, "maximum": MOST_ALTERNATIVES},
         details={**FLAG, "description": "scores, confidence, tokens and alignments of each line too"},
-        glossary={**TEXT, "description": "the name of a glossary that the server knows"},
+        glossary=glossary,
         stream={**FLAG, "description": "one text's sentences, one JSON object a line, as they are done"},
         **common,
     )
     translated = _some(
         "translatedText",
         translatedText=_one_or_many(TEXT),
-        alternatives={"type": "array"},
+        alternatives={"anyOf": [TEXTS, {"type": "array", "items": TEXTS}]},
         detectedLanguage=_one_or_many(DETECTED),
         details={"type": "array"},
     )
-    return _operation("Translate texts", translated, translation, FORMS)
+    operation = _operation("Translate texts", translated, translation, FORMS)
+    operation["responses"]["200"]["content"]["application/x-ndjson"] = {"schema": TEXT}  # a stream
+    return operation
 
 
 def _operation(

@@ -107,7 +107,7 @@ class Call:
     def wish(self, *, n_best: int = 1, alignments: bool = False, html: bool = False, model: ServedModel) -> Wish:
         """Return what is asked of each line."""
         values = self.parameters
-        glossary = next((values.text(one) for one in ("glossary", "glossary_id") if values.has(one)), None)
+        glossary = values.text("glossary", "") or values.text("glossary_id", "") or None
         if glossary is not None and glossary not in self.models.glossaries:
             raise Refused(400, f"glossary {glossary[:60]} is not known")
         return Wish(n_best, alignments, glossary, protect=html or model.loaded.options.protect)
