@@ -127,9 +127,14 @@ def test_a_text_that_only_seems_to_be_in_the_target_language_is_translated(
 
 
 def test_weblate_sends_lists(client: TestClient) -> None:
-    batch = lines(20)
-    given: dict[str, Any] = {"api_key": "", "q": batch, "source": "de", "target": "en", "format": "text"}
-    assert len(answer(client, **given)["translatedText"]) == 20
+    codes = [one["code"] for one in client.get("/languages").json()]
+    batch = [*lines(18), "", "ein %(count)s hund\n"]
+    found = answer(client, api_key="", q=batch, source=codes[0], target=codes[1])["translatedText"]
+    assert len(found) == 20
+    assert found[:3] == [answer(client, q=text, **translate())["translatedText"] for text in batch[:3]]
+    assert found[18] == ""
+    assert found[19].endswith("\n")
+    assert "%(count)s" in found[19]
 
 
 def test_mastodon_sends_lists_of_html(client: TestClient) -> None:
@@ -142,6 +147,16 @@ def test_mastodon_sends_lists_of_html(client: TestClient) -> None:
     assert mention in found[0]
     assert found[0].count("<p>") == found[0].count("</p>") == 2
     assert "<br/>" in found[0]
+
+
+def test_mastodon_asks_for_the_language_of_each_text(client: TestClient) -> None:
+    kind = {"content-type": "application/json"}
+    languages = client.get("/languages", headers=kind).json()
+    assert {one["code"]: {*one["targets"]} - {one["code"]} for one in languages} == {"de": {"en"}, "en": {"de"}}
+    given = {"q": [f"<p>{GERMAN}</p>", "ein hund"], "source": "auto", "target": "en", "format": "html", "api_key": None}
+    found = client.post("/translate", json=given).json()
+    assert len(found["translatedText"]) == 2
+    assert [found["detectedLanguage"][place]["language"] for place in (0, 1)] == ["de", "de"]
 
 
 def test_jellyfin_sends_lines_with_auto(client: TestClient) -> None:

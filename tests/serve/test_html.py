@@ -154,17 +154,36 @@ def test_a_translator_that_keeps_the_order_keeps_the_document(document: str) -> 
     assert after.tags == before.tags
 
 
-@given(st.lists(FRAGMENTS, min_size=1, max_size=10))
-@settings(deadline=None, max_examples=40)
-def test_every_tag_and_attribute_comes_back_within_those_it_was_in(client: TestClient, documents: list[str]) -> None:
-    documents = [document for document in documents if document]
-    if not documents:
-        return
+def check_that_tags_come_back(client: TestClient, documents: list[str]) -> None:
     response = client.post("/translate", json=translate(q=documents, format="html"))
     for before, after in zip(documents, response.json()["translatedText"], strict=True):
         wanted, found = Tags(before), Tags(after)
         assert Counter(found.tags) == Counter(wanted.tags), (before, after)
         assert found.paths == wanted.paths, (before, after)
+
+
+SOME = st.lists(FRAGMENTS.filter(bool), min_size=1, max_size=10)
+
+
+@given(SOME)
+@settings(deadline=None, max_examples=40)
+def test_every_tag_and_attribute_comes_back_within_those_it_was_in(client: TestClient, documents: list[str]) -> None:
+    check_that_tags_come_back(client, documents)
+
+
+@pytest.mark.slow
+def test_so_do_those_of_ten_thousand_fragments(client: TestClient) -> None:
+    sent = 0
+
+    @given(SOME)
+    @settings(deadline=None, max_examples=1000, database=None)
+    def check(documents: list[str]) -> None:
+        nonlocal sent
+        sent += len(documents)
+        check_that_tags_come_back(client, documents)
+
+    while sent < 10_000:
+        check()
 
 
 @given(st.lists(WILD, min_size=1, max_size=10))
