@@ -136,8 +136,7 @@ def test_answers_are_right_through_kills_restarts_and_new_models(
         server = serving
         for number in (signal.SIGTERM, signal.SIGKILL):
             await asyncio.sleep(0.3)
-            server.process.send_signal(number)
-            await asyncio.to_thread(server.process.wait)
+            await asyncio.to_thread(server.end, number)
             server = await asyncio.to_thread(start, port)
         (run / "checkpoints.json").write_text(json.dumps(index | {"best": [2]}))
         server.process.send_signal(signal.SIGHUP)

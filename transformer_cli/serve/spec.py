@@ -32,7 +32,7 @@ FORMS = ("application/json", "application/x-www-form-urlencoded")
 
 
 def openapi(limits: Limits, languages: Sequence[str], glossaries: Sequence[str], *, keys: bool) -> dict[str, Any]:
-    """Return the description of a server with these limits, languages and glossaries; keys: whether it asks for keys."""
+    """Return the description of a server with these limits, languages and glossaries; keys: whether it needs any."""
     glossary = {"enum": ["", *glossaries], "description": "the name of a glossary that the server knows"}
     language = {"enum": list(languages), "description": "in any case; _ is as good as -, and en-US finds en"}
     texts = {"oneOf": [{**TEXT, "minLength": 1}, {**TEXTS, "maxItems": limits.max_texts}]}

@@ -151,24 +151,36 @@ class CTranslate2Engine:
             other = self._instead(needs[0])
             return 0, lambda: next(iter(other().search([batch], options)))
         limits = [self._limit(options, len(source)) for source in batch.sources]
+        # A greedy search goes the same way under a higher limit, so chunks may mix limits; others never do.
+        mixed = options.method != "beam" or options.beam_size == 1
         places = sorted(range(len(limits)), key=lambda place: limits[place])
         begun = []
-        for limit, group in groupby(places, key=lambda place: limits[place]):  # lengths limits are never mixed
+        for _, group in groupby(places, key=lambda place: 0 if mixed else limits[place]):
             for chunk in _chunks(list(group), self.workers):
+                limit = limits[chunk[-1]]
                 sources = [self._source_strings(batch.sources[place]) for place in chunk]
                 begun.append((chunk, limit, _translate(translator, sources, options, limit)))
-        return len(begun), lambda: self._collect(begun, options, batch.sources)
+        return len(begun), lambda: self._collect(begun, limits, options, batch.sources)
 
     def _collect(
         self,
         begun: Sequence[tuple[list[int], int, list[Any]]],
+        limits: Sequence[int],
         options: SearchOptions,
         sources: Sequence[Ids],
     ) -> list[list[Hypothesis]]:
         found: list[list[Hypothesis]] = [[] for _ in sources]
+        again = []  # what passed its own limit under that of its chunk
         for chunk, limit, results in begun:
             for place, pending in zip(chunk, results, strict=True):
-                found[place] = self._hypotheses(pending.result(), options, limit)
+                result, own = pending.result(), limits[place]
+                if own < limit and len(result.hypotheses[0]) >= own:
+                    strings = [self._source_strings(sources[place])]
+                    again.append((place, _translate(self._translator, strings, options, own)[0]))
+                else:
+                    found[place] = self._hypotheses(result, options, own)
+        for place, pending in again:
+            found[place] = self._hypotheses(pending.result(), options, limits[place])
         return self._rescored(sources, found, options) if options.no_repeat_ngram else found
 
     def _hypotheses(self, result: Any, options: SearchOptions, limit: int) -> list[Hypothesis]:
