@@ -1,6 +1,6 @@
 """How fast `tfm serve` answers, beside the engine alone and beside itself without joining; ratios of one run.
 
-    python benchmarks/serving.py MODEL TEXT_FILE [--compute-type int8] [--clients 64] [--lines 1000]
+    python benchmarks/serving.py MODEL TEXT_FILE [--compute-type int8] [--clients 64] [--lines 1000] [--soak REQUESTS]
 
 Servers and clients share the machine, as they do where one tries it out. Nothing is sent but over the loopback.
 """
@@ -8,6 +8,8 @@ Servers and clients share the machine, as they do where one tries it out. Nothin
 import argparse
 import asyncio
 import json
+import os
+import random
 import statistics
 import subprocess
 import sys
@@ -84,6 +86,53 @@ def rate(port: int, count: int, lines: Sequence[str]) -> tuple[float, float, flo
     return len(lines) / seconds, 1000 * statistics.median(took), 1000 * statistics.quantiles(took, n=100)[98]
 
 
+def in_milliseconds(took: Sequence[float]) -> str:
+    """Return the median and the 99th percentile."""
+    return f"median {1000 * statistics.median(took):.0f} ms, p99 {1000 * statistics.quantiles(took, n=100)[98]:.0f} ms"
+
+
+async def health_beside(port: int, count: int, lines: Sequence[str], slow: int = 200) -> list[float]:
+    """Return how long `/health` took, again and again, beside clients and connections that never finish a request."""
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(slow)]
+    for _, writer in idle:
+        writer.write(b"POST /transl")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    took: list[float] = []
+    work = asyncio.create_task(clients(port, count, lines))
+    while not work.done():
+        begun = time.perf_counter()
+        writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"}")
+        took.append(time.perf_counter() - begun)
+        await asyncio.sleep(0.02)
+    for _, one in [*idle, (reader, writer)]:
+        one.close()
+    return took
+
+
+def soak(arguments: Sequence[str], count: int, requests: int, lines: Sequence[str]) -> None:
+    """Print the memory of a server after each tenth of very many requests."""
+    draw = random.Random(1)
+    with Server([*arguments, "--cache", "500"], joins=True) as server:
+        for tenth in range(1, 11):
+            asyncio.run(clients(server.port, count, draw.choices(lines, k=requests // 10)))
+            pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
+            print(f"  {tenth * requests // 10:,} requests: {pages * os.sysconf('SC_PAGE_SIZE') / 2**20:.1f} MiB")
+
+
+def start_against_torch(arguments: Sequence[str]) -> float:
+    """Return how long a server takes until it answers, as a multiple of `import torch`; of three tries each."""
+    ours, torch = [], []
+    for _ in range(3):
+        begun = time.perf_counter()
+        with Server(arguments, joins=True):
+            ours.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
+        torch.append(time.perf_counter() - begun)
+    return statistics.median(ours) / statistics.median(torch)
+
+
 async def whole_list(port: int, lines: list[str]) -> float:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     begun = time.perf_counter()
@@ -101,10 +150,15 @@ def main() -> None:
     parser.add_argument("--compute-type", default="int8")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--soak", type=int, help="only this many requests, and the server's memory")
     given = parser.parse_args()
     lines = given.text.read_text(encoding="utf-8").splitlines()[: given.lines]
     found = FoundModel.at(given.model)
     LANGUAGES.update(source=found.config.data.source_language, target=found.config.data.target_language)
+    arguments = [given.model, "--compute-type", given.compute_type]
+    if given.soak:
+        soak(arguments, given.clients, given.soak, lines)
+        return
 
     options = TranslationOptions(found, compute_type=given.compute_type, search={"method": "greedy"})
     translator = options.load_translator()
@@ -119,7 +173,6 @@ def main() -> None:
     batches = time.perf_counter() - begun
     print(f"engine alone: one line {1000 * statistics.median(alone):.1f} ms, {len(lines) / batches:,.0f} lines/s")
 
-    arguments = [given.model, "--compute-type", given.compute_type]
     rates = []
     for joins in (True, False):
         with Server(arguments, joins=joins) as server:
@@ -133,7 +186,10 @@ def main() -> None:
             if joins:
                 share = batches / asyncio.run(whole_list(server.port, lines))
                 print(f"  a list of {len(lines):,}: {share:.2f} × the engine's rate")
+                took = asyncio.run(health_beside(server.port, given.clients, lines))
+                print(f"  /health beside all that and 200 slow connections: {in_milliseconds(took)}")
     print(f"joining: {rates[0] / rates[1]:.2f} × the rate")
+    print(f"until it answers: {start_against_torch(arguments):.2f} × import torch")
 
 
 if __name__ == "__main__":
