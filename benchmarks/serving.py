@@ -1,6 +1,7 @@
 """How fast `tfm serve` answers, beside the engine alone and beside itself without joining; ratios of one run.
 
     python benchmarks/serving.py MODEL TEXT_FILE [--compute-type int8] [--clients 64] [--lines 1000] [--soak REQUESTS]
+        [--beside PORT]
 
 Servers and clients share the machine, as they do where one tries it out. Nothing is sent but over the loopback.
 """
@@ -150,6 +151,9 @@ def main() -> None:
     parser.add_argument("--compute-type", default="int8")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument(
+        "--beside", type=int, help="the port of another server of the same model, such as LibreTranslate"
+    )
     parser.add_argument("--soak", type=int, help="only this many requests, and the server's memory")
     given = parser.parse_args()
     lines = given.text.read_text(encoding="utf-8").splitlines()[: given.lines]
@@ -174,6 +178,7 @@ def main() -> None:
     print(f"engine alone: one line {1000 * statistics.median(alone):.1f} ms, {len(lines) / batches:,.0f} lines/s")
 
     rates = []
+    lists = []
     for joins in (True, False):
         with Server(arguments, joins=joins) as server:
             asyncio.run(clients(server.port, 1, lines[:64]))  # warm
@@ -184,11 +189,18 @@ def main() -> None:
             rates.append(found_rate)
             print(f"  {given.clients} clients: {found_rate:,.0f} lines/s, median {median:.0f} ms, p99 {slowest:.0f} ms")
             if joins:
-                share = batches / asyncio.run(whole_list(server.port, lines))
-                print(f"  a list of {len(lines):,}: {share:.2f} × the engine's rate")
+                lists.append(asyncio.run(whole_list(server.port, lines)))
+                print(f"  a list of {len(lines):,}: {batches / lists[0]:.2f} × the engine's rate")
                 took = asyncio.run(health_beside(server.port, given.clients, lines))
                 print(f"  /health beside all that and 200 slow connections: {in_milliseconds(took)}")
     print(f"joining: {rates[0] / rates[1]:.2f} × the rate")
+    if given.beside:
+        asyncio.run(clients(given.beside, 1, lines[:64]))
+        found_rate, median, slowest = rate(given.beside, given.clients, lines)
+        print(f"the other server, {given.clients} clients: {found_rate:,.0f} lines/s, median {median:.0f} ms", end="")
+        print(f", p99 {slowest:.0f} ms; tfm's rate is {rates[0] / found_rate:.1f} × as high")
+        share = asyncio.run(whole_list(given.beside, lines)) / lists[0]
+        print(f"  a list of {len(lines):,}: tfm's rate is {share:.1f} × as high")
     print(f"until it answers: {start_against_torch(arguments):.2f} × import torch")
 
 
