@@ -67,8 +67,8 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _tag_is_a_symbol(self) -> "Source":
-        """`tag` stands in angle brackets, as no word does, and has no white space."""
-        if self.tag is not None and not re.fullmatch(r"<[^<>\s]{1,50}>", self.tag):
+        """`tag` stands in angle brackets, as no word does, and has no white space; or is one of an imported model."""
+        if self.tag is not None and not re.fullmatch(r"<[^<>\s]{1,50}>|>>[^<>\s]{1,50}<<", self.tag):
             raise ValueError(f"tag: write it in angle brackets and without spaces, such as <bt>, got {self.tag!r:.60}")
         return self
 
@@ -148,7 +148,8 @@ class DataConfig(Section):
 
     source_language: Language  # translated from, such as `de`; also names columns, and the spaCy tokenizer
     target_language: Language  # translated into; also chooses the tokenizer of BLEU
-    train: TrainingSource  # what the model learns from: a source, or a list of sources that are mixed
+    # What the model learns from: a source, or a list of sources that are mixed; null: not known, of an imported model.
+    train: TrainingSource | None
     # What decides which checkpoint is best; null: 5 % of the pairs of `train`, at most 1,000, are held out for it and
     # saved with the run.
     valid: DataSource | None = None
@@ -159,6 +160,7 @@ class DataConfig(Section):
     # The license under which a model of this data may be passed on, such as `cc-by-4.0`; its model card states it
     # (`tfm report --card`), and states none where this is null.
     license: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]{0,99}$")] | None = None
+    imported_from: str | None = None  # what `tfm import` made the model of; null: it was trained here
     # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
     # translate is cut into chunks.
     max_length: Annotated[int, Field(ge=1, le=100_000)] = 256
@@ -168,6 +170,8 @@ class DataConfig(Section):
     @property
     def sources(self) -> dict[str, "TextFiles | TableFile | TmxFile | MosesZip | HubDataset"]:
         """Return the sources of `train` by their keys: `data.train`, or `data.train.0`, `data.train.1`, …"""
+        if self.train is None:
+            return {}
         if not isinstance(self.train, list):
             return {"data.train": self.train}
         return {f"data.train.{place}": source for place, source in enumerate(self.train)}
@@ -192,8 +196,9 @@ class DataConfig(Section):
 class VocabularyConfig(Section):
     """How text becomes tokens, and which tokens have an id. The real size is that of the vocabulary that is built."""
 
-    # Subwords, words by spaCy's rules, words by white space, or characters.
-    tokenizer: Literal["sentencepiece", "spacy", "whitespace", "character"] = "sentencepiece"
+    # Subwords, words by spaCy's rules, words by white space, or characters. `marian`: as an imported Marian model has it:
+    # sentencepiece models of its own, one a language, that segment text for a vocabulary beside them.
+    tokenizer: Literal["sentencepiece", "spacy", "whitespace", "character", "marian"] = "sentencepiece"
     algorithm: Literal["unigram", "bpe"] = "unigram"  # sentencepiece only: which kind of subwords
     # Tokens, specials included; sentencepiece: the size of the vocabulary; other tokenizers: the largest allowed.
     size: Annotated[int, Field(ge=8, le=10_000_000)] = 8000
@@ -241,8 +246,8 @@ class ModelConfig(Section):
     attention_dropout: Dropout = 0.0  # probability, on attention weights
     activation_dropout: Dropout = 0.0  # probability, inside the feed-forward layer, after the activation
     embedding_dropout: Dropout | None = None  # probability, on embeddings + positions; null: as `dropout`
-    # Of the feed-forward layer; the last two are gated.
-    activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
+    # Of the feed-forward layer; `swish` is also called SiLU; the last two are gated.
+    activation: Literal["relu", "gelu", "swish", "swiglu", "geglu"] = "relu"
     # Layer norm after each residual sum (the paper), or before each sub-layer and once at the end.
     norm: Literal["post", "pre"] = "post"
     norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5  # added to the variance in layer norm

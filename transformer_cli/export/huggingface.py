@@ -209,12 +209,17 @@ def _tokenizer_config(config: Config) -> dict[str, Any]:
 
 def their_weights(model: Transformer, config: Config) -> dict[str, Tensor]:
     """Return tensors by their names, float32; tied ones once, missing biases as zeros."""
-    order = torch.cat([torch.arange(0, config.model.d_model, 2), torch.arange(1, config.model.d_model, 2)])
+    order = sines_first(config.model.d_model)
     theirs = _tables(model, config, order)
     for name, module in model.named_modules():
         if name.startswith(("encoder.", "decoder.")) and isinstance(module, nn.Linear | nn.LayerNorm):
             theirs |= _part(name, module, order)
     return {name: tensor.contiguous() for name, tensor in theirs.items()}
+
+
+def sines_first(d_model: int) -> Tensor:
+    """Return the places of our dimensions in their order: all sines of the positions, then all cosines. → (D,)"""
+    return torch.arange(d_model).view(-1, 2).T.reshape(-1)
 
 
 def _tables(model: Transformer, config: Config, order: Tensor) -> dict[str, Tensor]:
@@ -241,17 +246,28 @@ def _tables(model: Transformer, config: Config, order: Tensor) -> dict[str, Tens
 def _part(name: str, module: nn.Linear | nn.LayerNorm, order: Tensor) -> dict[str, Tensor]:
     """Return a part of a layer by their names; the projection to keys and values is two of them."""
     weight, bias = _plain(module.weight), _plain(module.bias, len(module.weight))
-    if isinstance(module, nn.LayerNorm) or name.endswith((".output", ".outer")):  # it writes to the residual stream
+    if writes_to_residual(name, module):
         weight, bias = weight[order], bias[order]
     else:  # it reads from that
         weight = weight[:, order]
+    names = their_names(name)
+    theirs: dict[str, Tensor] = {}
+    for one, rows, offsets in zip(names, weight.chunk(len(names)), bias.chunk(len(names)), strict=True):
+        theirs |= {f"{one}.weight": rows, f"{one}.bias": offsets}
+    return theirs
+
+
+def their_names(name: str) -> list[str]:
+    """Return what they call a part of a layer; the projection to keys and values is two parts, one below the other."""
     for ours, other in PARTS.items():
         name = name.replace(ours, other)
     names = [name.replace("key_value", part) for part in ("k_proj", "v_proj")] if "key_value" in name else [name]
-    theirs: dict[str, Tensor] = {}
-    for one, rows, offsets in zip(names, weight.chunk(len(names)), bias.chunk(len(names)), strict=True):
-        theirs |= {f"model.{one}.weight": rows, f"model.{one}.bias": offsets}
-    return theirs
+    return [f"model.{one}" for one in names]
+
+
+def writes_to_residual(name: str, module: nn.Module) -> bool:
+    """Return whether the rows of a part of a layer are dimensions of the residual stream, and not its columns."""
+    return isinstance(module, nn.LayerNorm) or name.endswith((".output", ".outer"))
 
 
 def _plain(parameter: Tensor | None, size: int = 0) -> Tensor:

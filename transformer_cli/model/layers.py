@@ -12,6 +12,11 @@ from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import KeysValues, MultiHeadAttention
 from transformer_cli.model.masks import causal_mask
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "swish": functional.silu,
+}
 STEPS = 2**16  # that 16 random bits can tell apart
 
 
@@ -51,14 +56,13 @@ def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype = torch.bool) -> T
 
 
 class FeedForward(nn.Module):
-    """max(0, x W₁ + b₁) W₂ + b₂ at every position (§3.3, eq. 2); GELU in place of the ReLU as an option."""
+    """max(0, x W₁ + b₁) W₂ + b₂ at every position (§3.3, eq. 2); GELU or swish in place of the ReLU as options."""
 
     def __init__(self, d_model: int, d_ff: int, activation: str, dropout: float, bias: bool) -> None:
         super().__init__()
         self.inner = nn.Linear(d_model, d_ff, bias=bias)
         self.outer = nn.Linear(d_ff, d_model, bias=bias)
-        activations: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
-        self.activation = activations[activation]
+        self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, states: Tensor) -> Tensor:  # (B, T, D) → (B, T, D)

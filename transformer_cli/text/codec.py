@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from transformer_cli.config import Config, VocabularyConfig
 from transformer_cli.errors import UserError
+from transformer_cli.text.marian import MarianTokenizer
 from transformer_cli.text.subword import SubwordTokenizer
 from transformer_cli.text.tokenizers import (
     CharacterTokenizer,
@@ -168,9 +169,23 @@ class Codec:
         return ids
 
 
+class MarianCodec(Codec):
+    """A Marian model's: sentencepiece sees a text whole, as in its training, not word by word."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the pieces of a text, those outside the vocabulary too."""
+        return self.tokenizer.tokens(self.preparation(text))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self.lookup(self.tokenize(text))
+
+
 def vocabulary_files(options: VocabularyConfig) -> list[str]:
     """Return the files of a model's codecs, relative to its folder."""
     sides = ["shared"] if options.shared else ["source", "target"]
+    if options.tokenizer == "marian":
+        return [f"vocab/{name}" for name in ("source.model", "target.model", *(f"{side}.json" for side in sides))]
     endings = ["model", "json"] if options.tokenizer == "sentencepiece" else ["json"]
     return [f"vocab/{side}.{ending}" for side in sides for ending in endings]
 
@@ -222,10 +237,10 @@ class Codecs:
         folder = Path(folder)
         options = config.vocabulary
         languages = (config.data.source_language, config.data.target_language)
-        sides = ("shared", "shared") if options.shared else ("source", "target")
-        source = _load_codec(folder / "vocab", sides[0], languages[0], options)
-        alike = options.shared and (options.tokenizer != "spacy" or languages[0] == languages[1])
-        target = source if alike else _load_codec(folder / "vocab", sides[1], languages[1], options)
+        source = _load_codec(folder / "vocab", "source", languages[0], options)
+        apart = not options.shared or options.tokenizer == "marian"
+        apart |= options.tokenizer == "spacy" and languages[0] != languages[1]
+        target = _load_codec(folder / "vocab", "target", languages[1], options) if apart else source
         return cls(source, target, config)
 
     def _contents(self) -> dict[str, bytes]:
@@ -233,7 +248,7 @@ class Codecs:
         for name in self.files:
             codec = self.target if Path(name).stem == "target" else self.source
             if name.endswith(".model"):
-                assert isinstance(codec.tokenizer, SubwordTokenizer)
+                assert isinstance(codec.tokenizer, SubwordTokenizer | MarianTokenizer)
                 contents[name] = codec.tokenizer.model
             else:
                 contents[name] = codec.vocabulary.dumps().encode("utf-8")
@@ -247,7 +262,7 @@ class Codecs:
         rules += [options.lowercase, options.normalization, options.symbols]
         if options.tokenizer == "spacy":
             rules += [version("spacy"), *self._languages]
-        if options.tokenizer == "sentencepiece":
+        if options.tokenizer in ("sentencepiece", "marian"):
             rules += [version("sentencepiece")]
         if self.copies:
             rules += ["copies"]
@@ -258,21 +273,26 @@ class Codecs:
 
 
 def _load_codec(folder: Path, side: str, language: str, options: VocabularyConfig) -> Codec:
-    vocabulary = Vocabulary.load(folder / f"{side}.json")
-    if options.tokenizer == "sentencepiece":
-        path = folder / f"{side}.model"
+    name = "shared" if options.shared else side
+    vocabulary = Vocabulary.load(folder / f"{name}.json")
+    kind: type[Codec] = Codec
+    if options.tokenizer in ("sentencepiece", "marian"):
+        path = folder / f"{name if options.tokenizer == 'sentencepiece' else side}.model"
+        tokenizer: Tokenizer
         try:
-            subwords = SubwordTokenizer(path.read_bytes(), options.algorithm, options.symbols)
+            if options.tokenizer == "marian":
+                tokenizer, kind = MarianTokenizer(path.read_bytes()), MarianCodec
+            else:
+                tokenizer = SubwordTokenizer(path.read_bytes(), options.algorithm, options.symbols)
         except OSError as error:
             raise UserError(f"{path}: cannot read the subword model: {error.strerror or error}") from None
         except ValueError as error:
             raise UserError(f"{path}: is damaged or {error}; build or copy it again") from None
-        if vocabulary.get_itos() != subwords.pieces:
-            raise UserError(f"{path}: does not belong to {side}.json beside it; build or copy both again")
-        tokenizer: Tokenizer = subwords
+        if isinstance(tokenizer, SubwordTokenizer) and vocabulary.get_itos() != tokenizer.pieces:
+            raise UserError(f"{path}: does not belong to {name}.json beside it; build or copy both again")
     else:
         tokenizer = word_tokenizer(options, language)
     missing = [token for token in fixed_tokens(tokenizer, options) if token not in vocabulary]
     if missing:
-        raise UserError(f"{folder / side}.json: lacks {missing[0]!r}, which the config asks for; build it again")
-    return Codec(tokenizer, vocabulary, Preparation(options))
+        raise UserError(f"{folder / name}.json: lacks {missing[0]!r}, which the config asks for; build it again")
+    return kind(tokenizer, vocabulary, Preparation(options))

@@ -180,22 +180,28 @@ def check_model(model: bytes, algorithm: Literal["unigram", "bpe"]) -> None:
 
     `train_subwords` makes none with a map of characters; one would be followed wherever it points.
     """
-    kinds: list[int | bytes] = []
-    for field, value in _fields(model):
-        if field == TRAINER:
-            named = [kind for number, kind in _fields(value) if number == MODEL_TYPE]
-            kinds += named or [TYPES["unigram"]]  # the format's default
-        elif field in (NORMALIZER, DENORMALIZER) and any(
-            number == CHARACTER_MAP and characters for number, characters in _fields(value)
+    for field, value in fields(model):
+        if field in (NORMALIZER, DENORMALIZER) and any(
+            number == CHARACTER_MAP and characters for number, characters in fields(value)
         ):
             raise ValueError("a sentencepiece model that changes the text")
-    if not kinds:
-        raise ValueError("not a sentencepiece model")
-    if kinds[-1] != TYPES[algorithm]:
+    if check_kind(model) != TYPES[algorithm]:
         raise ValueError(f"no {algorithm} model, as config.yaml asks for")
 
 
-def _fields(message: int | bytes) -> Iterator[tuple[int, int | bytes]]:
+def check_kind(model: bytes) -> int:
+    """Return which of TYPES a model is; `ValueError` where it is none of them."""
+    kinds: list[int | bytes] = []
+    for field, value in fields(model):
+        if field == TRAINER:
+            named = [kind for number, kind in fields(value) if number == MODEL_TYPE]
+            kinds += named or [TYPES["unigram"]]  # the format's default
+    if not kinds or kinds[-1] not in TYPES.values():
+        raise ValueError("not a sentencepiece model")
+    return int(kinds[-1])
+
+
+def fields(message: int | bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a protocol buffer; `ValueError` where the lengths do not add up."""
     if isinstance(message, int):
         raise ValueError("not a sentencepiece model")

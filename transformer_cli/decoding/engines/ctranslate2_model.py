@@ -30,6 +30,7 @@ LEAST_POSITIONS = 2048  # rows of a table of sinusoids, which have no end of the
 ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,
     "gelu": common_spec.Activation.GELU,
+    "swish": common_spec.Activation.SWISH,
     "swiglu": common_spec.Activation.SWISH,
     "geglu": common_spec.Activation.GELU,
 }
