@@ -42,7 +42,7 @@ LAYERS = [
     {"protected"},
     {"jobs"},
     {"inside"},
-    {"export", "plots", "report", "serve"},
+    {"export", "importing", "plots", "report", "serve"},
     {"demo", "doctor"},
     {"report.card"},  # what doctor says of the data is in it
     {"cli"},

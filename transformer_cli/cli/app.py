@@ -31,6 +31,7 @@ from transformer_cli.cli import (
     doctor,
     evaluate,
     export,
+    import_,
     init,
     inspect,
     plot,
@@ -51,6 +52,7 @@ PANELS: dict[str, dict[str, Any]] = {  # of the help, in the order of a user's w
     "Train": {
         "demo": demo.demo,
         "train": train.train,
+        "import": import_.import_,
         "average": average.average,
         "distill": distill.distill,
         "backtranslate": backtranslate.backtranslate,

@@ -50,7 +50,7 @@ def read_config_text(path: str | Path) -> str:
 def parse_tree(text: str, where: str) -> Tree:
     """Return the sections of a config file; keys and values as they stand there."""
     try:
-        tree = _parse_yaml(text, where)
+        tree = parse_yaml(text, where)
     except UserError:
         _refuse_text(text, where)
         raise
@@ -79,7 +79,7 @@ def merge(tree: Tree, override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not all(key.split(".")):
         raise UserError(f"--set {shown(override)}: write it as section.key=value, for example training.max_steps=1000")
-    value = _parse_yaml(text, f"--set {key}")
+    value = parse_yaml(text, f"--set {key}")
     *parents, last = key.split(".")
     node = tree
     for parent in parents:
@@ -244,7 +244,8 @@ def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
 _CoreDumper.add_representer(str, _represent_text)
 
 
-def _parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
+    """Return what a YAML text holds, by the 1.2 core rules; `UserError` with the line where it is not valid."""
     try:
         return yaml.load(text, Loader=_CoreLoader)  # noqa: S506  (a SafeLoader with stricter rules)
     except yaml.MarkedYAMLError as error:

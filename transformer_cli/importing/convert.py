@@ -18,7 +18,7 @@ from transformer_cli.config import Config, ModelConfig, config_of_tree, dump_con
 from transformer_cli.errors import UserError
 from transformer_cli.export.huggingface import NORM_EPSILON, sines_first, their_names, writes_to_residual
 from transformer_cli.importing.original import Original, Weights
-from transformer_cli.model.transformer import Transformer
+from transformer_cli.model.embedding import sinusoidal_table
 from transformer_cli.storage.checkpoint import save_weights
 from transformer_cli.storage.holding import temporary
 from transformer_cli.storage.publishing import read_bytes, sync_folder
@@ -162,7 +162,9 @@ def _start(original: Original) -> str:
     for token in (PAD_TOKEN, START_TOKEN, EOS_TOKEN):
         if vocabulary.get(token) == shape.get("decoder_start_token_id", shape["pad_token_id"]):
             return token
-    raise _unsupported(original, "decoder_start_token_id", f"a target starts from {PAD_TOKEN}, {START_TOKEN} or {EOS_TOKEN}")
+    raise _unsupported(
+        original, "decoder_start_token_id", f"a target starts from {PAD_TOKEN}, {START_TOKEN} or {EOS_TOKEN}"
+    )
 
 
 def _codec(original: Original, side: int, tokens: Sequence[str], config: Config) -> MarianCodec:
@@ -207,19 +209,25 @@ def our_weights(original: Original, shape: ModelConfig, rows: Sequence[Sequence[
     return ours
 
 
-def _tables(
-    original: Original, shape: ModelConfig, rows: Sequence[Sequence[int]], place: Tensor
-) -> dict[str, Tensor]:
+def _tables(original: Original, shape: ModelConfig, rows: Sequence[Sequence[int]], place: Tensor) -> dict[str, Tensor]:
     """Return what has a row for each token."""
     source, target = (torch.tensor(side) for side in rows)
     sizes = [len(side) for side in original.vocabularies]
     shared, encoder, decoder, output = (
-        f"{name}.weight" for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+        f"{name}.weight"
+        for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     )
     groups = {  # of names for one table
         "all": [("source_embedding.tokens.table", source, sizes[0], [shared, encoder, decoder, output])],
-        "decoder": [("source_embedding.tokens.table", source, sizes[0], [encoder]), ("target_embedding.tokens.table", target, sizes[1], [decoder, output])],
-        "none": [("source_embedding.tokens.table", source, sizes[0], [encoder]), ("target_embedding.tokens.table", target, sizes[1], [decoder]), ("generator.projection", target, sizes[1], [output])],
+        "decoder": [
+            ("source_embedding.tokens.table", source, sizes[0], [encoder]),
+            ("target_embedding.tokens.table", target, sizes[1], [decoder, output]),
+        ],
+        "none": [
+            ("source_embedding.tokens.table", source, sizes[0], [encoder]),
+            ("target_embedding.tokens.table", target, sizes[1], [decoder]),
+            ("generator.projection", target, sizes[1], [output]),
+        ],
     }[shape.tie_embeddings]
     ours = {}
     for name, side, size, names in groups:
@@ -229,8 +237,12 @@ def _tables(
     if rows[1].count(rows[1][BOS]) > 1:
         bias[BOS] = NEVER
     ours["generator.projection.bias"] = bias
-    for name in POSITIONS:
-        if name in original.weights: ...
+    for name in POSITIONS:  # older files hold what is computed
+        if name in original.weights:
+            count = original.shape["max_position_embeddings"]
+            found = original.weights.take(name, count, shape.d_model)
+            if not torch.allclose(found[:, place], sinusoidal_table(count, shape.d_model), atol=1e-4):
+                raise UserError(f"{original.weights.path}: tensor {name} holds other positions than the sinusoids")
     return ours
 
 

@@ -137,6 +137,4 @@ class _reading:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, UserError | MemoryError):
             reason = " ".join(str(error).split())[:80] or type(error).__name__
-            raise UserError(
-                f"{self.path}: cannot be read as a {self.kind} file ({reason}); copy it again"
-            ) from None
+            raise UserError(f"{self.path}: cannot be read as a {self.kind} file ({reason}); copy it again") from None

@@ -1,0 +1,294 @@
+"""A model as Marian saves it, and as OPUS-MT releases it: a folder or a zip with .npz, .spm, vocab.yml and decoder.yml.
+
+Its names and settings are translated into those of transformers' MarianMTModel, as transformers' own conversion does:
+with a row of zeros for `<pad>`, from which a target starts.
+"""
+
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_cli.config.yaml_file import parse_yaml
+from transformer_cli.errors import UserError
+from transformer_cli.importing.huggingface import check_rows
+from transformer_cli.importing.original import Original, Weights, open_npz
+from transformer_cli.storage.publishing import read_bytes
+
+DECODER = "decoder.yml"
+SMALL = re.compile(r"decoder\.yml|source\.spm|target\.spm|README\.md|LICENSE|.*vocab.*\.yml")
+LARGEST_SMALL = 64_000_000  # bytes of any file but the weights
+LARGEST_RATIO = 20  # of what is unpacked to what was packed; weights hardly get smaller
+SETTINGS = "special:model.yml"
+POSITIONS = 512  # that transformers gives each Marian model
+PARTS = {  # of a layer's names, transformers': Marian's, with W, b or ln for what it is
+    **{f"self_attn.{part}_proj": f"self_{{}}{part}" for part in "qkv"},
+    **{f"encoder_attn.{part}_proj": f"context_{{}}{part}" for part in "qkv"},
+    "self_attn.out_proj": "self_{}o",
+    "encoder_attn.out_proj": "context_{}o",
+    "self_attn_layer_norm": "self_Wo_ln_{}",
+    "encoder_attn_layer_norm": "context_Wo_ln_{}",
+    "fc1": "ffn_{}1",
+    "fc2": "ffn_{}2",
+    "final_layer_norm": "ffn_ffn_ln_{}",
+}
+REQUIRED: dict[
+    str, tuple[Any, ...]
+] = {  # settings: the values that our Transformer has, the first where one is not there
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-preprocess": ("",),
+    "transformer-postprocess": ("dan", "an"),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-postprocess-top": ("",),
+    "transformer-ffn-activation": ("swish", "relu", "gelu"),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-no-projection": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-affine": (False,),
+    "transformer-train-positions": (False,),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-disable-position-embeddings": (False,),
+    "transformer-attention-mask": ("default",),
+    "transformer-tied-layers": ([],),
+    "lemma-dim-emb": (0,),
+    "input-types": ([],),
+    "ulr": (False,),
+}
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Copy out of a zip what a model is made of; `UserError` for names that lead elsewhere, and for bombs."""
+    try:
+        with zipfile.ZipFile(archive) as file:
+            for member in file.infolist():
+                name = member.filename
+                if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name:
+                    raise UserError(
+                        f"{archive}: holds the name {name[:100]!r}, which leads out of it; take another file"
+                    )
+                plain = name.rpartition("/")[2]
+                if not (SMALL.fullmatch(plain) or plain.endswith(".npz")):
+                    continue
+                largest = LARGEST_RATIO * member.compress_size if plain.endswith(".npz") else LARGEST_SMALL
+                if member.file_size > largest:
+                    raise UserError(
+                        f"{archive}: {name[:100]} would unpack to {member.file_size:,} bytes; take another file"
+                    )
+                with file.open(member) as packed, open(folder / plain, "xb") as out:
+                    shutil.copyfileobj(packed, out, 1 << 20)
+    except FileExistsError as error:
+        raise UserError(
+            f"{archive}: holds two files called {Path(error.filename).name[:100]}; take another file"
+        ) from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise UserError(f"{archive}: cannot be read as a zip file ({reason}); copy it again") from None
+
+
+def open_marian(folder: Path, name: str) -> Original:
+    """Open the files of a folder; `UserError` where one is missing, damaged or of a kind that cannot be imported."""
+    decoder = _settings(read_bytes(folder / DECODER), folder / DECODER)
+    models, vocabularies = (_listed(folder, decoder, key) for key in ("models", "vocabs"))
+    if len(models) != 1 or len(vocabularies) != 2:
+        found = f"{len(models)} models and {len(vocabularies)} vocabs"
+        raise UserError(f"{folder / DECODER}: names {found}; one model with two vocabs can be imported")
+    shapes, read = open_npz(models[0])
+    if SETTINGS not in shapes:
+        raise UserError(f"{models[0]}: has no {SETTINGS}, in which Marian keeps what a model is; copy it again")
+    settings = _settings(read(SETTINGS).tobytes().rstrip(b"\0"), models[0])
+    check_settings(models[0], settings)
+    shared = vocabularies[0] == vocabularies[1]
+    source = read_vocabulary(vocabularies[0])
+    target = source if shared else read_vocabulary(vocabularies[1])
+    beam_size = decoder.get("beam-size")
+    card = folder / "README.md"
+    text = read_bytes(card).decode("utf-8", errors="replace") if card.is_file() else ""
+    return Original(
+        name=name,
+        config=models[0],
+        shape=_shape(settings, target),
+        vocabularies=(source, target),
+        subwords=(folder / "source.spm", folder / "target.spm"),
+        weights=_weights(models[0], shapes, read, settings),
+        languages=(_stated(text, "source"), _stated(text, "target")),
+        license=_license(folder / "LICENSE"),
+        beam_size=beam_size if type(beam_size) is int else None,
+    )
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _settings(content: bytes, path: Path) -> dict[str, Any]:
+    tree = parse_yaml(content.decode("utf-8", errors="replace"), str(path))
+    if not isinstance(tree, dict):
+        raise UserError(f"{path}: holds no settings of Marian's; copy it again")
+    return tree
+
+
+def _listed(folder: Path, decoder: Mapping[str, Any], key: str) -> list[Path]:
+    """Return the files beside decoder.yml that it lists, by their plain names."""
+    names = decoder.get(key)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{folder / DECODER}: has no list of {key}; copy it again")
+    for name in names:
+        if Path(name).name != name or name in ("", ".."):
+            raise UserError(f"{folder / DECODER}: {key}: {name[:100]} is not the name of a file beside it")
+    return [folder / name for name in names]
+
+
+def check_settings(path: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `UserError` where a model is of another kind than MarianMTModel, with the setting and its value."""
+    for key, values in REQUIRED.items():
+        if settings.get(key, values[0]) not in values:
+            shown = " or ".join(repr(value) for value in values)
+            raise UserError(f"{path}: {key}: {settings[key]!r} cannot be imported, only {shown}")
+    width = settings.get("transformer-decoder-dim-ffn", 0)
+    if width not in (0, settings.get("transformer-dim-ffn")):
+        raise UserError(
+            f"{path}: transformer-decoder-dim-ffn: {width!r} cannot be imported: transformer-dim-ffn is "
+            f"{settings.get('transformer-dim-ffn')!r}; only equal ones are supported"
+        )
+
+
+def _shape(settings: Mapping[str, Any], target: Mapping[str, int]) -> dict[str, Any]:
+    """Return the settings by the keys of transformers' config.json."""
+    everything = bool(settings.get("tied-embeddings-all"))
+    return {
+        "is_encoder_decoder": True,
+        "scale_embedding": True,
+        "activation_function": settings.get("transformer-ffn-activation", "swish"),
+        "d_model": settings.get("dim-emb"),
+        "encoder_layers": settings.get("enc-depth"),
+        "decoder_layers": settings.get("dec-depth"),
+        "encoder_attention_heads": settings.get("transformer-heads"),
+        "decoder_attention_heads": settings.get("transformer-heads"),
+        "encoder_ffn_dim": settings.get("transformer-dim-ffn"),
+        "decoder_ffn_dim": settings.get("transformer-dim-ffn"),
+        "max_position_embeddings": POSITIONS,
+        "share_encoder_decoder_embeddings": everything or _all_tied(settings),
+        "tie_word_embeddings": everything or bool(settings.get("tied-embeddings")),
+        "pad_token_id": target.get("<pad>"),
+        "eos_token_id": target.get("</s>"),
+        "decoder_start_token_id": target.get("<pad>"),
+    }
+
+
+def _all_tied(settings: Mapping[str, Any]) -> bool:
+    return bool(settings.get("tied-embeddings") and settings.get("tied-embeddings-src"))
+
+
+# --- vocabulary -------------------------------------------------------------------------------------------------------
+
+_LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^"'].*?)\s*: *([0-9]{1,9})\s*""")
+_ESCAPE = re.compile(r"\\(?:[xuU]([0-9A-Fa-f]+)|(.))")
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "a": "\a", "v": "\v", "e": "\x1b"}
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Return a vocabulary that Marian wrote, piece: row, with `<pad>` in a row of its own at the end.
+
+    It is read line by line: to a reader of YAML some pieces, such as U+0085, are ends of lines. Raises `UserError`.
+    """
+    text = read_bytes(path).decode("utf-8", errors="replace").removeprefix("---\n")
+    entries: dict[str, int] = {}
+    for number, line in enumerate(re.sub(r"^\? (.*)\n: ", r"\1: ", text, flags=re.MULTILINE).split("\n"), start=1):
+        match = _LINE.fullmatch(line)
+        if match is not None:
+            entries[_unquoted(match[1])] = int(match[2])
+        elif line:
+            raise UserError(f"{path}, line {number}: {line[:60]!r} is not a piece and its row; copy the file again")
+    entries.setdefault("<pad>", len(entries))
+    check_rows(path, entries)
+    return entries
+
+
+def _unquoted(piece: str) -> str:
+    """Return what a YAML key says."""
+    if piece.startswith("'"):
+        return piece[1:-1].replace("''", "'")
+    if not piece.startswith('"'):
+        return piece
+    return _ESCAPE.sub(
+        lambda found: chr(int(found[1], 16)) if found[1] else _NAMED.get(found[2], found[2]), piece[1:-1]
+    )
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def _weights(path: Path, shapes: Shapes, read: Callable[[str], Any], settings: Mapping[str, Any]) -> Weights:
+    """Return the arrays under transformers' names and in its shapes: a matrix stands on its side in Marian."""
+    found: dict[str, tuple[str, tuple[int, ...], Callable[[Tensor], Tensor]]] = {}
+    for name, shape in shapes.items():
+        if name == SETTINGS:
+            continue
+        if name.endswith("Wemb") and len(shape) == 2:
+            for theirs in _table_names(name, settings):
+                found[theirs] = name, (shape[0] + 1, shape[1]), _with_row
+        elif name == "decoder_ff_logit_out_b" and len(shape) == 2:
+            found["final_logits_bias"] = name, (1, shape[1] + 1), lambda bias: _with_row(bias.T).T
+        elif name == "decoder_ff_logit_out_Wt" and len(shape) == 2:
+            found["lm_head.weight"] = name, (shape[0] + 1, shape[1]), _with_row
+        elif name == "decoder_ff_logit_out_W" and len(shape) == 2:
+            found["lm_head.weight"] = name, (shape[1] + 1, shape[0]), lambda table: _with_row(table.T)
+        elif (theirs := _layer_name(name)) and theirs.endswith(".weight") and "norm" not in theirs and len(shape) == 2:
+            found[theirs] = name, (shape[1], shape[0]), lambda matrix: matrix.T
+        else:
+            found[theirs or name] = name, shape[1:] if shape[:1] == (1,) else shape, torch.flatten
+    return Weights(
+        path,
+        {theirs: shape for theirs, (_, shape, _) in found.items()},
+        lambda theirs: found[theirs][2](torch.from_numpy(read(found[theirs][0]))),
+    )
+
+
+def _with_row(table: Tensor) -> Tensor:
+    """Return a table with one more row, of zeros: that of `<pad>`."""
+    return torch.nn.functional.pad(table, (0, 0, 0, 1))
+
+
+def _table_names(name: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return transformers' names for a table of embeddings."""
+    if name == "Wemb" and (settings.get("tied-embeddings-all") or _all_tied(settings)):
+        return ["model.shared.weight"]
+    sides = [side for side in ("encoder", "decoder") if name in ("Wemb", f"{side}_Wemb")]
+    return [f"model.{side}.embed_tokens.weight" for side in sides] or [name]
+
+
+def _layer_name(name: str) -> str | None:
+    """Return transformers' name for a part of a layer; None where it is none."""
+    match = re.fullmatch(r"(encoder|decoder)_l([0-9]{1,4})_(.+)", name)
+    if match is None:
+        return None
+    for theirs, marian in PARTS.items():
+        scale, bias = ("scale", "bias") if "_ln_" in marian else ("W", "b")
+        for kind, letter in (("weight", scale), ("bias", bias)):
+            if match[3] == marian.format(letter):
+                return f"model.{match[1]}.layers.{int(match[2]) - 1}.{theirs}.{kind}"
+    return None
+
+
+# --- where it comes from ----------------------------------------------------------------------------------------------
+
+
+def _stated(card: str, side: str) -> str | None:
+    """Return the one language that OPUS-MT's README states for a side, as in `* source language(s): de`."""
+    match = re.search(rf"^\* {side} language\(s\): ([A-Za-z_-]+) *$", card, re.MULTILINE)
+    return match[1] if match else None
+
+
+def _license(path: Path) -> str | None:
+    """Return the licence in a release's LICENSE, where it is the one of OPUS-MT's models; None where it is not."""
+    text = read_bytes(path).decode("utf-8", errors="replace")[:2000] if path.is_file() else ""
+    return "cc-by-4.0" if re.search(r"Attribution 4\.0 International|CC[ -]BY[ -]4\.0", text) else None
