@@ -126,6 +126,9 @@ def make_model(vocabulary_sizes: tuple[int, int], pad: int, seed: int, shape: di
             else:
                 parameter.copy_(torch.randn_like(parameter) / parameter.size(1) ** 0.5)
         model.final_logits_bias.normal_(std=0.3)
+        for table in {id(one): one for one in (model.get_input_embeddings(), model.get_decoder().embed_tokens)}.values():
+            table.weight[pad] = 0.0  # as transformers' conversion of Marian's models leaves it
+        model.final_logits_bias[0, pad] = 0.0
     return model
 
 

@@ -88,11 +88,12 @@ def test_encoder_decoder_and_logits_are_theirs(
     assert logits.std(dim=1).mean() > 0.1  # positions differ
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["as opus-mt's", "a vocabulary for each side"])
 @pytest.mark.parametrize("beams", [1, 4])
 def test_200_translations_are_those_of_generate(marian: Make, tmp_path: Path, variant: str, beams: int) -> None:
     """Where length does not count: transformers divides by the length with `</s>`, tfm by that without."""
-    made = marian(**VARIANTS[variant], steps=120, d_model=64)
+    made = marian(**VARIANTS[variant], steps=80)
     import_model(made.folder, tmp_path / "run")
     texts = sentences("de", 200, 5000)
     search: dict[str, Any] = {"length_penalty": 0.0, "early_stopping": True} if beams > 1 else {}
@@ -110,5 +111,4 @@ def test_200_translations_are_those_of_generate(marian: Make, tmp_path: Path, va
         method="beam" if beams > 1 else "greedy", beam_size=beams, length_penalty=0.0, max_length=100
     )
     assert [found.text for found in translator.translate_batch(texts, options)] == expected
-    print(len(set(expected)), sum(map(len, expected)) / 200, expected[:8])
-    assert len(set(expected)) > 150
+    assert len(set(expected)) > 50

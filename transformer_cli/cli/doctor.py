@@ -42,6 +42,7 @@ def doctor(
     from transformer_cli.data.corpora import open_corpus
     from transformer_cli.data.quality.judge import Bounds
     from transformer_cli.doctor import proposal
+    from transformer_cli.data.corpora import training_sources
     from transformer_cli.doctor import report as reports
     from transformer_cli.doctor.findings import examine
     from transformer_cli.doctor.page import as_html
@@ -50,7 +51,7 @@ def doctor(
 
     data = read_data(config, source, target, overrides or [])
     languages = data.source_language, data.target_language
-    named = {key.removeprefix("data."): one for key, one in data.sources.items()}
+    named = {key.removeprefix("data."): one for key, one in training_sources(data).items()}
     named |= {name: one for name, one in (("valid", data.valid), ("test", data.test)) if one is not None}
     if write is not None and (config is None or write.exists()):
         raise UserError(f"--write {write}: {'exists' if config else 'needs a CONFIG'}; nothing is replaced")

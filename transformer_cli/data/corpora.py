@@ -91,12 +91,20 @@ def _open_moses(source: MosesZip, languages: Columns) -> "TextCorpus":
     return TextCorpus(*pairs[0])
 
 
+def training_sources(data: DataConfig) -> dict[str, Any]:
+    """Return `data.sources`; `UserError` where there are none, as in the config of an imported model."""
+    if not data.sources:
+        raise UserError("data.train: is null, as it is not known of an imported model; name a source of training pairs")
+    return data.sources
+
+
 def open_split(data: DataConfig, split: Literal["train", "valid", "test"]) -> Corpus:
     """Return the corpus that a split of the data names, which must be set: all sources of `data.train`, one after the
     other, whatever their tags and weights. Raises as `open_corpus` does.
     """
     if split == "train":
-        corpora = [open_corpus(one, data.source_language, data.target_language) for one in data.sources.values()]
+        sources = training_sources(data).values()
+        corpora = [open_corpus(one, data.source_language, data.target_language) for one in sources]
         return corpora[0] if len(corpora) == 1 else JoinedCorpus(corpora)
     source = data.valid if split == "valid" else data.test
     assert source is not None, f"no data.{split}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from transformer_cli.config import Config, DataConfig
-from transformer_cli.data.corpora import Corpus, JoinedCorpus, TextCorpus, open_corpus, open_split
+from transformer_cli.data.corpora import Corpus, JoinedCorpus, TextCorpus, open_corpus, open_split, training_sources
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_data
 from transformer_cli.storage.publishing import verify
@@ -318,7 +318,7 @@ def split_tag(config: Config, split: Literal["valid", "test"]) -> str | None:
     if source is not None:
         return source.tag or config.decoding.tag
     tags = [source.tag for source in config.data.sources.values()]
-    return None if None in tags else tags[0]
+    return tags[0] if tags and None not in tags else None
 
 
 def open_sources(config: Config, progress: bool = False) -> list[TrainingSource]:
@@ -327,7 +327,7 @@ def open_sources(config: Config, progress: bool = False) -> list[TrainingSource]
     languages = data.source_language, data.target_language
     others: dict[str, Corpus] = {}
     opened = []
-    for source in data.sources.values():
+    for source in training_sources(data).values():
         corpus, filters = open_corpus(source, *languages), None
         kinds = data.filters if source.filters is None else source.filters
         for split, other in (("valid", data.valid), ("test", data.test)):
@@ -351,6 +351,8 @@ def open_saved(data: DataConfig, split: Literal["valid", "test"], model: Path) -
     """
     if split == "test" or data.valid is not None:
         return open_split(find_data(data, split, model), split)
+    if data.train is None:
+        raise UserError("data.valid: is not set, as no data is known of an imported model")
     held_out = find_held_out(data, model)
     if held_out is None:
         raise UserError(

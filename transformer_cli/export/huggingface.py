@@ -6,7 +6,6 @@ Called by `tfm export --format huggingface`; transformers itself is needed only 
 
 import dataclasses
 import json
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,13 @@ from transformer_cli.export.verify import (
 )
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.search_options import SearchOptions
-from transformer_cli.text.subword import ESCAPE, SPACE
+from transformer_cli.text.marian import MarianTokenizer
+from transformer_cli.text.subword import ESCAPE, SPACE, SubwordTokenizer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}  # by model.norm
+PLAIN = ("relu", "gelu", "swish")  # activations without a gate
+SENTENCEPIECE = ("sentencepiece", "marian")  # tokenizers
 NORM_EPSILON = 1e-5  # torch's default; neither class has a key for it
 NEVER = -1e9  # the logit of a row that only the other vocabulary has
 POSITIONS = 1024  # rows of the table of sinusoids, at least
@@ -70,7 +72,7 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
     references = []
     if verify:
         given = verification_sentences(loaded.config, loaded.folder, sentences)
-        references = greedy_references(loaded, [sentence for sentence in given if _reads_alike(sentence)])
+        references = greedy_references(loaded, [sentence for sentence in given if _reads_alike(sentence, loaded.config)])
         # Marian's tokenizer strips what it decodes.
         references = [dataclasses.replace(one, text=one.text.strip()) for one in references]
 
@@ -79,7 +81,7 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
             return _compare(loaded, temporary, references)
 
     return publish_verified(
-        out, lambda temporary: _write(loaded, folder, temporary), compare_folder if verify else None
+        out, lambda temporary: _write(loaded, temporary), compare_folder if verify else None
     )
 
 
@@ -87,14 +89,14 @@ def check_expressible(config: Config) -> None:
     """Raise `UserError` where the class for this model's norm cannot be this model, with the config's key and why."""
     model, vocabulary = config.model, config.vocabulary
     for key, value, refused, reason in (
-        ("model.activation", model.activation, model.activation not in ("relu", "gelu"), "has no gated feed-forward "
-         "layer (relu, gelu)"),
+        ("model.activation", model.activation, model.activation not in PLAIN, "has no gated feed-forward "
+         f"layer ({', '.join(PLAIN)})"),
         ("model.positions", model.positions, (model.norm, model.positions) == ("post", "learned"), "has sinusoidal "
          "positions only"),
         ("model.norm_epsilon", model.norm_epsilon, model.norm_epsilon != NORM_EPSILON, f"has {NORM_EPSILON} built in"),
         ("model.head_dim", model.head_dim, model.head_dim not in (None, model.d_model / model.heads), "has heads of "
          "d_model / heads"),
-        ("vocabulary.tokenizer", vocabulary.tokenizer, vocabulary.tokenizer != "sentencepiece", "reads text with "
+        ("vocabulary.tokenizer", vocabulary.tokenizer, vocabulary.tokenizer not in SENTENCEPIECE, "reads text with "
          "sentencepiece only"),
         ("vocabulary.lowercase", vocabulary.lowercase, vocabulary.lowercase, "does not lowercase text"),
         ("vocabulary.normalization", vocabulary.normalization, vocabulary.normalization != "none", "does not normalise "
@@ -105,20 +107,22 @@ def check_expressible(config: Config) -> None:
             raise UserError(f"{key}: {value}: {name} {reason}; export this model with --format onnx")
 
 
-def _reads_alike(sentence: str) -> bool:
+def _reads_alike(sentence: str, config: Config) -> bool:
     """Return whether Marian's tokenizer reads the sentence as ours does: U+2581 is its space, `>>de<<` a tag."""
+    if config.vocabulary.tokenizer == "marian":
+        return True
     return SPACE not in sentence and ESCAPE not in sentence and not sentence.startswith(">>")
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def _write(loaded: LoadedModel, folder: Path, out: Path) -> None:
+def _write(loaded: LoadedModel, out: Path) -> None:
     save_file(their_weights(loaded.model, loaded.config), out / "model.safetensors", metadata={"format": "pt"})
     (out / "model.safetensors").chmod(out.stat().st_mode & 0o666)
-    source, target = ("shared", "shared") if loaded.config.vocabulary.shared else ("source", "target")
-    shutil.copyfile(folder / "vocab" / f"{source}.model", out / "source.spm")
-    shutil.copyfile(folder / "vocab" / f"{target}.model", out / "target.spm")
+    for side, codec in (("source", loaded.codecs.source), ("target", loaded.codecs.target)):
+        assert isinstance(codec.tokenizer, SubwordTokenizer | MarianTokenizer)
+        (out / f"{side}.spm").write_bytes(codec.tokenizer.model)
     files: dict[str, Any] = {
         "config.json": _model_config(loaded),
         "generation_config.json": _generation_config(loaded.config),

@@ -27,6 +27,7 @@ LARGEST_SMALL = 64_000_000  # bytes of any file but the weights
 LARGEST_RATIO = 20  # of what is unpacked to what was packed; weights hardly get smaller
 SETTINGS = "special:model.yml"
 POSITIONS = 512  # that transformers gives each Marian model
+DROPOUT = 0.1  # the same
 PARTS = {  # of a layer's names, transformers': Marian's, with W, b or ln for what it is
     **{f"self_attn.{part}_proj": f"self_{{}}{part}" for part in "qkv"},
     **{f"encoder_attn.{part}_proj": f"context_{{}}{part}" for part in "qkv"},
@@ -174,6 +175,7 @@ def _shape(settings: Mapping[str, Any], target: Mapping[str, int]) -> dict[str, 
         "encoder_ffn_dim": settings.get("transformer-dim-ffn"),
         "decoder_ffn_dim": settings.get("transformer-dim-ffn"),
         "max_position_embeddings": POSITIONS,
+        "dropout": DROPOUT,
         "share_encoder_decoder_embeddings": everything or _all_tied(settings),
         "tie_word_embeddings": everything or bool(settings.get("tied-embeddings")),
         "pad_token_id": target.get("<pad>"),

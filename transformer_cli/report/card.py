@@ -15,7 +15,7 @@ import yaml
 
 from transformer_cli import __version__
 from transformer_cli.config import HubDataset
-from transformer_cli.data.corpora import Corpus, open_corpus, open_split
+from transformer_cli.data.corpora import Corpus, open_corpus, open_split, training_sources
 from transformer_cli.data.quality.judge import Bounds
 from transformer_cli.doctor.findings import KINDS, examine, is_training
 from transformer_cli.errors import UserError
@@ -151,7 +151,10 @@ def _body(one: Examined, said: Sequence[str]) -> Iterator[str]:
     run, data = one.run, one.run.config.data
     yield f"\n# {_plain(run.name)}\n\n{_plain(summary(one))}"
     start = run.config.training.init_from
-    yield "Trained from scratch." if start is None else f"Its training started from another model, {_plain(start)}."
+    if data.imported_from is not None:
+        yield f"Others trained it; it was imported from {_plain(data.imported_from)}."
+    else:
+        yield "Trained from scratch." if start is None else f"Its training started from another model, {_plain(start)}."
     yield f"Made with transformer-cli {__version__}."
     yield f"\n## License\n\n{UNKNOWN if data.license is None else data.license}"
     yield "\n## Intended use\n"
@@ -231,7 +234,7 @@ def judge_data(run: Run, progress: bool) -> list[str]:
         return []
     try:
         data = find_data(run.config.data, "train", run.model)
-        sources = {key.removeprefix("data."): source for key, source in data.sources.items()}
+        sources = {key.removeprefix("data."): source for key, source in training_sources(data).items()}
         most = max(1, JUDGED // len(sources))
         corpora: dict[str, Corpus] = {
             name: _Beginning(open_corpus(source, data.source_language, data.target_language), most)

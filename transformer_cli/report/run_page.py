@@ -123,9 +123,10 @@ def signatures(one: Examined) -> list[str]:
 def data_rows(config: Config) -> list[list[str]]:
     """Return a row for each source of the data: key, where it is, tag, weight, filters."""
     named: dict[str, Any] = {**config.data.sources, "data.valid": config.data.valid, "data.test": config.data.test}
-    rows = []
+    imported = [] if config.data.train is not None else ["train", f"not known: {config.data.imported_from}", "", "", ""]
+    rows = [imported] if imported else []
     for key, source in named.items():
-        if source is None and key == "data.test":
+        if source is None and (key == "data.test" or imported):
             continue
         trains = key.startswith("data.train")
         filters = (config.data.filters if source.filters is None else source.filters) if trains else []
