@@ -19,6 +19,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.export.huggingface import NORM_EPSILON, sines_first, their_names, writes_to_residual
 from transformer_cli.importing.original import Original, Weights
 from transformer_cli.model.embedding import sinusoidal_table
+from transformer_cli.model.torch_private import without_drawing
 from transformer_cli.storage.checkpoint import save_weights
 from transformer_cli.storage.holding import temporary
 from transformer_cli.storage.publishing import read_bytes, sync_folder
@@ -30,6 +31,7 @@ from transformer_cli.text.vocabulary import BOS, SPECIALS, Vocabulary
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 NEVER = -100.0  # the bias of `<s>` at the output, where it is a copy of another row: e^-100 is added to no probability
+ROWS = 4096  # of a table, copied at a time
 LEAST_KNOWN = 0.9  # of a sentencepiece model's pieces, that its vocabulary has
 PAD_TOKEN, UNK_TOKEN, START_TOKEN, EOS_TOKEN = SPECIALS
 POSITIONS = {f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
@@ -189,7 +191,7 @@ def _codec(original: Original, side: int, tokens: Sequence[str], config: Config)
 
 def our_weights(original: Original, shape: ModelConfig, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """Return the model's tensors by our names, tied ones once. rows: of source and target, of each token theirs."""
-    with torch.device("meta"):
+    with torch.device("meta"), without_drawing():
         model = build_model(shape, *map(len, rows))
     theirs, place = original.weights, sines_first(shape.d_model).argsort()
     ours = _tables(original, shape, rows, place)
@@ -232,7 +234,9 @@ def _tables(original: Original, shape: ModelConfig, rows: Sequence[Sequence[int]
     ours = {}
     for name, side, size, names in groups:
         table = _one_table(original.weights, names, size, shape.d_model)
-        ours[f"{name}.weight"] = table[side[:, None], place]
+        ours[f"{name}.weight"] = torch.empty(len(side), shape.d_model)
+        for part in torch.arange(len(side)).split(ROWS):
+            ours[f"{name}.weight"][part] = table[side[part]][:, place]
     bias = original.weights.take("final_logits_bias", 1, sizes[1])[0][target]
     if rows[1].count(rows[1][BOS]) > 1:
         bias[BOS] = NEVER

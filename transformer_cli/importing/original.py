@@ -59,7 +59,7 @@ class Weights:
             )
         self._taken.add(name)
         tensor = self._read(name).to(torch.float32)
-        if not tensor.isfinite().all():
+        if not torch.stack(torch.aminmax(tensor)).isfinite().all():  # `isfinite` of all takes the tensor's memory again
             raise UserError(f"{self.path}: tensor {name} is not finite; copy it again, or take another model")
         return tensor
 
@@ -73,11 +73,11 @@ class Weights:
 
 
 def open_safetensors(path: Path) -> Weights:
-    """Open a safetensors file; it is mapped anew for every tensor, so that no page of it stays in memory."""
+    """Open a safetensors file; it is mapped anew for each tensor, so that no page stays in memory after it."""
 
     def read(name: str) -> Tensor:
         with _reading(path, "safetensors"), safe_open(path, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(name).clone()
+            tensor: Tensor = file.get_tensor(name)
             return tensor
 
     shapes = {}
@@ -91,9 +91,16 @@ def open_safetensors(path: Path) -> Weights:
 
 
 def open_bin(path: Path) -> Weights:
-    """Open a file of `torch.save` by torch's restricted reader, which builds tensors and runs nothing."""
+    """Open a file of `torch.save` by torch's restricted reader, which builds tensors and runs nothing.
+
+    A tensor is let go when it is read.
+    """
     with _reading(path, "PyTorch"):
-        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if any(member.file_size > member.compress_size for member in archive.infolist()):
+                    raise ValueError("it is compressed, which torch.save does not do")
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(tensors, dict):
             raise ValueError("it holds no dictionary of tensors")
         for name, tensor in tensors.items():
@@ -101,7 +108,7 @@ def open_bin(path: Path) -> Weights:
                 raise ValueError(f"{str(name)[:100]!r} is not a tensor")
             if not tensor.is_floating_point():
                 raise ValueError(f"tensor {name[:100]} is of type {tensor.dtype}")
-    return Weights(path, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, tensors.__getitem__)
+    return Weights(path, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, tensors.pop)
 
 
 def open_npz(path: Path) -> tuple[dict[str, tuple[int, ...]], Callable[[str], "np.ndarray[Any, Any]"]]:
