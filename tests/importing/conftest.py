@@ -91,7 +91,7 @@ def pieces(model: bytes) -> list[str]:
     ]
 
 
-def write_tokenizer(folder: Path, size: int, kind: str, tags: list[str], separate: bool) -> dict[str, int]:
+def write_tokenizer(folder: Path, size: int, kind: str, tags: list[str], separate: bool, rows: int) -> dict[str, int]:
     """Write the files of a MarianTokenizer, and return the target's vocabulary, which has rows that no text uses."""
     sides = {side: subwords(side, size, kind) for side in LANGUAGES}
     for side, model in sides.items():
@@ -100,7 +100,8 @@ def write_tokenizer(folder: Path, size: int, kind: str, tags: list[str], separat
     parts = [(source, "vocab"), (target, "target_vocab")] if separate else [([*source, *target], "vocab")]
     vocabulary: dict[str, int] = {}
     for own, name in parts:
-        tokens = dict.fromkeys(["</s>", "<unk>", *tags, *own, "▁nie", "Ω", "<s>", "<pad>"])
+        unused = [f"▁nie{number}" for number in range(max(1, rows - len({*own, *tags}) - 5))]
+        tokens = dict.fromkeys(["</s>", "<unk>", *tags, *own, *unused, "Ω", "<s>", "<pad>"])
         vocabulary = {token: row for row, token in enumerate(tokens)}
         (folder / f"{name}.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     return vocabulary
@@ -126,7 +127,9 @@ def make_model(vocabulary_sizes: tuple[int, int], pad: int, seed: int, shape: di
             else:
                 parameter.copy_(torch.randn_like(parameter) / parameter.size(1) ** 0.5)
         model.final_logits_bias.normal_(std=0.3)
-        for table in {id(one): one for one in (model.get_input_embeddings(), model.get_decoder().embed_tokens)}.values():
+        for table in {
+            id(one): one for one in (model.get_input_embeddings(), model.get_decoder().embed_tokens)
+        }.values():
             table.weight[pad] = 0.0  # as transformers' conversion of Marian's models leaves it
         model.final_logits_bias[0, pad] = 0.0
     return model
@@ -150,7 +153,9 @@ def learn(model: Any, tokenizer: Any, steps: int) -> None:
 
 @pytest.fixture(scope="session")
 def marian(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """`marian(size=150, kind="unigram", tags=[], separate=False, seed=1, steps=0, **shape)`: a model that transformers saved."""
+    """`marian(size=150, kind="unigram", tags=[], separate=False, seed=1, steps=0, rows=0, **shape)`: saved by
+    transformers, after `steps` of training; `rows` is the least size of its vocabulary.
+    """
     from transformers import MarianTokenizer
 
     made: dict[str, Made] = {}
@@ -162,13 +167,14 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> Make:
         separate: bool = False,
         seed: int = 1,
         steps: int = 0,
+        rows: int = 0,
         **shape: Any,
     ) -> Made:
-        key = repr((size, kind, tags, separate, seed, steps, sorted(shape.items())))
+        key = repr((size, kind, tags, separate, seed, steps, rows, sorted(shape.items())))
         if key in made:
             return made[key]
         folder = tmp_path_factory.mktemp("marian")
-        target = write_tokenizer(folder, size, kind, tags or [], separate)
+        target = write_tokenizer(folder, size, kind, tags or [], separate, rows)
         source = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
         if separate:  # one id of `<pad>` for both, as transformers' own conversion makes them
             assert len(source) == len(target)

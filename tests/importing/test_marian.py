@@ -1,7 +1,5 @@
 """A release of OPUS-MT becomes the very folder that transformers' conversion of the same model becomes."""
 
-import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +7,6 @@ import pytest
 
 from tests.importing.conftest import Make, write_release, zipped
 from tests.importing.test_huggingface import import_model
-from transformer_cli.config import load_config
-from transformer_cli.errors import UserError
-from transformer_cli.importing.marian import PARTS, read_vocabulary
 from transformer_cli.storage.run_folder import find_model
 
 

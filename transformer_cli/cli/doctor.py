@@ -39,10 +39,9 @@ def doctor(
     found by which words go together.
     """
     from transformer_cli.config.yaml_file import read_config_text
-    from transformer_cli.data.corpora import open_corpus
+    from transformer_cli.data.corpora import open_corpus, training_sources
     from transformer_cli.data.quality.judge import Bounds
     from transformer_cli.doctor import proposal
-    from transformer_cli.data.corpora import training_sources
     from transformer_cli.doctor import report as reports
     from transformer_cli.doctor.findings import examine
     from transformer_cli.doctor.page import as_html

@@ -196,8 +196,8 @@ class DataConfig(Section):
 class VocabularyConfig(Section):
     """How text becomes tokens, and which tokens have an id. The real size is that of the vocabulary that is built."""
 
-    # Subwords, words by spaCy's rules, words by white space, or characters. `marian`: as an imported Marian model has it:
-    # sentencepiece models of its own, one a language, that segment text for a vocabulary beside them.
+    # Subwords, words by spaCy's rules, words by white space, or characters. `marian`: as imported Marian models
+    # have it, a sentencepiece model for each language, which segments text for a vocabulary beside it.
     tokenizer: Literal["sentencepiece", "spacy", "whitespace", "character", "marian"] = "sentencepiece"
     algorithm: Literal["unigram", "bpe"] = "unigram"  # sentencepiece only: which kind of subwords
     # Tokens, specials included; sentencepiece: the size of the vocabulary; other tokenizers: the largest allowed.

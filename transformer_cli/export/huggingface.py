@@ -72,7 +72,9 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
     references = []
     if verify:
         given = verification_sentences(loaded.config, loaded.folder, sentences)
-        references = greedy_references(loaded, [sentence for sentence in given if _reads_alike(sentence, loaded.config)])
+        references = greedy_references(
+            loaded, [sentence for sentence in given if _reads_alike(sentence, loaded.config)]
+        )
         # Marian's tokenizer strips what it decodes.
         references = [dataclasses.replace(one, text=one.text.strip()) for one in references]
 
@@ -80,9 +82,7 @@ def export_huggingface(folder: Path, out: Path, *, verify: bool = True, sentence
         with silent():
             return _compare(loaded, temporary, references)
 
-    return publish_verified(
-        out, lambda temporary: _write(loaded, temporary), compare_folder if verify else None
-    )
+    return publish_verified(out, lambda temporary: _write(loaded, temporary), compare_folder if verify else None)
 
 
 def check_expressible(config: Config) -> None:

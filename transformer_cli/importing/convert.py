@@ -23,7 +23,7 @@ from transformer_cli.model.torch_private import without_drawing
 from transformer_cli.storage.checkpoint import save_weights
 from transformer_cli.storage.holding import temporary
 from transformer_cli.storage.publishing import read_bytes, sync_folder
-from transformer_cli.storage.run_folder import CONFIG, VOCAB, CheckpointIndex, RunFolder, step_name
+from transformer_cli.storage.run_folder import VOCAB, CheckpointIndex, RunFolder, step_name
 from transformer_cli.text.codec import Codecs, MarianCodec, Preparation
 from transformer_cli.text.marian import LANGUAGE, MarianTokenizer
 from transformer_cli.text.tokenizers import escape
@@ -180,8 +180,8 @@ def _codec(original: Original, side: int, tokens: Sequence[str], config: Config)
     known = sum(escape(piece) in vocabulary for piece in tokenizer.pieces)
     if known < LEAST_KNOWN * len(tokenizer.pieces):
         raise UserError(
-            f"{path}: only {known:,} of its {len(tokenizer.pieces):,} pieces are in the vocabulary beside it, which is of "
-            "another model; copy the whole model again"
+            f"{path}: only {known:,} of its {len(tokenizer.pieces):,} pieces are in the vocabulary beside it, which is "
+            "of another model; copy the whole model again"
         )
     return MarianCodec(tokenizer, vocabulary, Preparation(config.vocabulary))
 

@@ -1,4 +1,4 @@
-"""What SOURCE is: a folder of transformers, a name on the Hugging Face Hub, or a Marian release. `tfm import` calls it."""
+"""What SOURCE is: a folder of transformers, a name on the Hugging Face Hub, or a Marian release."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from transformer_cli.importing.huggingface import CONFIG, HUB_NAME, download, op
 from transformer_cli.importing.marian import DECODER, open_marian, unpack
 from transformer_cli.importing.original import Original
 
-KINDS = "a folder or zip of Marian's (decoder.yml), a folder of transformers' (config.json), or a name of the Hub (org/name)"
+KINDS = "a folder or zip of Marian's (decoder.yml), a folder of transformers' (config.json), or org/name of the hub"
 
 
 @contextmanager

@@ -4,14 +4,15 @@ Names are those of transformers' MarianMTModel, into which a Marian release is t
 """
 
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from transformer_cli.errors import UserError
@@ -132,16 +133,13 @@ def open_npz(path: Path) -> tuple[dict[str, tuple[int, ...]], Callable[[str], "n
     return shapes, read
 
 
-class _reading:
-    """Turns what the readers raise on damaged files into a `UserError` of one line."""
-
-    def __init__(self, path: Path, kind: str) -> None:
-        self.path, self.kind = path, kind
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, UserError | MemoryError):
-            reason = " ".join(str(error).split())[:80] or type(error).__name__
-            raise UserError(f"{self.path}: cannot be read as a {self.kind} file ({reason}); copy it again") from None
+@contextmanager
+def _reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn what the readers raise on damaged files into a `UserError` of one line."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # each reader has kinds of its own
+        reason = " ".join(str(error).split())[:80] or type(error).__name__
+        raise UserError(f"{path}: cannot be read as a {kind} file ({reason}); copy it again") from None
