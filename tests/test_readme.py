@@ -164,6 +164,11 @@ def prepare(page: Path, trained: Path, folder: Path, script: str = "") -> Path:
             rename_steps(folder / "checkpoints" / name, {5: 9000, 6: 10000})
     for name in re.findall(r" ([a-z]+\.yaml)", script):
         (folder / name).write_bytes((folder / "my.yaml").read_bytes())
+    if "tfm import" in page.read_text(encoding="utf-8") and page != README:
+        from transformer_cli.export.huggingface import export_huggingface
+        from transformer_cli.storage.run_folder import find_model
+
+        export_huggingface(find_model(model), folder / "opus-mt-de-en", verify=False)
     if page == README:
         (folder / "my.yaml").write_text(blocks(page, "yaml")[0], encoding="utf-8")
     return folder

@@ -21,6 +21,7 @@ COMMANDS = [
     "build-vocab",
     "demo",
     "train",
+    "import",
     "average",
     "distill",
     "backtranslate",

@@ -68,6 +68,7 @@ MODELS = {  # a run folder or a checkpoint is meant
     "evaluate": ["{place}", "--source", "{source}", "--reference", "{reference}"],
     "compare": ["{place}", "{run}", "--source", "{source}", "--reference", "{reference}"],
     "score": ["{place}", "--source", "{source}", "--target", "{reference}"],
+    "import": ["{place}", "--out", "{out}"],
     "average": ["{place}", "{place}", "--out", "{out}"],
     "align": ["{place}", "--source", "{source}", "--target", "{reference}"],
     "distill": ["{place}", "{config}", "--out", "{out}"],
@@ -94,6 +95,7 @@ RESULTS = {  # a new file is meant
 RUNS = {  # a new folder, or an old run, is meant
     "build-vocab": ["{config}", "--out", "{place}"],
     "train": ["{config}", "--out", "{place}", "--device", "cpu"],
+    "import": ["{run}", "--out", "{place}"],
     "average": ["{run}/step-00000002", "{run}/step-00000004", "--out", "{place}"],
     "tune": ["{config}", "--out", "{place}", "--vary", "model.dropout=0.1,0.2", "--budget", "9steps"],
 }

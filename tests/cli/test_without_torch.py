@@ -51,6 +51,7 @@ def calls(trial: Trial, tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "build-vocab": ([config, "--out", out], ""),
         "demo": (["--out", out], "PyTorch"),
         "train": ([config, "--out", out], "PyTorch"),
+        "import": ([str(tmp_path / "opus"), "--out", out], "PyTorch"),
         "average": ([run, "--last", "2", "--out", out], "PyTorch"),
         "distill": ([run, config, "--out", str(tmp_path / "distilled")], ""),
         "backtranslate": (

@@ -30,6 +30,7 @@ from transformer_cli.config import (
     parse_config,
 )
 from transformer_cli.config.yaml_file import MAX_ALIASES, MAX_CONFIG_BYTES
+from transformer_cli.data.corpora import open_split
 from transformer_cli.errors import UserError
 
 DATA = """\
@@ -123,11 +124,11 @@ FLOATS: dict[str, tuple[float, float, float | None, float | None]] = {
 }
 NUMBERS = {**INTEGERS, **FLOATS}
 CHOICES: dict[str, list[str]] = {
-    "vocabulary.tokenizer": ["sentencepiece", "spacy", "whitespace", "character"],
+    "vocabulary.tokenizer": ["sentencepiece", "spacy", "whitespace", "character", "marian"],
     "vocabulary.algorithm": ["unigram", "bpe"],
     "vocabulary.normalization": ["none", "nfc", "nfkc"],
     "model.preset": ["auto", "tiny", "small", "base", "big"],
-    "model.activation": ["relu", "gelu", "swiglu", "geglu"],
+    "model.activation": ["relu", "gelu", "swish", "swiglu", "geglu"],
     "model.norm": ["post", "pre"],
     "model.positions": ["sinusoidal", "learned"],
     "model.tie_embeddings": ["none", "decoder", "all"],
@@ -152,7 +153,7 @@ SWITCHES = [
     "training.compile",
 ]
 OTHER_KEYS = [
-    *["data.filters", "data.license", "decoding.tag"],
+    *["data.filters", "data.imported_from", "data.license", "decoding.tag"],
     *["data.source_language", "data.target_language", "data.train", "data.valid", "data.test"],
     *["vocabulary.symbols", "training.betas", "training.batch_tokens", "training.init_from"],
     *["training.freeze", "training.source_vectors", "training.target_vectors"],
@@ -467,7 +468,6 @@ def test_a_source_is_told_by_its_keys() -> None:
         ("{source: 1, target: b}", "data.train.source: should be a valid string"),
         ("{source: a, target: null}", "data.train.target: should be a valid string"),
         ("a.de", "data.train: "),
-        ("null", "data.train: "),
         ("[a, b]", "data.train.0: "),
     ],
 )
@@ -953,3 +953,21 @@ def test_a_license_is_an_identifier_and_none_unless_stated() -> None:
     assert read("data.license=cc-by-4.0").data.license == "cc-by-4.0"
     for wrong in ("''", "'cc by'", '"a\\nb"', "[mit]"):
         assert "data.license" in refused(f"data.license={wrong}")
+
+
+def test_data_that_is_not_known_is_said_so() -> None:
+    """As in the config of an imported model; what needs training data refuses it."""
+    assert "data.train" in refused(text=DATA.replace("train:", "trains:"))
+    data = read("data.train=null").data
+    assert (data.sources, data.tags) == ({}, [])
+    with pytest.raises(UserError, match=r"^data\.train: is null"):
+        open_split(data, "train")
+
+
+@pytest.mark.parametrize(("tag", "taken"), [("<2de>", True), (">>fra<<", True), (">>fr a<<", False), ("fra", False)])
+def test_tags_stand_in_brackets(tag: str, taken: bool) -> None:
+    source = f"data.train={{source: a, target: b, tag: '{tag}'}}"
+    if taken:
+        assert read(source).vocabulary.symbols == [tag]
+    else:
+        assert "tag: write it in angle brackets" in refused(source)

@@ -259,8 +259,8 @@ def test_every_activation_differs(small_config: SmallConfig) -> None:
     annotation = ModelConfig.model_fields["activation"].annotation
     names = inspect.getattr_static(annotation, "__args__")
     results = {name: behaviour(small_config(activation=name))[1] for name in names}
-    assert len(results) == 4
-    assert len({tuple(result.flatten().tolist()) for result in results.values()}) == 4
+    assert len(results) == 5
+    assert len({tuple(result.flatten().tolist()) for result in results.values()}) == 5
 
 
 def test_layer_numbers_are_the_configs(small_config: SmallConfig) -> None:

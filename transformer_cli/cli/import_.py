@@ -27,16 +27,18 @@ def import_(
     """Make a run folder of a Marian model, such as those of OPUS-MT.
 
     \b
-    tfm import Helsinki-NLP/opus-mt-de-en --out checkpoints/opus-de-en
-    tfm translate checkpoints/opus-de-en "Ein Hund schläft."
+    tfm import opus-mt-de-en --out checkpoints/opus
+    tfm translate checkpoints/opus "Ein Hund schläft."
 
     SOURCE is one of these:
 
     \b
-    a folder     of transformers' MarianMTModel (config.json, weights, source.spm,
-                 target.spm, vocab.json), or of Marian (.npz, .spm, vocab.yml, decoder.yml)
-    a zip        of the latter, as OPUS-MT releases its models
-    a name       on the Hugging Face Hub, downloaded unless it is in the cache
+    a folder   of transformers' MarianMTModel (config.json, its weights,
+               source.spm, target.spm, vocab.json), or of Marian's own files
+               (.npz, source.spm, target.spm, vocab.yml, decoder.yml)
+    a zip      of the latter, as OPUS-MT releases its models
+    a name     on the Hugging Face Hub, such as Helsinki-NLP/opus-mt-de-en,
+               downloaded unless it is in the cache
 
     All is checked first; the folder appears whole, or not at all. The model can be translated with, judged, exported,
     and fine-tuned: set training.init_from to it.

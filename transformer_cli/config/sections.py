@@ -160,12 +160,12 @@ class DataConfig(Section):
     # The license under which a model of this data may be passed on, such as `cc-by-4.0`; its model card states it
     # (`tfm report --card`), and states none where this is null.
     license: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]{0,99}$")] | None = None
-    imported_from: str | None = None  # what `tfm import` made the model of; null: it was trained here
     # Tokens of a training pair's longer side, `</s>` not counted; longer pairs are left out and counted. Longer text to
     # translate is cut into chunks.
     max_length: Annotated[int, Field(ge=1, le=100_000)] = 256
     # Processes that encode and batch beside the training one; 0: none.
     workers: Annotated[int, Field(ge=0, le=256)] = 2
+    imported_from: str | None = None  # what `tfm import` made the model of; null: it was trained here
 
     @property
     def sources(self) -> dict[str, "TextFiles | TableFile | TmxFile | MosesZip | HubDataset"]:

@@ -244,10 +244,10 @@ def _weights(path: Path, shapes: Shapes, read: Callable[[str], Any], settings: M
             found["lm_head.weight"] = name, (shape[0] + 1, shape[1]), _with_row
         elif name == "decoder_ff_logit_out_W" and len(shape) == 2:
             found["lm_head.weight"] = name, (shape[1] + 1, shape[0]), lambda table: _with_row(table.T)
-        elif (theirs := _layer_name(name)) and theirs.endswith(".weight") and "norm" not in theirs and len(shape) == 2:
-            found[theirs] = name, (shape[1], shape[0]), lambda matrix: matrix.T
+        elif (part := _layer_name(name)) and part.endswith(".weight") and "norm" not in part and len(shape) == 2:
+            found[part] = name, (shape[1], shape[0]), lambda matrix: matrix.T
         else:
-            found[theirs or name] = name, shape[1:] if shape[:1] == (1,) else shape, torch.flatten
+            found[part or name] = name, shape[1:] if shape[:1] == (1,) else shape, torch.flatten
     return Weights(
         path,
         {theirs: shape for theirs, (_, shape, _) in found.items()},

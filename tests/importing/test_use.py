@@ -1,0 +1,159 @@
+"""An imported model is a model like any other: every command takes it, and training starts from it."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from tests.importing.conftest import SAMPLE, Make, sentences
+from tests.importing.test_huggingface import import_model
+from transformer_cli import Translator
+from transformer_cli.build import load_model
+from transformer_cli.cli.app import main
+from transformer_cli.storage.run_folder import find_model
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def tfm(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command, which must succeed; return what it printed."""
+
+    def run(*arguments: object) -> str:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        printed, said = capfd.readouterr()
+        assert code == 0, said
+        return printed + said
+
+    return run
+
+
+@pytest.fixture
+def run(marian: Make, tmp_path: Path) -> Path:
+    made = marian(tags=[">>fra<<", ">>eng<<"])
+    import_model(made.folder, tmp_path / "run")
+    for language in ("de", "en"):
+        lines = sentences(language, 30, 6000)
+        (tmp_path / f"test.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path / "run"
+
+
+def test_it_is_a_whole_run_folder(run: Path, tfm: Run) -> None:
+    assert find_model(run) == run / "step-00000000"
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints.json", "config.yaml", "step-00000000", "vocab"]
+    assert (run / "config.yaml").read_bytes() == (run / "step-00000000" / "config.yaml").read_bytes()
+
+
+def test_every_command_takes_it(run: Path, tmp_path: Path, tfm: Run) -> None:
+    source, target = tmp_path / "test.de", tmp_path / "test.en"
+    assert len(tfm("translate", run, "-i", source, "-q", "--no-guard").splitlines()) == 30
+    assert "BLEU" in tfm("evaluate", run, "--source", source, "--reference", target)
+    assert len(tfm("score", run, "--source", source, "--target", target, "-q").splitlines()) == 30
+    aligned = tfm("align", run, "--source", source, "--target", target, "-q").splitlines()
+    assert sum(bool(re.fullmatch(r"(\d+-\d+ ?)+", line)) for line in aligned) > 25
+    assert "generator" in tfm("inspect", run)
+    tfm("plot", "attention", run, "Ein Hund.", "-o", tmp_path / "a.svg")
+    tfm("calibrate", run, "--source", source, "--reference", target)
+    (tmp_path / "small.yaml").write_text(fine_tuning(run), encoding="utf-8")
+    tfm(
+        "distill", run, tmp_path / "small.yaml", "--out", tmp_path / "distilled", "--set", f"data.train={few(tmp_path)}"
+    )
+    tfm("export", run, "--format", "safetensors", "--out", tmp_path / "copied")
+    assert "identical" in tfm("export", run, "--format", "huggingface", "--out", tmp_path / "hf", "--sentences", source)
+    assert "verified" in tfm("export", run, "--format", "ctranslate2", "--out", tmp_path / "ct", "--sentences", source)
+
+
+def few(folder: Path) -> str:
+    return f"{{source: {folder}/test.de, target: {folder}/test.en}}"
+
+
+def fine_tuning(run: Path) -> str:
+    """A config as docs/importing.md says: the model's vocabulary and shape, own data."""
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    paths = {
+        split: {"source": f"{SAMPLE}/{split}.de", "target": f"{SAMPLE}/{split}.en"} for split in ("train", "valid")
+    }
+    training = {
+        "init_from": str(run),
+        "max_steps": 12,
+        "warmup_steps": 2,
+        "factor": 0.05,
+        "batch_tokens": 512,
+        "validate_every": 12,
+        "validation_sentences": 4,
+        "save_every": 12,
+    }
+    data = {"source_language": "de", "target_language": "en", "workers": 0, **paths}
+    data["train"]["tag"] = data["valid"]["tag"] = ">>eng<<"
+    sections = {key: config[key] for key in ("vocabulary", "model")}
+    return yaml.safe_dump({"data": data, **sections, "training": training})
+
+
+def test_training_starts_from_it(run: Path, tmp_path: Path, tfm: Run) -> None:
+    """With its vocabulary; losses stay finite and get smaller, and what it learned has its shape."""
+    (tmp_path / "fine.yaml").write_text(fine_tuning(run), encoding="utf-8")
+    tfm("train", tmp_path / "fine.yaml", "--out", tmp_path / "fine", "--device", "cpu")
+    before, after = (load_model(path) for path in (run, tmp_path / "fine"))
+    assert before.codecs.fingerprint == after.codecs.fingerprint
+    assert before.config.model == after.config.model
+    changed = [
+        name
+        for (name, one), other in zip(before.model.named_parameters(), after.model.parameters(), strict=True)
+        if not torch.equal(one, other)
+    ]
+    assert len(changed) == len(list(before.model.parameters()))
+    lines = [json.loads(line) for line in (tmp_path / "fine" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["valid_loss"] for line in lines if "valid_loss" in line]
+    assert all(0 < loss < 20 for loss in losses)
+
+
+def test_its_own_config_trains_nothing(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for command in ("train", "build-vocab", "doctor"):
+        out = [] if command == "doctor" else ["--out", str(tmp_path / "new")]
+        assert main([command, str(run / "config.yaml"), *out]) == 2
+        assert capfd.readouterr().err.startswith("error: data.train: is null, as it is not known of an imported model")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_language_is_chosen_by_tag(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As a token before the text, whoever puts it there; only one that the model has."""
+    translator = Translator.load(run, engine="torch")
+    codec = translator.codecs.source
+    assert codec.encode_tag(">>fra<<") == [codec.vocabulary[">>fra<<"]]
+    texts = sentences("de", 40, 5000)
+    tagged = [one.text for one in translator.translate_batch(texts, tag=">>fra<<")]
+    assert tagged == translator.translate([f">>fra<< {text}" for text in texts])
+    assert tagged != translator.translate(texts)
+    assert main(["translate", str(run), "Ein Hund.", "--tag", ">>xyz<<"]) == 2
+    assert ">>fra<<" in capfd.readouterr().err
+
+
+def test_both_engines_agree_and_protected_text_stays(run: Path) -> None:
+    texts = [*sentences("de", 40, 5000), "Der Hund ist auf https://example.org/a?b=ｃ ﬁn."]
+    found = {name: Translator.load(run, engine=name, guard=False).translate(texts) for name in ("torch", "ctranslate2")}
+    same = sum(one == other for one, other in zip(found["torch"], found["ctranslate2"], strict=True))
+    assert same >= 40  # near ties of random weights may fall either way
+    assert "https://example.org/a?b=ｃ" in found["torch"][-1]
+
+
+@pytest.mark.parametrize("stated", [None, "cc-by-4.0"])
+def test_the_card_says_where_it_comes_from_and_its_license(marian: Make, tmp_path: Path, tfm: Run, stated: Any) -> None:
+    folder = Path(shutil.copytree(marian().folder, tmp_path / "opus-mt-de-en"))
+    if stated:
+        (folder / "README.md").write_text(f"---\nlicense: {stated}\n---\n")
+    said = tfm("import", folder, "--out", tmp_path / "run")
+    assert f"license: {stated or 'not stated by the model'}" in said
+    tfm("report", tmp_path / "run", "--card")
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "Others trained it; it was imported from" in card
+    assert "opus" in card
+    assert "Trained from scratch" not in card
+    assert ("license: cc-by-4.0" in card) == bool(stated)
+    assert ("Not stated." in card) != bool(stated)
