@@ -378,6 +378,7 @@ def test_segments_of_a_line_have_its_tag(make_codecs: MakeCodecs, monkeypatch: p
 
 def test_a_typed_tag_is_no_protected_text(make_codecs: MakeCodecs) -> None:
     config = make_config(max_length=40, vocabulary=SYMBOLS)
+    assert config.data.train is not None
     assert not isinstance(config.data.train, list)
     data = config.data.model_copy(update={"train": config.data.train.model_copy(update={"tag": OTHER})})
     translator = Translator(Without(), make_codecs(config), config.model_copy(update={"data": data}))

@@ -111,12 +111,13 @@ def make_model(vocabulary_sizes: tuple[int, int], pad: int, seed: int, shape: di
     """Return a MarianMTModel with random weights, none of which is at the value that it begins with."""
     from transformers import MarianConfig, MarianMTModel
 
-    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "bos_token_id": 0}
+    ids: dict[str, Any] = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "bos_token_id": 0}
     source, target = vocabulary_sizes
     config = MarianConfig(vocab_size=source, decoder_vocab_size=target, forced_eos_token_id=0, **ids, **shape)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        model = MarianMTModel(config).eval()
+        model: Any = MarianMTModel(config)
+        model.eval()
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.3)  # no gain is 1 and no bias 0
@@ -179,11 +180,11 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> Make:
         if separate:  # one id of `<pad>` for both, as transformers' own conversion makes them
             assert len(source) == len(target)
         with silent():
-            files = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")]
-            other = (
-                {"target_vocab_file": str(folder / "target_vocab.json"), "separate_vocabs": True} if separate else {}
-            )
-            tokenizer = MarianTokenizer(*files, source_lang="de", target_lang="en", split_special_tokens=True, **other)
+            named = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
+            named |= {"target_vocab_file": "target_vocab.json"} if separate else {}
+            files: dict[str, Any] = {key: str(folder / name) for key, name in named.items()}
+            languages = {"source_lang": "de", "target_lang": "en"}
+            tokenizer = MarianTokenizer(**files, **languages, separate_vocabs=separate, split_special_tokens=True)
             shape = {**SMALL, "share_encoder_decoder_embeddings": not separate, **shape}
             model = make_model((len(source), len(target)), target["<pad>"], seed, shape)
             learn(model, tokenizer, steps)
@@ -228,7 +229,7 @@ def write_release(made: Made, out: Path, **settings: Any) -> Path:
         **settings,
     }
     arrays["special:model.yml"] = np.frombuffer(yaml.safe_dump(said).encode() + b"\0", np.uint8)
-    np.savez(out / "opus.npz", **arrays)  # type: ignore[arg-type]
+    np.savez(out / "opus.npz", **arrays)
     names = ["opus.vocab.yml"] * 2
     if not shared:
         names = ["opus.src.vocab.yml", "opus.trg.vocab.yml"]

@@ -3,6 +3,7 @@
 import io
 import pickle
 import random
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -18,7 +19,7 @@ from transformer_cli.text.vocabulary import EOS, SPECIALS, UNK, Vocabulary
 RULES = ["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
 
-def train(rule: str = "nmt_nfkc", **options: object) -> bytes:
+def train(rule: str = "nmt_nfkc", **options: Any) -> bytes:
     model = io.BytesIO()
     lines = ["ein haus am see", "zwei hunde und ein haus", "das haus der hunde"] * 20
     sentencepiece.SentencePieceTrainer.Train(

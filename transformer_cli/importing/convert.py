@@ -53,7 +53,8 @@ def convert(original: Original, languages: tuple[str | None, str | None], out: P
     check_shape(original)
     sides = _sides(original)
     config = _config(original, _languages(original, languages), [tokens for tokens, _ in sides])
-    codecs = Codecs(*(_codec(original, side, tokens, config) for side, (tokens, _) in enumerate(sides)), config)
+    source, target = (_codec(original, side, tokens, config) for side, (tokens, _) in enumerate(sides))
+    codecs = Codecs(source, target, config)
     weights = our_weights(original, config.model, [rows for _, rows in sides])
     _publish(out, weights, config, codecs)
     return config
@@ -88,9 +89,9 @@ def _languages(original: Original, given: tuple[str | None, str | None]) -> tupl
     """Return the languages that were given, else those that the model states, else those at the end of its name."""
     ends = Path(original.name).stem.split("-")[-2:]
     named = ends if len(ends) == 2 and all(end.isalpha() and 2 <= len(end) <= 3 for end in ends) else [None, None]
-    found = [first or second or third for first, second, third in zip(given, original.languages, named, strict=True)]
+    found = [next(filter(None, known), "") for known in zip(given, original.languages, named, strict=True)]
     for side, language in zip(("source", "target"), found, strict=True):
-        if language is None:
+        if not language:
             raise UserError(f"{original.name}: does not state its {side} language; give --{side}-language, such as de")
     return found[0], found[1]
 
@@ -235,8 +236,8 @@ def _tables(original: Original, shape: ModelConfig, rows: Sequence[Sequence[int]
     for name, side, size, names in groups:
         table = _one_table(original.weights, names, size, shape.d_model)
         ours[f"{name}.weight"] = torch.empty(len(side), shape.d_model)
-        for part in torch.arange(len(side)).split(ROWS):
-            ours[f"{name}.weight"][part] = table[side[part]][:, place]
+        for first in range(0, len(side), ROWS):
+            ours[f"{name}.weight"][first : first + ROWS] = table[side[first : first + ROWS]][:, place]
     bias = original.weights.take("final_logits_bias", 1, sizes[1])[0][target]
     if rows[1].count(rows[1][BOS]) > 1:
         bias[BOS] = NEVER
