@@ -107,6 +107,12 @@ def write_tokenizer(folder: Path, size: int, kind: str, tags: list[str], separat
     return vocabulary
 
 
+def clear_padding(model: Any) -> None:
+    """Leave the rows of `<pad>` at zero, as transformers' conversion of Marian's models does."""
+    for part in (model.get_encoder(), model.get_decoder()):
+        part.embed_tokens.weight[model.config.pad_token_id] = 0.0
+
+
 def make_model(vocabulary_sizes: tuple[int, int], pad: int, seed: int, shape: dict[str, Any]) -> Any:
     """Return a MarianMTModel with random weights, none of which is at the value that it begins with."""
     from transformers import MarianConfig, MarianMTModel
@@ -128,10 +134,8 @@ def make_model(vocabulary_sizes: tuple[int, int], pad: int, seed: int, shape: di
             else:
                 parameter.copy_(torch.randn_like(parameter) / parameter.size(1) ** 0.5)
         model.final_logits_bias.normal_(std=0.3)
-        for table in {
-            id(one): one for one in (model.get_input_embeddings(), model.get_decoder().embed_tokens)
-        }.values():
-            table.weight[pad] = 0.0  # as transformers' conversion of Marian's models leaves it
+        if config.tie_word_embeddings:  # else a target starts from a row that is not zero
+            clear_padding(model)
         model.final_logits_bias[0, pad] = 0.0
     return model
 
@@ -149,6 +153,8 @@ def learn(model: Any, tokenizer: Any, steps: int) -> None:
             optimizer.zero_grad()
             model.train()(**batch).loss.backward()
             optimizer.step()
+            with torch.no_grad():
+                clear_padding(model)
     model.eval()
 
 
@@ -183,7 +189,7 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> Make:
             named = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
             named |= {"target_vocab_file": "target_vocab.json"} if separate else {}
             files: dict[str, Any] = {key: str(folder / name) for key, name in named.items()}
-            languages = {"source_lang": "de", "target_lang": "en"}
+            languages: dict[str, Any] = {"source_lang": "de", "target_lang": "en"}
             tokenizer = MarianTokenizer(**files, **languages, separate_vocabs=separate, split_special_tokens=True)
             shape = {**SMALL, "share_encoder_decoder_embeddings": not separate, **shape}
             model = make_model((len(source), len(target)), target["<pad>"], seed, shape)

@@ -53,11 +53,14 @@ class MarianTokenizer:
         """Return the text cut at every space."""
         return text.split(" ") if text else []
 
-    def tokens(self, word: str) -> list[str]:
-        """Return the pieces of a word or of a whole text; those that sentencepiece does not know are characters."""
+    def tokens(self, word: str, begins: bool = True) -> list[str]:
+        """Return the pieces of a word or of a whole text; those that sentencepiece does not know are characters; begins
+        false: of the rest of a word, without the space before it."""
         language = LANGUAGE.match(word)
         text = without_surrogates(word if language is None else word[language.end() :].removeprefix(" "))
         pieces: list[str] = self._processor.EncodeAsPieces(text)
+        if pieces and not begins:
+            pieces[:1] = filter(None, [pieces[0].removeprefix(SPACE)])
         return [*([] if language is None else [language[0]]), *map(escape, pieces)]
 
     def symbol_tokens(self, symbols: Sequence[str]) -> list[str]:
