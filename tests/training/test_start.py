@@ -117,6 +117,26 @@ def test_a_vocabulary_is_made_of_the_noise_that_the_model_will_see(
         assert len(of_run.source.encode(capitals)) < len(of_plain.source.encode(capitals)) / 2
 
 
+@pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
+def test_a_vocabulary_has_nothing_of_lines_too_long_to_train_on(
+    tmp_path: Path, tiny_tree: MakeTree, tokenizer: str
+) -> None:
+    tree = tiny_tree(tmp_path)
+    tree["vocabulary"] = {"tokenizer": tokenizer, "size": 340, "algorithm": "bpe"}
+    config = config_of_tree(tree, "my.yaml")
+    corpus = TextCorpus(tmp_path / "train.de", tmp_path / "train.en")
+    before, _ = load_or_build_codecs(config, corpus, None, None, False)
+    for language, word in (("de", "überlang"), ("en", "overlong")):
+        with (tmp_path / f"train.{language}").open("a", encoding="utf-8") as file:
+            file.write(f"{word} " * (config.data.max_length + 1) + f"\n{word}\n")
+    after, _ = load_or_build_codecs(config, corpus, None, None, False)
+    index = after.source.vocabulary.get_itos().index
+    assert {*after.source.vocabulary.get_itos()} >= {"<unk>"} | ({"überlang"} if tokenizer == "whitespace" else set())
+    counts = after.source.vocabulary.counts
+    assert max(counts[index(token)] for token in after.source.tokenize("überlang")) < config.data.max_length
+    assert sum(after.source.vocabulary.counts) - sum(before.source.vocabulary.counts) < config.data.max_length
+
+
 # --- where a run stands -----------------------------------------------------------------------------------------------
 
 

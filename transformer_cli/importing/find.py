@@ -28,9 +28,13 @@ def original(source: str) -> Iterator[Original]:
                 raise UserError(f"{source}: has no {DECODER} in it, as a Marian release has")
             yield open_marian(Path(folder), path.name)
     elif os.path.isdir(path):
-        if (path / CONFIG).exists():
+        try:
+            names = os.listdir(path)
+        except OSError as error:
+            raise UserError(f"{source}: {error.strerror}; make it readable") from None
+        if CONFIG in names:
             yield open_huggingface(path, source)
-        elif (path / DECODER).exists():
+        elif DECODER in names:
             yield open_marian(path, source)
         else:
             raise UserError(f"{source}: has neither {CONFIG} nor {DECODER}; give {KINDS}")

@@ -325,9 +325,20 @@ def load_or_build_codecs(
 
 
 def _vocabulary_text(config: Config, train: Corpus) -> Callable[[], Pairs]:
-    """Return what gives the text of a vocabulary: the training pairs, with the noise that the model will see."""
-    noise = noise_of(config)
-    return train.pairs if noise is None else lambda: with_noise(train.pairs(), noise, config.training.seed)
+    """Return what gives the text of a vocabulary: the training pairs, with the noise that the model will see.
+
+    What is surely left out for its length gives nothing: a few lines of a thousand words would have most subwords.
+    """
+    noise, most = noise_of(config), config.data.max_length
+
+    def is_short(text: str) -> bool:  # a word has a token at least
+        return text.count(" ") < most or len(text.split()) <= most
+
+    def pairs() -> Pairs:
+        some = train.pairs() if noise is None else with_noise(train.pairs(), noise, config.training.seed)
+        return ((source, target) for source, target in some if is_short(source) and is_short(target))
+
+    return pairs
 
 
 def build_vocabulary(
