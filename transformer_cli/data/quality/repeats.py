@@ -7,6 +7,7 @@ import difflib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,18 +77,17 @@ class TextHashes:
         """
         found = duplicates.copy()
         rest = np.flatnonzero(~duplicates)
-        own = fit[rest].astype(np.int64)
-        alone = np.arange(len(found), dtype=np.uint64)  # no hash is so small, but by chance
-        source, target = (
-            np.where(self.brief[:, place], alone, side) for place, side in enumerate((self.source, self.target))
-        )
-        best = np.maximum(*(_best_of_equal(side[rest], own) for side in (source, target)))
+        own = fit[rest].astype(np.int16)
+        sides = [self.source[rest], self.target[rest]]
+        for place, texts in enumerate(sides):
+            brief = self.brief[rest, place]
+            texts[brief] = rest[brief]  # each another one: no hash is so small, but by chance
+        best = np.maximum(*(_best_of_equal(texts, own) for texts in sides))
         worse = own < best - CLEARLY
         found[rest[worse]] = True
         contradictory = np.zeros_like(found)
         contradictory[rest[worse & (own < 0)]] = True
-        rest = rest[~worse]
-        found[rest] = came_before(source[rest]) | came_before(target[rest])
+        found[rest[~worse]] = came_before(sides[0][~worse]) | came_before(sides[1][~worse])
         return found & ~duplicates, contradictory
 
     def templates(self, duplicates: Mask) -> Mask:
@@ -225,7 +225,7 @@ def _case(text: str) -> int:
     return 1 if text.isupper() else 2 if text.islower() else 0
 
 
-def _best_of_equal(hashes: Hashes, values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _best_of_equal(hashes: Hashes, values: NDArray[Any]) -> NDArray[Any]:
     """Return for each place the highest of the values at places with the same hash."""
     best = values.copy()
     order = np.argsort(hashes, kind="stable")
