@@ -111,7 +111,7 @@ def test_zsh_and_fish_are_answered(name: str, shell: dict[str, str]) -> None:
     assert "score" not in commands
     keys = run(["tfm"], {**asked, "_TYPER_COMPLETE_ARGS": "tfm train c.yaml --set tr"})
     assert "training.max_steps=" in keys
-    assert "vocabulary" not in keys
+    assert "vocabulary." not in keys
     values = run(["tfm"], {**asked, "_TYPER_COMPLETE_ARGS": "tfm train c.yaml --set model.norm=pr"})
     assert "model.norm=pre" in values
     assert "post" not in values

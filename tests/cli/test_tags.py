@@ -184,7 +184,7 @@ def test_a_tag_that_the_model_does_not_know_is_refused(
         str(tmp_path / "out.svg") if option == "OUT.svg" else files.get(option, option) for option in COMMANDS[command]
     ]
     said = tfm(*command.split(), tagged, *options, "--tag", "<2fr>").refused()
-    assert said == "error: tag '<2fr>': is none of the model's; it knows <bt> or <2de>\n"
+    assert said == "error: tag '<2fr>': is none of the model's; it knows <bt> and <2de>\n"
     if command not in ("evaluate", "calibrate"):
         said = tfm(*command.split(), trial.run, *options, "--tag", "<2fr>").refused()
         assert said == "error: tag '<2fr>': is none of the model's; it was trained without any; leave it out\n"

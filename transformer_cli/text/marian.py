@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import sentencepiece
 
 from transformer_cli.text.subword import CHARACTER_MAP, DENORMALIZER, NORMALIZER, SPACE, check_kind, fields
@@ -91,6 +90,8 @@ def check_character_map(characters: int | bytes) -> None:
     the texts that its leaves point into, each ending in a zero. A unit's children are at its place XOR its offset XOR
     a byte.
     """
+    import numpy as np  # here alone: translating without torch needs none of it
+
     fault = ValueError("a sentencepiece model with a damaged map of characters")
     if not isinstance(characters, bytes) or len(characters) < 4:
         raise fault
