@@ -246,3 +246,28 @@ def test_no_line_is_lost_in_a_crowd() -> None:
         assert batcher.waiting == 0
 
     run(Engine(0.001), work, most_waiting=100_000)
+
+
+def test_others_have_their_turn_while_a_batch_is_handed_out() -> None:
+    engine = Engine()
+
+    async def work(batcher: Batcher) -> set[int]:
+        turn = 0
+
+        async def count() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        async def done(text: str) -> int:
+            await ask(batcher, text)
+            return turn
+
+        counting = asyncio.create_task(count())
+        found = {*await asyncio.gather(*(done(f"{number}") for number in range(MOST_LINES)))}
+        counting.cancel()
+        return found
+
+    assert len(run(engine, work)) >= MOST_LINES // batching.AT_ONCE
+    assert max(map(len, engine.batches)) > batching.AT_ONCE

@@ -38,8 +38,10 @@ def heed() -> None:
 class Server:
     """A `tfm serve` of its own."""
 
-    def __init__(self, *arguments: object, env: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "transformer_cli", "serve", "--port", "0", *map(str, arguments)]
+    def __init__(self, *arguments: object, env: dict[str, str] | None = None, before: str = "pass") -> None:
+        """before: what its process runs first."""
+        code = f"import sys; {before}; from transformer_cli.cli.app import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, "serve", "--port", "0", *map(str, arguments)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heed)
         self.said: list[str] = []
         self.url = self.hear("serving on ").rpartition(" ")[2]
@@ -59,6 +61,10 @@ class Server:
         with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  (our own server)
             return json.load(response)
 
+    def read(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=30) as response:  # noqa: S310  (our own server)
+            return str(response.read().decode())
+
     def connect(self) -> socket.socket:
         host, port = self.url.removeprefix("http://").split(":")
         return socket.create_connection((host, int(port)), timeout=30)
@@ -76,8 +82,8 @@ class Server:
 def start() -> Iterator[Start]:
     started: list[Server] = []
 
-    def begin(*arguments: object, env: dict[str, str] | None = None) -> Server:
-        started.append(Server(*arguments, env=env))
+    def begin(*arguments: object, **options: Any) -> Server:
+        started.append(Server(*arguments, **options))
         return started[-1]
 
     yield begin
@@ -126,6 +132,21 @@ def test_sigterm_finishes_what_has_begun(start: Start, models: dict[str, Path]) 
         ended = threads.submit(serving.end)
         assert len(begun.result()["translatedText"]) == 300
         assert ended.result() == 143
+
+
+def test_what_sigterm_leaves_undone_is_told_so_in_json(start: Start, models: dict[str, Path]) -> None:
+    before = "from transformer_cli.serve import server; server.LAST_SECONDS = 0.2"
+    serving = start(models["de-en"], "--beam", "20", before=before)
+    texts = [" ".join(random.Random(number).choices(list(GLOSSES), k=20)) for number in range(1000)]
+    body = json.dumps(translate(q=texts)).encode()
+    with serving.connect() as waiting:
+        waiting.sendall(b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: "tfm_batch_lines_count 0.0" not in serving.read("/metrics"))
+        assert serving.end() == 143
+        head, _, content = waiting.recv(10_000).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in head
+    assert json.loads(content)["error"] == "The server is stopping"
 
 
 def test_ctrl_c_ends_it(start: Start, models: dict[str, Path]) -> None:
@@ -178,15 +199,9 @@ def test_it_starts_without_torch(start: Start, models: dict[str, Path], tmp_path
     assert "int8" in serving.said[0]
 
 
-def test_slow_clients_are_cut(start: Start, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    code = (
-        "import sys; from transformer_cli.serve import server; server.HEADER_SECONDS = 1.0; "
-        "from transformer_cli.cli.app import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", code, "serve", str(models["de-en"]), "--port", "0", "--max-seconds", "2"]
-    real = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda _, **options: real(command, **options))
-    serving = start(models["de-en"])
+def test_slow_clients_are_cut(start: Start, models: dict[str, Path]) -> None:
+    before = "from transformer_cli.serve import server; server.HEADER_SECONDS = 1.0"
+    serving = start(models["de-en"], "--max-seconds", 2, before=before)
     silent, slow = [serving.connect() for _ in range(50)], [serving.connect() for _ in range(50)]
     body, kept = serving.connect(), serving.connect()
     body.sendall(b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
@@ -229,6 +244,9 @@ def test_nothing_of_a_text_is_said(start: Start, models: dict[str, Path]) -> Non
 def test_a_port_that_is_taken_is_refused() -> None:
     with server.open_socket("127.0.0.1", 0) as bound:
         bound.listen()
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            with socket.create_connection(bound.getsockname()), bound.accept()[0] as client:
+                assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0, "who reads nothing is cut"
         port = bound.getsockname()[1]
         with pytest.raises(UserError, match=f"--port {port}: cannot be listened on: Address already in use"):
             server.open_socket("127.0.0.1", port)
@@ -289,13 +307,11 @@ def test_workers_have_limits_files_and_counts_in_common(start: Start, models: di
             url = json.load(response)["translatedFileUrl"]
         one = [serving.ask(q="ein hund", **translate()) for _ in range(2)]
     with halted(second):
-        with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310
-            assert response.read().decode().strip() == one[0]["translatedText"]
+        assert serving.read(url.removeprefix(serving.url)).strip() == one[0]["translatedText"]
         assert [serving.ask(q="ein hund", **translate()) for _ in range(3)] == [one[0]] * 3
         with pytest.raises(urllib.error.HTTPError, match="429"):
             serving.ask(q="ein hund", **translate())
-        with urllib.request.urlopen(serving.url + "/metrics", timeout=30) as response:  # noqa: S310
-            counts = response.read().decode()
+        counts = serving.read("/metrics")
     assert 'tfm_requests_total{path="/translate",status="200"} 5.0' in counts
     assert serving.end() == 143
     assert not workers_of(serving)

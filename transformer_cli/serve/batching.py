@@ -19,6 +19,7 @@ MOST_LINES = 128  # of a batch
 MOST_CHARACTERS = 16_000
 LONG_LINE = 400  # characters, from which a line counts as long
 SHARE = 32  # lines that a request has in one turn
+AT_ONCE = 8  # lines handed out before others, such as /health, have a turn of the event loop
 THREADS = 2  # one prepares its batch while the other one's is searched
 
 
@@ -199,7 +200,9 @@ class Batcher:
             if batch[0].wanted:
                 batch[0].future.set_exception(error)
             return
-        for job, translation in zip(batch, found, strict=True):
+        for place, (job, translation) in enumerate(zip(batch, found, strict=True), start=1):
+            if place % AT_ONCE == 0:
+                await asyncio.sleep(0)
             self._in_flight.pop((job.text, wish), None)
             job.future.set_result(translation)
             if self.cached:

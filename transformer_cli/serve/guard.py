@@ -63,6 +63,8 @@ class Guard:
                 await self.app(scope, receive, noting)
         except TimeoutError:
             await self._fail(503, "The request took too long", status, scope, receive, noting)
+        except asyncio.CancelledError:  # by uvicorn, whose own answer would not be JSON
+            await self._fail(503, "The server is stopping", status, scope, receive, noting)
         except Exception as error:  # a fault of ours; its message may hold what was to be translated
             where = error.__traceback__
             while where is not None and where.tb_next is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import signal
@@ -19,7 +20,8 @@ from transformer_cli.serve.app import create_app
 from transformer_cli.serve.guard import error_response
 from transformer_cli.serve.translating import Service
 
-LAST_SECONDS = 10  # to finish what is in flight, after SIGTERM
+LAST_SECONDS = 9  # to finish what is in flight after SIGTERM; a second is left for leaving within 10
+READ_MILLISECONDS = 30_000  # after which a client that reads nothing of its answer is cut (Linux)
 HEADER_SECONDS = 10.0  # in which a client must have sent the head of a request
 
 
@@ -69,6 +71,8 @@ def open_socket(host: str, port: int) -> socket.socket:
         with contextlib.ExitStack() as stack:
             bound = stack.enter_context(socket.socket(family, kind, protocol))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
+                bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, READ_MILLISECONDS)
             bound.bind(address)
             stack.pop_all()
     except OSError as error:
@@ -103,7 +107,8 @@ def run(service: Service, bound: socket.socket, ready: str, main: Connection | N
         server_header=False,
         timeout_graceful_shutdown=LAST_SECONDS,
     )
-    logging.getLogger("python_multipart").disabled = True  # it complains of what is answered with 400
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it quotes what is answered with 400
+    gc.freeze()  # full collections, which halt all requests, would look at all that was loaded: for 50 ms instead of 1
     server = uvicorn.Server(config)
     tell = say if main is None else main.send
     reloading: list[asyncio.Task[None]] = []

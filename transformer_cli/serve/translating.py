@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -78,6 +79,10 @@ async def _close_unused(models: Models) -> None:
     while models.users:
         await asyncio.sleep(0.05)
     await models.close()
+    del models
+    gc.unfreeze()  # see `server.run`
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass
