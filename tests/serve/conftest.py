@@ -13,7 +13,7 @@ from transformer_cli.data.quality.languages import FILE, LanguageIdentifier
 from transformer_cli.decoding.loading import FoundModel
 from transformer_cli.jobs.translating import TranslationOptions
 from transformer_cli.serve.app import create_app
-from transformer_cli.serve.limits import Limits
+from transformer_cli.serve.limits import Limits, Meter
 from transformer_cli.serve.models import Serving
 from transformer_cli.serve.translating import Service
 from transformer_cli.storage.publishing import publish
@@ -67,7 +67,7 @@ def make_client(serving: Callable[..., Serving]) -> Iterator[Client]:
 
     def make(*names: str, service: dict[str, Any] | None = None, **limits: Any) -> TestClient:
         what = serving(*names, **limits)
-        client = TestClient(create_app(Service(what, what.load(), **(service or {}))))
+        client = TestClient(create_app(Service(what, what.load(), Meter(what.limits), **(service or {}))))
         client.__enter__()
         opened.append(client)
         return client

@@ -56,6 +56,10 @@ def test_a_form_is_answered_as_json_is(client: TestClient) -> None:
     assert client.post("/translate", data=given).json() == wanted
     assert client.post("/translate", files={"none": b""}, data=given).json() == wanted
     assert client.post("/translate", params=given).json() == wanted  # as some scripts do
+    assert client.post("/translate", content=json.dumps(given).encode("utf-8-sig")).json() == wanted
+    texts = {**given, "q": ["ein hund & katze", "ein hund & katze"]}
+    for form in ({"data": texts}, {"data": texts, "files": {"none": b""}}):
+        assert client.post("/translate", **form).json()["translatedText"] == [wanted["translatedText"]] * 2
 
 
 def test_codes_are_matched_without_case(client: TestClient) -> None:
@@ -97,6 +101,12 @@ def test_a_glossary_is_used_by_name(client: TestClient) -> None:
     assert client.post("/translate", json=translate(q="x", glossary="other")).status_code == 400
 
 
+def test_protected_text_is_a_matter_of_the_request(client: TestClient) -> None:
+    text = "ein hund: https://example.org/a"
+    assert "https://example.org/a" in answer(client, q=text, **translate())["translatedText"]
+    assert "https://example.org/a" not in answer(client, q=text, protect=False, **translate())["translatedText"]
+
+
 def test_a_stream_gives_each_sentence(client: TestClient) -> None:
     response = client.post("/translate", json=translate(q="Ein Hund schläft.  Zwei Katze.\n\nDrei Maus.", stream=True))
     found = [json.loads(line)["translatedText"] for line in response.text.splitlines()]
@@ -104,8 +114,12 @@ def test_a_stream_gives_each_sentence(client: TestClient) -> None:
     wanted = answer(client, q=sentences, **translate())["translatedText"]
     assert [one for one in found if one] == wanted
     assert found[2] == ""
-    same = client.post("/translate", json={"q": ENGLISH, "source": "auto", "target": "en", "stream": True})
-    assert same.json() == {"translatedText": ENGLISH}
+    auto = {"source": "auto", "target": "en"}
+    same = client.post("/translate", json={"q": ENGLISH, **auto, "stream": True}).json()
+    assert same == answer(client, q=ENGLISH, **auto)
+    more = {"alternatives": 2, "details": True, **auto}
+    alone = client.post("/translate", json={"q": GERMAN, "stream": True, **more}).json()
+    assert alone == answer(client, q=GERMAN, **more)
 
 
 def test_a_form_asks_for_numbers_and_more_in_words(client: TestClient) -> None:
@@ -118,7 +132,7 @@ def test_a_text_that_only_seems_to_be_in_the_target_language_is_translated(
 ) -> None:
     models = serving("de-en").load()
     for confidence, language in ((60.0, "de"), (95.0, "en")):
-        found = [Detected("en", confidence), Detected("de", 100 - confidence)]
+        found = [Detected(confidence, "en"), Detected(100 - confidence, "de")]
         monkeypatch.setattr(models, "detect", lambda *_, found=found: found)
         assert models.detect_source("taxi", "en").language == language
 
@@ -175,6 +189,13 @@ def test_deepl_clients_get_their_shape(client: TestClient) -> None:
     assert len(form.json()["translations"]) == 2
     tagged = answer(client, "/v2/translate", text="<x>ein hund</x> <y/>zwei", target_lang="en", tag_handling="xml")
     assert sorted(tagged["translations"][0]["text"].count(tag) for tag in ("<x>", "</x>", "<y/>")) == [1, 1, 1]
+
+
+def test_deepl_clients_get_details_too(client: TestClient) -> None:
+    (found,) = answer(client, "/v2/translate", text="ein hund", target_lang="en", source_lang="de", details=True)[
+        "translations"
+    ]
+    assert found["details"] == answer(client, q="ein hund", details=True, **translate())["details"]
 
 
 def test_what_deepl_has_and_we_have_not_is_refused(client: TestClient) -> None:
@@ -245,6 +266,8 @@ def test_suggestions_are_kept_where_they_are_asked_for(client: TestClient, make_
         ("ein hund", "a dog"),
         ("zwei", "two"),
     ]
+    answer(taking, "/suggest", q=GERMAN, s=ENGLISH, source="auto", target="en")
+    assert json.loads(file.read_text(encoding="utf-8").splitlines()[-1])["source_language"] == "de"
     assert taking.post("/suggest", json=translate(q="a")).status_code == 400
     assert not list(tmp_path.glob("*.set-aside.jsonl"))
 
@@ -379,7 +402,13 @@ def test_texts_that_no_answer_can_hold_are_answered(client: TestClient) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/nope", 404), ("GET", "/translate", 405), ("DELETE", "/languages", 405), ("POST", "/", 405)],
+    [
+        ("GET", "/nope", 404),
+        ("GET", "/languages/", 404),
+        ("GET", "/translate", 405),
+        ("DELETE", "/languages", 405),
+        ("POST", "/", 405),
+    ],
 )
 def test_what_is_not_there_is_said_in_json(method: str, path: str, status: int, client: TestClient) -> None:
     response = client.request(method, path)
@@ -400,6 +429,7 @@ def test_a_large_body_is_refused(make_client: Client) -> None:
     assert small.post("/translate", json=translate(q="x" * 900)).status_code == 200
     response = small.post("/translate", json=translate(q="x" * 1000))
     assert (response.status_code, "error" in response.json()) == (413, True)
+    assert small.post("/translate", content=b"x" * 5000).status_code == 413
     in_parts = small.post("/translate", content=iter([b"x" * 600] * 2))
     assert in_parts.status_code == 413
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_cli.serve.files import FORMATS, Results, parts_of_file
+from transformer_cli.serve.files import FILES, FORMS, Results, subtitle_parts
 
 
 def test_results_give_way_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,17 +20,17 @@ def test_results_give_way_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results.find(results.keep(b"more than there is room for", ".txt")) is None
 
 
-@given(st.sampled_from(FORMATS), st.text(alphabet="ab\n\r .<>-1:0→WEBVT", max_size=200))
+@given(st.sampled_from([*FILES]), st.text(alphabet="ab\n\r .<>-1:0→WEBVT", max_size=200))
 def test_a_file_keeps_its_lines(suffix: str, text: str) -> None:
-    parts = parts_of_file(suffix, text)
-    if suffix != ".html":
+    parts = FORMS[FILES[suffix]](text)
+    if "htm" not in suffix:
         assert parts.write(["x y" for _ in parts.lines]).count("\n") == text.count("\n")
     if suffix == ".txt":
         assert parts.write(parts.lines) == text
 
 
 def test_a_cue_is_one_text_in_lines_of_like_lengths() -> None:
-    parts = parts_of_file(".srt", "1\n0 --> 1\n one two\nthree\n\nnot a cue\n")
+    parts = subtitle_parts("1\n0 --> 1\n one two\nthree\n\nnot a cue\n")
     assert parts.lines == ["one two three"]
     assert parts.write(["a bb ccc dddd"]) == "1\n0 --> 1\na bb ccc\ndddd\n\nnot a cue\n"
     assert parts.write(["word"]) == "1\n0 --> 1\nword\n\u00a0\n\nnot a cue\n"

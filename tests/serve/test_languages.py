@@ -51,9 +51,9 @@ def test_scripts_tell_languages_apart(text: str, language: str) -> None:
 
 def test_models_tell_their_languages_apart() -> None:
     known = ["de", "en"]
-    assert detect(GERMAN, known, [identifier()])[0] == ("de", 100.0)
-    assert detect(ENGLISH, known, [identifier()])[0] == ("en", 100.0)
-    assert detect("12 + 3", known, [identifier()]) == [("de", 0.0), ("en", 0.0)]
+    assert detect(GERMAN, known, [identifier()])[0] == (100.0, "de")
+    assert detect(ENGLISH, known, [identifier()])[0] == (100.0, "en")
+    assert detect("12 + 3", known, [identifier()]) == [(0.0, "de"), (0.0, "en")]
 
 
 def test_the_languages_of_several_models_are_compared() -> None:

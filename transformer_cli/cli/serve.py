@@ -100,4 +100,4 @@ def serve(
         if not server.quiet:
             for line in loaded.lines():
                 note(line)
-        serving.run(make(what, loaded), bound, ready)
+        serving.run(make(what, loaded, limiting.Meter(what.limits)), bound, ready)

@@ -72,7 +72,7 @@ class Batcher:
         self._in_flight: dict[tuple[str, Wish], _Job] = {}
         self._cache: OrderedDict[tuple[str, Wish], Translation] = OrderedDict()
         self._turn = self._age = 0
-        self._waiting = 0
+        self.waiting = 0  # lines
         self._joins = False  # whether the last batch had several lines
         self._long_under_way = False
         self._arrived = asyncio.Event()
@@ -90,14 +90,9 @@ class Batcher:
         await asyncio.gather(*self._workers, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    @property
-    def waiting(self) -> int:
-        """How many lines wait."""
-        return self._waiting
-
     async def translate(self, texts: Sequence[str], wish: Wish) -> list[Translation]:
         """Return the translation of each line; raises `QueueFull`, and what `search` raises for a line of its own."""
-        if self._waiting and self._waiting + len(texts) > self.most_waiting:
+        if self.waiting and self.waiting + len(texts) > self.most_waiting:
             raise QueueFull
         found: list[Translation | _Job] = [self._known(text, wish) for text in texts]
         jobs = [job for job in found if isinstance(job, _Job)]
@@ -107,7 +102,7 @@ class Batcher:
             job.queued = True
             heap = self._queues.setdefault(job.kind, [])
             heapq.heappush(heap, (self._turn + place // SHARE, self._age, job))
-        self._waiting += len(new)
+        self.waiting += len(new)
         for job in jobs:
             job.wanted += 1
         self._arrived.set()
@@ -153,7 +148,7 @@ class Batcher:
         """Wait until no more lines come, or the window ends; not at all where lines come one by one."""
         for _ in range(STEPS if self._joins else 0):
             before = self._age
-            if self._waiting >= MOST_LINES:
+            if self.waiting >= MOST_LINES:
                 return
             await asyncio.sleep(WINDOW / STEPS)
             if self._age == before:
@@ -169,7 +164,7 @@ class Batcher:
         heap = self._queues[kind]
         while heap and len(batch) < MOST_LINES and (not batch or characters < MOST_CHARACTERS):
             turn, _, job = heapq.heappop(heap)
-            self._waiting -= 1
+            self.waiting -= 1
             if not job.wanted:
                 self._forget(job)
                 continue

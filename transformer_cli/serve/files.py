@@ -6,11 +6,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from transformer_cli.serve.html import runs
-
-FORMATS = (".txt", ".srt", ".vtt", ".html")
 
 
 class Parts(NamedTuple):
@@ -24,7 +23,12 @@ def text_parts(text: str) -> Parts:
     """Return the lines of a text, which keep their ends; those without a word stay as they are."""
     parts = re.split(r"(\r?\n)", text)
     places = [place for place in range(0, len(parts), 2) if parts[place].strip()]
-    return Parts([parts[place] for place in places], lambda found: _replaced(parts, places, found))
+
+    def write(translations: Sequence[str]) -> str:
+        new = dict(zip(places, translations, strict=True))
+        return "".join(new.get(place, part) for place, part in enumerate(parts))
+
+    return Parts([parts[place] for place in places], write)
 
 
 def html_parts(text: str, *, xml: bool = False) -> Parts:
@@ -63,19 +67,6 @@ def subtitle_parts(text: str) -> Parts:
     return Parts([" ".join(parts[place].strip() for place in cue) for cue in cues], write)
 
 
-def parts_of_file(suffix: str, text: str) -> Parts:
-    """Return the lines of a file with one of `FORMATS`."""
-    kinds = {".txt": text_parts, ".html": html_parts, ".srt": subtitle_parts, ".vtt": subtitle_parts}
-    return kinds[suffix](text)
-
-
-def _replaced(parts: Sequence[str], places: Sequence[int], found: Sequence[str]) -> str:
-    written = list(parts)
-    for place, line in zip(places, found, strict=True):
-        written[place] = line
-    return "".join(written)
-
-
 def _in_lines(text: str, count: int) -> list[str]:
     """Return a text in so many lines of like lengths; with fewer words, the last ones hold no text but a space."""
     lines: list[str] = []
@@ -87,6 +78,16 @@ def _in_lines(text: str, count: int) -> list[str]:
             line.append(words.pop(0))
         lines.append(" ".join(line) or "\u00a0")
     return lines
+
+
+FORMS: dict[str, Callable[[str], Parts]] = {
+    "text": text_parts,
+    "subtitles": subtitle_parts,
+    "html": html_parts,
+    "xml": partial(html_parts, xml=True),
+}
+TAGGED = ("html", "xml")
+FILES = {".txt": "text", ".srt": "subtitles", ".vtt": "subtitles", ".html": "html", ".htm": "html"}  # their forms
 
 
 class Results:

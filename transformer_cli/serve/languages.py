@@ -7,20 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from transformer_cli.config.languages import language_name
+
 if TYPE_CHECKING:
     from transformer_cli.data.quality.languages import LanguageIdentifier
 
-_NAMES = """af Afrikaans; ar Arabic; az Azerbaijani; be Belarusian; bg Bulgarian; bn Bengali; bs Bosnian; ca Catalan;
-cs Czech; cy Welsh; da Danish; de German; el Greek; en English; eo Esperanto; es Spanish; et Estonian; eu Basque;
-fa Persian; fi Finnish; fr French; ga Irish; gl Galician; gu Gujarati; he Hebrew; hi Hindi; hr Croatian; hu Hungarian;
-hy Armenian; id Indonesian; is Icelandic; it Italian; ja Japanese; ka Georgian; kk Kazakh; km Khmer; kn Kannada;
-ko Korean; ky Kyrgyz; lb Luxembourgish; lo Lao; lt Lithuanian; lv Latvian; mk Macedonian; ml Malayalam; mn Mongolian;
-mr Marathi; ms Malay; mt Maltese; my Burmese; nb Norwegian Bokmål; ne Nepali; nl Dutch; nn Norwegian Nynorsk;
-no Norwegian; pa Punjabi; pl Polish; ps Pashto; pt Portuguese; ro Romanian; ru Russian; rw Kinyarwanda; si Sinhala;
-sk Slovak; sl Slovenian; so Somali; sq Albanian; sr Serbian; sv Swedish; sw Swahili; ta Tamil; te Telugu; tg Tajik;
-th Thai; ti Tigrinya; tl Tagalog; tr Turkish; tt Tatar; uk Ukrainian; ur Urdu; uz Uzbek; vi Vietnamese; xh Xhosa;
-yi Yiddish; yo Yoruba; zh Chinese; zu Zulu"""
-NAMES = dict(one.split(maxsplit=1) for one in _NAMES.replace("\n", " ").split("; "))
 _SCRIPTS = {  # first words of the Unicode names of a language's letters, where they are not Latin
     **dict.fromkeys(re.findall("[a-z]+", "be bg kk ky mk mn ru sr tg tt uk"), ("CYRILLIC",)),
     **dict.fromkeys(re.findall("[a-z]+", "ar fa ps ur"), ("ARABIC",)),
@@ -35,10 +26,10 @@ LOOKED_AT = 2000  # characters of a text that say enough
 
 
 class Detected(NamedTuple):
-    """A language that a text may be in, and how sure that is, from 0 to 100."""
+    """How sure it is, from 0 to 100, that a text is in a language."""
 
-    language: str
     confidence: float
+    language: str
 
 
 def plain(code: str) -> str:
@@ -47,10 +38,12 @@ def plain(code: str) -> str:
 
 
 def name_of(code: str) -> str:
-    """Return a language's English name, with the rest of its code in brackets; the code where it has none here."""
+    """Return a language's English name, with the rest of its code in brackets; the code where it has none."""
     first, _, rest = code.replace("_", "-").partition("-")
-    name = NAMES.get(first.lower(), code)
-    return f"{name} ({rest})" if rest and name != code else name
+    name = language_name(first.lower())
+    if name == first.lower():
+        return code
+    return f"{name} ({rest})" if rest else name
 
 
 def match(asked: str, known: Iterable[str]) -> str | None:
@@ -77,7 +70,7 @@ def detect(text: str, known: Sequence[str], identifiers: Iterable["LanguageIdent
     text = text[:LOOKED_AT]
     shares = _script_shares(text, known)
     if not any(shares.values()):
-        return [Detected(language, 0.0) for language in known]
+        return [Detected(0.0, language) for language in known]
     evidence = {language: math.log(max(share, 1e-6)) for language, share in shares.items()}
     judged: dict[str, list[float]] = {}
     for identifier in identifiers:
@@ -92,7 +85,7 @@ def detect(text: str, known: Sequence[str], identifiers: Iterable["LanguageIdent
     most = max(evidence.values())
     weights = {language: math.exp(value - most) for language, value in evidence.items()}
     total = sum(weights.values())
-    found = [Detected(language, round(100 * weight / total, 1)) for language, weight in weights.items()]
+    found = [Detected(round(100 * weight / total, 1), language) for language, weight in weights.items()]
     return sorted(found, key=lambda one: -one.confidence)
 
 

@@ -6,10 +6,10 @@
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import InitVar, dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -18,16 +18,18 @@ from transformer_cli.decoding.translation import Translation
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.layout import Format, Layout
 from transformer_cli.serve.batching import QueueFull, Wish
-from transformer_cli.serve.files import Parts, Results, html_parts, text_parts
+from transformer_cli.serve.files import FORMS, TAGGED, Parts, Results
 from transformer_cli.serve.guard import Metrics
-from transformer_cli.serve.languages import Detected
+from transformer_cli.serve.languages import Detected, plain
 from transformer_cli.serve.limits import Keys, Meter, Refused
 from transformer_cli.serve.models import Models, ServedModel, Serving
 from transformer_cli.serve.parameters import Parameters
 from transformer_cli.serve.suggestions import Suggestions
 
-MUCH_TEXT = 10_000  # characters, from which a request's text is looked at beside the event loop
+MUCH_TEXT = 10_000  # characters, from which texts are worked on beside the event loop
+EACH_TEXT = 100  # characters that a text takes the time of, however short it is
 RETRY_AFTER = 1  # seconds, where the queue is full
+T = TypeVar("T")
 
 
 @dataclass
@@ -36,16 +38,15 @@ class Service:
 
     serving: Serving
     models: Models
+    meter: Meter
     keys: Keys | None = None
     cors: Sequence[str] = ()
     suggestions: Suggestions | None = None  # None: none are taken
     results: Results = field(default_factory=Results)
     metrics: Metrics = field(default_factory=Metrics)
-    common_meter: InitVar[Meter | None] = None  # of several processes; None: of this one alone
 
-    def __post_init__(self, common_meter: Meter | None) -> None:
+    def __post_init__(self) -> None:
         self.limits = self.serving.limits
-        self.meter = common_meter or Meter(self.limits)
         self._leaving: set[asyncio.Task[None]] = set()
         self._watch()
 
@@ -94,9 +95,16 @@ class Call:
     parameters: Parameters
     request: Request
 
-    def language(self, name: str) -> str:
-        """Return the language that a parameter names, as the models call it."""
-        asked = self.parameters.text(name)
+    def languages(self, source: str, target: str, default: str | None = None) -> tuple[str | None, str]:
+        """Return the languages that two parameters name, as the models call them; None: it is to be found out.
+
+        default: the source's, where the request names none.
+        """
+        asked = self.parameters.text(source, default)
+        known = None if plain(asked) == "auto" else self._known(asked)
+        return known, self._known(self.parameters.text(target))
+
+    def _known(self, asked: str) -> str:
         found = self.models.match(asked)
         if found is None:
             raise Refused(400, f"{asked[:60]} is not supported")
@@ -109,17 +117,9 @@ class Call:
             raise Refused(400, f"{target} is not available as a target language from {source}")
         return model
 
-    def wish(self, *, n_best: int = 1, alignments: bool = False, html: bool = False, model: ServedModel) -> Wish:
-        """Return what is asked of each line."""
-        values = self.parameters
-        glossary = values.text("glossary", "") or values.text("glossary_id", "") or None
-        if glossary is not None and glossary not in self.models.glossaries:
-            raise Refused(400, f"glossary {glossary[:60]} is not known")
-        return Wish(n_best, alignments, glossary, protect=html or model.loaded.options.protect)
-
-    def source_of(self, text: str, source: str | None, target: str) -> Detected:
+    def detected(self, text: str, source: str | None, target: str) -> Detected:
         """Return the language that a text is in: the one that was given, or what it looks like."""
-        return Detected(source, 100.0) if source is not None else self.models.detect_source(text, target)
+        return Detected(100.0, source) if source is not None else self.models.detect_source(text, target)
 
     async def lines(self, model: ServedModel, lines: Sequence[str], wish: Wish) -> list[Translation]:
         """Translate some lines."""
@@ -130,87 +130,94 @@ class Call:
         except UserError as error:
             raise Refused(400, f"Invalid request: {error}") from None
 
+    def wish(self, model: ServedModel, form: str, n_best: int) -> Wish:
+        """Return what is asked of each line."""
+        values = self.parameters
+        glossary = values.text("glossary", "") or values.text("glossary_id", "") or None
+        if glossary is not None and glossary not in self.models.glossaries:
+            raise Refused(400, f"glossary {glossary[:60]} is not known")
+        protect = form in TAGGED or values.flag("protect", model.loaded.options.protect)
+        return Wish(n_best, values.flag("details"), glossary, protect)
+
 
 @dataclass(frozen=True)
 class Answer:
     """What became of one text."""
 
     text: str
-    alternatives: list[str]
-    details: list[Any]
     detected: Detected
+    alternatives: Sequence[str] = ()
+    details: Sequence[Any] = ()
 
 
 async def translate_texts(
-    call: Call, texts: Sequence[str], source: str | None, target: str, *, markup: str = "", n_best: int = 1
+    call: Call, texts: Sequence[str], source: str | None, target: str, form: str = "text", n_best: int = 1
 ) -> list[Answer]:
-    """Translate some texts, the lines of all together; markup: `html` or `xml` where they have tags."""
-    details = call.parameters.flag("details")
+    """Translate some texts, the lines of all together; form: one of `FORMS`."""
 
     def prepare() -> list[tuple[Detected, ServedModel | None, Parts]]:
         found = []
         for text in texts:
-            detected = call.source_of(text, source, target)
-            parts = html_parts(text, xml=markup == "xml") if markup else text_parts(text)
+            parts = FORMS[form](text)
+            detected = call.detected(" ".join(parts.lines[:100]), source, target)
             found.append((detected, call.model(detected.language, target), parts))
         return found
 
-    slow = sum(map(len, texts)) > MUCH_TEXT
-    prepared = await asyncio.to_thread(prepare) if slow else prepare()
+    prepared = await beside(texts, prepare)
     translated: dict[ServedModel, Iterator[Translation]] = {}
     for asked in dict.fromkeys(model for _, model, _ in prepared if model is not None):
-        wish = call.wish(n_best=n_best, alignments=details, html=bool(markup), model=asked)
         lines = [line for _, own, parts in prepared if own is asked for line in parts.lines]
-        translated[asked] = iter(await call.lines(asked, lines, wish))
-    layout = Layout(n_best, alignments=True, format=Format.JSON)
-    answers = []
-    for text, (detected, model, parts) in zip(texts, prepared, strict=True):
-        found = [] if model is None else list(islice(translated[model], len(parts.lines)))
-        best, *others = (
-            [text]
+        translated[asked] = iter(await call.lines(asked, lines, call.wish(asked, form, n_best)))
+    layout = Layout(n_best, alignments=True, format=Format.JSON) if call.parameters.flag("details") else None
+
+    def finish() -> list[Answer]:
+        return [
+            Answer(text, detected)
             if model is None
-            else [
-                parts.write([one.hypotheses[min(rank, len(one.hypotheses) - 1)].text for one in found])
-                for rank in range(max((len(one.hypotheses) for one in found), default=1))
-            ]
-        )
-        rows = [json.loads(layout.rows(line, one)[0]) for line, one in enumerate(found, start=1)] if details else []
-        answers.append(Answer(best, [one for one in dict.fromkeys(others) if one != best], rows, detected))
-    return answers
+            else _answer(detected, parts, list(islice(translated[model], len(parts.lines))), layout)
+            for text, (detected, model, parts) in zip(texts, prepared, strict=True)
+        ]
+
+    return await beside(texts, finish)
 
 
-async def stream_sentences(call: Call, text: str, source: str | None, target: str) -> AsyncIterator[bytes]:
-    """Yield a JSON object for each sentence of a text, in order, as soon as it is translated; all are asked for now."""
-    models = call.models
-    models.users += 1
+def _answer(detected: Detected, parts: Parts, found: Sequence[Translation], layout: Layout | None) -> Answer:
+    """Return what became of a text whose lines were translated; layout: of its details, where they are asked for."""
+    best, *others = (
+        parts.write([one.hypotheses[min(rank, len(one.hypotheses) - 1)].text for one in found])
+        for rank in range(max((len(one.hypotheses) for one in found), default=1))
+    )
+    alternatives = [one for one in dict.fromkeys(others) if one != best]
+    rows = [] if layout is None else [json.loads(layout.rows(line, one)[0]) for line, one in enumerate(found, start=1)]
+    return Answer(best, detected, alternatives, rows)
+
+
+async def stream_sentences(
+    call: Call, text: str, source: str | None, target: str, n_best: int
+) -> AsyncIterator[Answer]:
+    """Yield the answer for each sentence of a text, in order, as soon as it is there; all are asked for now."""
+    detected = call.detected(text, source, target)
+    model = call.model(detected.language, target)
+
+    def cut() -> list[str]:
+        split = [] if model is None else [parts_of(line, model.source, split=True) or [""] for line in text.split("\n")]
+        return [sentence for line in split for sentence in line] or [text]
+
+    pending = [
+        asyncio.create_task(translate_texts(call, [sentence], detected.language, target, n_best=n_best))
+        for sentence in await beside([text], cut)
+    ]
     try:
-        detected = call.source_of(text, source, target)
-        model = call.model(detected.language, target)
-        if model is None:
-            yield json_line({"translatedText": text})
-            return
-        lines = [sentence for line in text.split("\n") for sentence in parts_of(line, model.source, split=True) or [""]]
-        wish = call.wish(model=model)
-        pending = [asyncio.create_task(call.lines(model, [one] if one.strip() else [], wish)) for one in lines]
-        try:
-            for task in pending:
-                found = await task
-                yield json_line({"translatedText": found[0].text if found else ""})
-        except Refused as error:  # the status has been sent
-            yield json_line({"error": error.message})
-        finally:
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+        for task in pending:
+            (answer,) = await task
+            yield replace(answer, detected=detected)
     finally:
-        models.users -= 1
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
 
 
-def json_line(content: dict[str, Any]) -> bytes:
-    """Return a line of JSON."""
-    return json.dumps(content, ensure_ascii=False).encode() + b"\n"
-
-
-def described(found: Detected) -> dict[str, Any]:
-    """Return a detected language as LibreTranslate's clients read it."""
-    return {"confidence": found.confidence, "language": found.language}
+async def beside(texts: Sequence[str], work: Callable[[], T]) -> T:
+    """Do some work on texts; beside the event loop where it would keep other requests waiting."""
+    slow = sum(map(len, texts)) + EACH_TEXT * len(texts) > MUCH_TEXT
+    return await asyncio.to_thread(work) if slow else work()

@@ -12,7 +12,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.managers import BaseManager
 from typing import Any, cast
@@ -59,8 +59,8 @@ def _work(make: Make, serving: Serving, bound: socket.socket, common: Any, main:
         manager.connect()
         limits = serving.limits
         limited = limits.requests_per_minute or limits.characters_per_minute
-        meter = manager.meter() if limited else None  # asking costs a tenth of a millisecond
-        service = make(serving, serving.load(), results=manager.results(), common_meter=meter)
+        meter = manager.meter() if limited else Meter(limits)  # asking costs a tenth of a millisecond
+        service = make(serving, serving.load(), meter, results=manager.results())
     except UserError as error:
         main.send(f"{FAILED}{error}")
         return
@@ -185,36 +185,14 @@ class Workers:
             worker.process.kill()
 
 
-@contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Let processes that are started meanwhile see these variables."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def serve(make: Make, serving: Serving, bound: socket.socket, ready: str, count: int, *, quiet: bool) -> None:
     """Serve with several processes until a signal ends it, as `server.run` does with one.
 
     make: called in each worker with what is served, the loaded models and what all share. The threads of
     CTranslate2 are divided among the workers. Raises `UserError` where one of them cannot load its models.
     """
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    threads = str(max(1, worker_count() // count))
-    with (
-        tempfile.TemporaryDirectory(prefix="tfm-serve-") as folder,
-        _environment(OMP_NUM_THREADS=threads, PROMETHEUS_MULTIPROC_DIR=folder),
-    ):
-        try:
-            number = asyncio.run(Workers(make, serving, bound, count, folder).run(ready, quiet=quiet))
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
-    signal.raise_signal(number)
+    os.environ["OMP_NUM_THREADS"] = str(max(1, worker_count() // count))
+    with tempfile.TemporaryDirectory(prefix="tfm-serve-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # which prometheus_client reads as a worker imports it
+        number = asyncio.run(Workers(make, serving, bound, count, folder).run(ready, quiet=quiet))
+    raise SystemExit(128 + number)
