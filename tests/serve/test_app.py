@@ -58,8 +58,9 @@ def test_a_form_is_answered_as_json_is(client: TestClient) -> None:
     assert client.post("/translate", params=given).json() == wanted  # as some scripts do
     assert client.post("/translate", content=json.dumps(given).encode("utf-8-sig")).json() == wanted
     texts = {**given, "q": ["ein hund & katze", "ein hund & katze"]}
-    for form in ({"data": texts}, {"data": texts, "files": {"none": b""}}):
-        assert client.post("/translate", **form).json()["translatedText"] == [wanted["translatedText"]] * 2
+    for files in (None, {"none": b""}):
+        found = client.post("/translate", data=texts, files=files).json()
+        assert found["translatedText"] == [wanted["translatedText"]] * 2
 
 
 def test_codes_are_matched_without_case(client: TestClient) -> None:
@@ -114,7 +115,7 @@ def test_a_stream_gives_each_sentence(client: TestClient) -> None:
     wanted = answer(client, q=sentences, **translate())["translatedText"]
     assert [one for one in found if one] == wanted
     assert found[2] == ""
-    auto = {"source": "auto", "target": "en"}
+    auto: dict[str, Any] = {"source": "auto", "target": "en"}
     same = client.post("/translate", json={"q": ENGLISH, **auto, "stream": True}).json()
     assert same == answer(client, q=ENGLISH, **auto)
     more = {"alternatives": 2, "details": True, **auto}

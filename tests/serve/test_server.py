@@ -149,6 +149,19 @@ def test_what_sigterm_leaves_undone_is_told_so_in_json(start: Start, models: dic
     assert json.loads(content)["error"] == "The server is stopping"
 
 
+def test_a_search_that_nobody_waits_for_is_left(start: Start, models: dict[str, Path]) -> None:
+    before = (
+        "import time; from transformer_cli.serve import models, server; server.LAST_SECONDS = 0.2;"
+        "models.ServedModel._search = lambda *_: time.sleep(60)"
+    )
+    serving = start(models["de-en"], before=before)
+    body = json.dumps(translate(q="ein hund")).encode()
+    with serving.connect() as waiting:
+        waiting.sendall(b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: "tfm_batch_lines_count 0.0" not in serving.read("/metrics"))
+        assert serving.end() == 143, "in less than the 30 seconds that it is given"
+
+
 def test_ctrl_c_ends_it(start: Start, models: dict[str, Path]) -> None:
     serving = start(models["de-en"])
     assert serving.end(signal.SIGINT) == 130

@@ -5,9 +5,11 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -141,7 +143,14 @@ def run(service: Service, bound: socket.socket, ready: str, main: Connection | N
             for task in reloading:
                 task.cancel()
 
-    asyncio.run(serve())
+    try:
+        asyncio.run(serve())
+    except (SystemExit, KeyboardInterrupt) as leaving:
+        code = leaving.code if isinstance(leaving, SystemExit) else 128 + signal.SIGINT
+        last = threading.Timer(1.0, os._exit, [code])  # a long search that nobody waits for any more is not waited for
+        last.daemon = True
+        last.start()
+        raise
 
 
 async def _reload(service: Service, tell: Callable[[str], None]) -> None:
