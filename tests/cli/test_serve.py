@@ -67,6 +67,7 @@ def test_what_cannot_be_served_is_refused(trial: Trial, tfm: Any, tmp_path: Path
             ([trial.run, "--api-keys", tmp_path / "keys"], "keys:1: is not the SHA-256"),
             ([trial.run, "--api-keys", tmp_path / "none"], "no such file"),
             ([trial.run, "--suggestions", tmp_path / "none" / "s"], "none"),
+            ([trial.run, "--suggestions", "/"], "folder"),
             ([trial.run, "--glossary", tmp_path / "a.tsv", "--glossary", tmp_path / "x" / "a.tsv"], "the same name"),
             ([trial.run, "--glossary", tmp_path / "b.tsv"], "b.tsv:1"),
             ([trial.run, "--compute-type", "int3"], "int3"),

@@ -83,8 +83,8 @@ def serve(
     keys = None if server.api_keys is None else limiting.Keys(server.api_keys)
     suggestions = None if server.suggestions is None else Suggestions(server.suggestions)
     if suggestions is not None:
-        for path in (suggestions.path, suggestions.set_aside):
-            check_output(path, context.params, option="suggestions")
+        check_output(suggestions.path, context.params, option="suggestions")
+        check_output(suggestions.set_aside, context.params, option="suggestions")
     make = partial(Service, keys=keys, cors=tuple(server.cors or ()), suggestions=suggestions)
     with serving.open_socket(server.host, server.port) as bound:
         if keys is None and serving.is_public(server.host):
