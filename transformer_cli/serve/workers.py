@@ -104,8 +104,7 @@ class Workers:
         try:
             return await self._ended
         finally:
-            for worker in self._workers:
-                worker.process.kill()
+            self._kill()
 
     def _start(self) -> None:
         if self._stopped is None:
@@ -178,9 +177,9 @@ class Workers:
         self._stopped = number
         for worker in self._workers:
             worker.process.terminate()
-        asyncio.get_running_loop().call_later(LAST_SECONDS + 5, self._end)
+        asyncio.get_running_loop().call_later(LAST_SECONDS + 5, self._kill)
 
-    def _end(self) -> None:
+    def _kill(self) -> None:
         for worker in self._workers:
             worker.process.kill()
 
