@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from transformer_cli.data.corpora import dropped
 from transformer_cli.data.files import LocalFile
 from transformer_cli.data.quality.languages import LanguageIdentifier
-from transformer_cli.data.quality.repeats import NearTexts, came_before, hashes_of
+from transformer_cli.data.quality.repeats import NearTexts, came_before
 from transformer_cli.data.quality.words import Hashes, Words
 from transformer_cli.errors import UserError
 from transformer_cli.text.codec import Codec
@@ -67,13 +67,13 @@ class Monolingual:
     def reasons(self) -> NDArray[np.int8]:
         """Why each line is left out, by `REASONS`; 0: it stays. (N,)"""
         words = Words.of(self._held_out)
-        held_out = hashes_of(self._held_out, words), NearTexts(words)
+        held_out = words.texts, NearTexts(words)
         lines = with_bar(self._lines(), "reading", self._progress, unit="lines")
         reasons: list[NDArray[np.int8]] = []
         hashes: list[Hashes] = []
         while part := list(islice(lines, PART)):
             words = Words.of(part)
-            hashes.append(hashes_of(part, words))
+            hashes.append(words.texts)
             reasons.append(self._judge(part))
             shared = np.isin(hashes[-1], held_out[0]) | held_out[1].find(words)
             reasons[-1][shared & (reasons[-1] == 0)] = HELD_OUT

@@ -41,6 +41,15 @@ def test_a_sound_corpus_has_no_region(sample: list[Pair]) -> None:
     assert regions(sample[:4000]) == []
 
 
+def test_pairs_that_are_no_translations_are_no_region(sample: list[Pair]) -> None:
+    """Not even at the end, where nothing stands some lines away."""
+    pairs = sample[:3000]
+    pairs += [
+        (source, target) for (source, _), (_, target) in zip(sample[3000:3300], sample[4300:4000:-1], strict=True)
+    ]
+    assert regions(pairs) == []
+
+
 def test_texts_without_words_are_no_evidence(sample: list[Pair]) -> None:
     pairs = sample[:1000]
     pairs[100:200] = [("…", "")] * 50 + [("Xyzzy", "Plugh")] * 50

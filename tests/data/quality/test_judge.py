@@ -69,6 +69,24 @@ def test_contradictions_are_left_out_and_several_translations_stay(sample: list[
     assert {*range(len(pairs), len(pairs) + len(good))} <= named | {*others}
 
 
+def test_a_third_language_on_both_sides_is_not_called_swapped(sample: list[Pair]) -> None:
+    french = ["Le chien court dans le jardin avec les enfants.", "Une femme mange du pain sur la plage."]
+    french += ["Il fait beau et nous sommes contents.", "Deux garçons jouent au ballon près de la maison."]
+    pairs = [*sample[:3000], *zip(french, french[::-1], strict=True), *(pair[::-1] for pair in sample[3000:3010])]
+    found = judge_corpus(Pairs(pairs))
+    assert found.lines["swapped_sides"].tolist() == [*range(3005, 3015)]
+    assert {*range(3001, 3005)} <= {*found.lines["wrong_language"].tolist()}
+
+
+def test_letters_of_another_script_and_addresses_are_no_language(sample: list[Pair]) -> None:
+    pairs = list(sample[:3000])
+    for line in range(0, 3000, 100):
+        source, target = pairs[line]
+        pairs[line] = (source.replace("e", "е"), target)
+        pairs[line + 1] = tuple(f"{text} https://zqxj.kw/xzyqv/wpqzxjv?y=qvw" for text in pairs[line + 1])  # type: ignore[assignment]
+    assert "wrong_language" not in judge_corpus(Pairs(pairs)).lines
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("source", "target", "third"), [("de", "en", "fr"), ("en", "fr", "de")])
 @pytest.mark.parametrize("seed", [1, 7])

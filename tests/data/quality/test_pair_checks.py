@@ -17,9 +17,13 @@ CHECK = PairChecks(max_length=20)
         ("encoding_damage", "it\u2019s", "itâ€™s"),
         ("encoding_damage", "M\ufffdnner", "men"),
         ("encoding_damage", "привет", "Ð¿Ñ€Ð¸Ð²ÐµÑ‚"),
+        ("encoding_damage", "привет", "РїСЂРёРІРµС‚"),
+        ("encoding_damage", "Haus", "hРѕuse"),
         ("control_characters", "a\x01b", "ab"),
         ("control_characters", "a\u202eb", "ab"),
         ("control_characters", "ä\x86", "ab"),
+        ("control_characters", "Wort\u00adtrennung", "hyphenation"),
+        ("control_characters", "a\u200bb", "ab"),
         ("markup", "<b>a</b>", "a"),
         ("markup", "a &amp; b", "a and b"),
         ("number_mismatch", "im Jahr 1998", "in 1989"),
@@ -57,6 +61,11 @@ def test_a_fault_is_found(kind: str, source: str, target: str) -> None:
         ("SÃO PAULO", "Sao Paulo"),
         ("5 µm und 3 kΩ", "5 µm and 3 kΩ"),
         ("a\u200db", "ab"),
+        ("ผม\u200bรัก", "I love"),
+        ("(\u200fשלום)", "hello"),
+        ("Рёрих и Сёстры", "Roerich"),
+        ("ĂŞTIA, PÄŤ, Ăştia", "those"),
+        ("—Él —dijo", "he said"),
         ("Москва и Moskau", "Moskau"),
     ],
 )
@@ -65,11 +74,17 @@ def test_what_may_well_be_right_is_left(source: str, target: str) -> None:
     assert CHECK(target, source) == []
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp850", "mac_roman"])
 @pytest.mark.parametrize("text", ["für", "où déjà", "naïve", "„Ja“", "æøå", "Łódź"])
 def test_text_read_in_the_wrong_encoding_is_seen(text: str, encoding: str) -> None:
     assert mojibake(text) is None
     assert mojibake(text.encode().decode(encoding, errors="replace"))
+
+
+@pytest.mark.parametrize("text", ["fünf Männer", "où il était", "Příliš žluťoučký kůň"])
+def test_text_read_in_the_code_page_of_eastern_europe_is_seen(text: str) -> None:
+    assert mojibake(text) is None
+    assert mojibake(text.encode().decode("cp1250", errors="replace"))
 
 
 def test_the_number_in_an_entity_is_none() -> None:

@@ -36,6 +36,14 @@ def test_the_later_one_of_equal_pairs_is_a_duplicate() -> None:
     assert not contradictory.any()
 
 
+@pytest.mark.parametrize("without", ["", " "])
+def test_a_pair_without_its_punctuation_is_the_same(without: str) -> None:
+    """However that was taken out; but a number is not another one."""
+    text = "Ein T-Shirt, l'homme: 2.5 m"
+    again = "".join(without if one in "-,':" else one for one in text)
+    assert where(hashes([(text, "x"), (again, "x"), (text.replace("2.5", "25"), "x")]).duplicate_pairs()) == [1]
+
+
 def test_a_brief_text_may_have_many_translations() -> None:
     """What fits or not is not asked: a word or two say too little."""
     pairs = [("Na gut.", "okay then"), ("Na gut.", "all right, if you must"), ("Na gut, also dann.", "all right")]

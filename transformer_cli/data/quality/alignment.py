@@ -132,7 +132,7 @@ def _follow(evidence: NDArray[np.float64], start: int) -> list[Region]:
     return [
         Region(start + first + 1, start + last, SHIFTS[int(path[first])])
         for first, last in itertools.pairwise(edges)
-        if path[first] != UNSHIFTED
+        if path[first] != UNSHIFTED and evidence[first:last, path[first]].sum() > 0  # else they are just bad pairs
     ]
 
 

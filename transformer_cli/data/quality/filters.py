@@ -18,7 +18,7 @@ from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import LinkedCorpus
 from transformer_cli.data.quality.judge import OVERLAPS, Bounds, judge_corpus
 
-RULES = 2  # raised whenever the same corpus would be judged otherwise
+RULES = 3  # raised whenever the same corpus would be judged otherwise
 
 
 class Filters:

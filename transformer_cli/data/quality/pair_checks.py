@@ -4,6 +4,7 @@ Each check is exact about what it looks for and silent about what may well be ri
 one language and not in the other, and titles are copied.
 """
 
+import contextlib
 import math
 import re
 import unicodedata
@@ -15,18 +16,26 @@ SHORT = 8  # characters that are added to both lengths: a short text may well be
 MOST_CHARACTERS = 6  # per token of the length limit; a text with more of them has more tokens, whatever the vocabulary
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+_INVISIBLE = re.compile(r"[\u00ad\u200b\u200e\u200f\u2060]")  # soft hyphens, empty spaces, marks of direction …
+_NEEDS_THEM = re.compile(r"[\u0590-\u08ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # … which some scripts need
 MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--|&(?:[A-Za-z]{2,8}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d+(?:[.,:'’h]\d+)*")
 _DIGIT = re.compile(r"\d")
 _GROUP = re.compile(r"\d+")
 _CENTS = re.compile(r"[.,]\d{1,2}$")  # 2.00 is 2; 10.000 may be ten thousand
 ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"“”„»«]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+NO_LANGUAGE = re.compile(f"{MARKUP.pattern}|{ADDRESS.pattern}")  # is in it
 _MIXED = re.compile(  # Latin beside Greek or Cyrillic within a word; µ, π, Δ and Ω are units and signs of their own
     r"[A-Za-zÀ-ɏ][\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f]|[\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f][A-Za-zÀ-ɏ]"
 )
 # UTF-8 that was read as Windows-1252 (or Latin-1): the first byte of a character, and the bytes that continue it.
 _CONTINUING = bytes(range(0x80, 0xC0)).decode("latin-1") + "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _MOJIBAKE = re.compile(f"[\u00c3-\u00f4][{_CONTINUING}]{{1,3}}|\u00c2[\u00a0-\u00bf]")
+# UTF-8 of European languages that was read in another code page: what its first bytes look like there. Whole runs are
+# tried, within a word or long, because some languages have words that begin with two such letters.
+_CODE_PAGES = ("cp1250", "cp1251", "mac_roman", "cp850")
+_RUN = re.compile(r"(?:(?<=[a-z])|(?=[√ƒ≈├─┼]|..[^\x00-\x7f]|.[^\w][a-z]))[ĂÄĹâГДЕРСв√ƒ≈‚├─┼Ô][^\x00-\x7f]+")
+_EUROPEAN = re.compile(r"[\u00c0-\u017f\u0400-\u045f\u2010-\u2044]+")
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ def numbers_agree(source: str, target: str) -> bool:
 
 
 def mojibake(text: str) -> re.Match[str] | None:
-    """Return the first place of a text where UTF-8 was read as Windows-1252, or None."""
+    """Return the first place of a text where UTF-8 was read in another encoding, or None."""
     for match in _MOJIBAKE.finditer(text):
         try:
             read = b"".join(_byte(character) for character in match[0])
@@ -89,20 +98,26 @@ def mojibake(text: str) -> re.Match[str] | None:
             continue
         if decoded and (decoded[0].isalnum() or unicodedata.category(decoded[0])[0] in "PSZ"):
             return match
-    return None
+    return next(filter(_is_misread, _RUN.finditer(text)), None)
+
+
+def _is_misread(run: re.Match[str]) -> bool:
+    for code_page in _CODE_PAGES:
+        with contextlib.suppress(UnicodeError):
+            if _EUROPEAN.fullmatch(run[0].encode(code_page).decode("utf-8")):
+                return True
+    return False
 
 
 def _beyond_ascii(source: str, target: str) -> list[str]:
     """Return the kinds of fault that only text beyond ASCII has, and those that look different there."""
+    sides = source, target
+    if any("\ufffd" in side or mojibake(side) for side in sides):
+        return ["encoding_damage"]  # which looks like the others too
     found = []
-    damaged = False
-    for side in (source, target):
-        damaged = damaged or "\ufffd" in side or mojibake(side) is not None
-    if damaged:
-        found.append("encoding_damage")
-    elif _CONTROL.search(source) or _CONTROL.search(target):  # mojibake has some too
+    if any(_CONTROL.search(side) or (_INVISIBLE.search(side) and not _NEEDS_THEM.search(side)) for side in sides):
         found.append("control_characters")
-    if _MIXED.search(source) or _MIXED.search(target):
+    if any(_MIXED.search(side) for side in sides):
         found.append("mixed_scripts")
     return found
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_cli.data.quality.words import NUMBER, Hashes, Words, hash_of
+from transformer_cli.data.quality.words import NUMBER, Hashes, Words
 
 LEAST_OF_TEMPLATE = 10  # pairs of one form, with other numbers each
 LEAST_WORDS = 5  # of a text that may be near another
@@ -40,13 +40,12 @@ class TextHashes:
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]], sources: Words, targets: Words) -> "TextHashes":
         """Return those of some pairs, given with the words of their sides."""
-        sides = [hashes_of([pair[side] for pair in pairs], words) for side, words in enumerate((sources, targets))]
         is_number = (sources.hashes & NUMBER).astype(bool)
         template = _of_texts(sources, np.where(is_number, NUMBER, sources.hashes))
         has_number = np.bincount(sources.owners[is_number], minlength=len(template)) > 0
         case = np.fromiter((3 * _case(source) + _case(target) for source, target in pairs), np.int8, len(pairs))
         brief = np.stack([sources.counts, targets.counts], axis=1) < LEAST_OWN
-        return cls(sides[0], sides[1], template * has_number, case, brief)
+        return cls(sources.texts, targets.texts, template * has_number, case, brief)
 
     @classmethod
     def join(cls, parts: Sequence["TextHashes"]) -> "TextHashes":
@@ -210,14 +209,6 @@ def _of_texts(words: Words, hashes: Hashes) -> Hashes:
     if len(hashes):
         sums[there] = np.add.reduceat(mixed, words.starts[there])
     return sums
-
-
-def hashes_of(texts: Sequence[str], words: Words) -> Hashes:
-    """Return a hash of each text, given with its words: equal but for case, spaces and punctuation is equal."""
-    hashes = _of_texts(words, words.hashes)
-    for line in np.flatnonzero(words.counts == 0).tolist():  # signs alone: they are compared as they are
-        hashes[line] = hash_of(texts[line].strip())
-    return hashes
 
 
 def _case(text: str) -> int:

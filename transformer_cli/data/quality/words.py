@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,17 @@ def words_of(text: str) -> list[str]:
 @functools.lru_cache(1 << 17)
 def hash_of(word: str) -> int:
     """Return 64 bits, the last of which says whether the word is a number."""
-    hashed = int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-    return hashed & ~1 | word.isdigit()
+    return _hash(word) & ~1 | word.isdigit()
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Return words without what separates them, but for numbers: 2.5 is not 25."""
+    text = "".join(words)
+    return text if text.isalpha() else "".join(f" {word} " if word.isdigit() else word for word in words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +47,23 @@ class Words:
 
     hashes: Hashes
     counts: NDArray[np.int64]  # of each text
+    texts: Hashes  # the same where texts are equal but for case, spaces and punctuation, also within words
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Words":
         """Return those of some texts."""
+        texts = [*texts]
         words = [words_of(text) for text in texts]
         counts = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
         hashes = map(hash_of, itertools.chain.from_iterable(words))
-        return cls(np.fromiter(hashes, dtype=np.uint64, count=int(counts.sum())), counts)
+        whole = (
+            _hash(_joined(some) or text.strip()) for some, text in zip(words, texts, strict=True)
+        )  # or signs alone
+        return cls(
+            np.fromiter(hashes, dtype=np.uint64, count=int(counts.sum())),
+            counts,
+            np.fromiter(whole, dtype=np.uint64, count=len(words)),
+        )
 
     @functools.cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -60,4 +78,4 @@ class Words:
     def __getitem__(self, texts: slice) -> "Words":
         first, last, _ = texts.indices(len(self.counts))
         ends = [0, *np.cumsum(self.counts).tolist()]
-        return Words(self.hashes[ends[first] : ends[last]], self.counts[texts])
+        return Words(self.hashes[ends[first] : ends[last]], self.counts[texts], self.texts[texts])
