@@ -3,8 +3,10 @@
 import json
 
 from tests.doctor.conftest import COPY
+from tests.data.quality.conftest import Pairs
 from transformer_cli.data.quality.judge import KINDS as JUDGED
-from transformer_cli.doctor.findings import KINDS, Report
+from transformer_cli.data.quality.judge import Bounds
+from transformer_cli.doctor.findings import KINDS, Report, examine
 from transformer_cli.doctor.proposal import FILTERED
 from transformer_cli.doctor.report import as_json, as_text
 
@@ -31,6 +33,24 @@ def test_json_has_all_lines(report: Report) -> None:
     assert found(report, "too_small")["lines"] == []
     assert "filter" not in str(found(report, "empty_side", "valid")["advice"]).removesuffix("filters do not apply here")
     assert json.loads(as_json(report))["pairs"] == {"train": 90, "valid": 2}
+
+
+def test_what_filters_leave_out_is_done_with() -> None:
+    """It is reported, by their own bound, as nothing that must be done; other kinds stay as serious as they are."""
+    pairs = [(f"ein Hund {'a' * place}", f"a dog {'a' * place}") for place in range(90)]
+    pairs += [("der Mann im Boot <b>ist alt</b>", text * 3) for text in ("the man is old. ", "he is not young. ")]
+    filtered = {"train": {"markup": None, "length_ratio": 2.9}}
+    before, after = (examine({"train": Pairs(pairs)}, Bounds(), filters=filters) for filters in ({}, filtered))
+    for one in before.findings:
+        if one.kind == "length_ratio":
+            assert "length_ratio" not in {other.kind for other in after.findings}
+        else:
+            now = next(other for other in after.findings if other.kind == one.kind)
+            assert (now.lines, now.is_filtered) == (one.lines, one.kind == "markup")
+            assert now.is_serious == (one.is_serious and one.kind != "markup")
+    assert found(before, "markup")["is_serious"]
+    assert found(after, "markup")["advice"] == "nothing, or correct the lines"
+    assert after.findings[-1].kind == "markup"
 
 
 def test_the_worst_comes_first(report: Report) -> None:

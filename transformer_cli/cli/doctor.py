@@ -64,7 +64,9 @@ def doctor(
     corpora = {name: open_corpus(one, *languages) for name, one in named.items()}
     bounds = Bounds(data.max_length)
     tagged = [name for name, one in named.items() if one.tag is not None]
-    found = examine(corpora, bounds, tagged=tagged, workers=jobs or data.workers, progress=not quiet)
+    filters = {key.removeprefix("data."): data.filters_of(one) for key, one in data.sources.items()}
+    workers = jobs or data.workers
+    found = examine(corpora, bounds, filters=filters, tagged=tagged, workers=workers, progress=not quiet)
     title = f"{config or source}: what tfm doctor found"
     if propose:
         text = proposal.as_yaml(data, proposal.filters(found))

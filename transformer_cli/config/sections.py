@@ -176,6 +176,13 @@ class DataConfig(Section):
             return {"data.train": self.train}
         return {f"data.train.{place}": source for place, source in enumerate(self.train)}
 
+    def filters_of(self, source: Source) -> dict[str, float | None]:
+        """Return the kinds of pairs that training leaves out of a source of `train`, with the bounds that are given."""
+        found: dict[str, float | None] = {}
+        for one in self.filters if source.filters is None else source.filters:
+            found |= {one: None} if isinstance(one, str) else dict(one.items())
+        return found
+
     @property
     def tags(self) -> list[str]:
         """Return the tags of all sources, each once."""

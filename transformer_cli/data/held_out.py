@@ -302,7 +302,7 @@ def open_corpora(config: Config, run: RunFolder, *, resuming: bool, progress: bo
 def _check_filters(data: DataConfig) -> None:
     """Raise `UserError` for a filter that would find nothing, since what it compares with is not named."""
     for key, source in data.sources.items():
-        kinds, where = (data.filters, "data.filters") if source.filters is None else (source.filters, f"{key}.filters")
+        kinds, where = data.filters_of(source), "data.filters" if source.filters is None else f"{key}.filters"
         for split in ("valid", "test"):
             if f"overlap_{split}" in kinds and getattr(data, split) is None:
                 raise UserError(
@@ -329,7 +329,7 @@ def open_sources(config: Config, progress: bool = False) -> list[TrainingSource]
     opened = []
     for source in training_sources(data).values():
         corpus, filters = open_corpus(source, *languages), None
-        kinds = data.filters if source.filters is None else source.filters
+        kinds = data.filters_of(source)
         for split, other in (("valid", data.valid), ("test", data.test)):
             if f"overlap_{split}" in kinds and other is not None and split not in others:
                 others[split] = open_corpus(other, *languages)

@@ -4,7 +4,8 @@ The checks are `data.quality`'s; here they become findings, the worst first.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,7 @@ class Finding:
     left_out: list[int]  # those of them that the filter of this kind leaves out
     examples: list[dict[str, Any]]  # line, source and target of some, and a repair where one is known
     is_serious: bool = False  # whether the model will be the worse for it
+    is_filtered: bool = False  # whether the config's filters leave out what they can of it
     details: str = ""  # regions of what is misaligned, characters that are rare
 
     @property
@@ -176,17 +178,23 @@ class Finding:
         return KINDS[self.kind].weight * share
 
     @property
+    def cost(self) -> str:
+        """What it does to the model."""
+        return "nothing: the config's filters leave these out" if self.is_filtered else KINDS[self.kind].cost
+
+    @property
     def advice(self) -> str:
         """What to do; what is evaluated on is never filtered."""
+        if self.is_filtered:
+            return "nothing, or correct the lines"
         if is_training(self.corpus):
             return KINDS[self.kind].do
         return "correct these lines in the file, or remove them; filters do not apply here"
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--format json` shows."""
-        known = KINDS[self.kind]
         shown = {name: value for name, value in vars(self).items() if name != "left_out" or value != self.lines}
-        return {**shown, "what": known.what, "cost": known.cost, "advice": self.advice}
+        return {**shown, "what": KINDS[self.kind].what, "cost": self.cost, "advice": self.advice}
 
 
 @dataclass(frozen=True)
@@ -218,31 +226,36 @@ def examine(
     corpora: Mapping[str, Corpus],
     bounds: Bounds,
     *,
+    filters: Mapping[str, Mapping[str, float | None]] = MappingProxyType({}),
     tagged: Collection[str] = (),
     workers: int = 0,
     progress: bool = False,
 ) -> Report:
     """Judge train, or each of its sources by itself, and what it is evaluated on. Raises `UserError` as reading does.
 
-    corpora: by name, train or train.0, train.1, …, then valid and test. tagged: sources that may be of the other
+    corpora: by name, train or train.0, train.1, …, then valid and test. filters: the kinds that
+    training leaves out of a source, with their bounds. tagged: sources that may be of the other
     direction, whose sides are both compared with both sides of valid and test.
     """
     others = {name: corpus for name, corpus in corpora.items() if not is_training(name)}
     judgements = {}
     for name, corpus in corpora.items():
         known = {} if not is_training(name) else either_side(others) if name in tagged else others
-        judgements[name] = judge_corpus(corpus, bounds, others=known, workers=workers, progress=progress)
-    findings = [one for name in corpora for one in _findings(name, judgements, corpora[name])]
+        own = replace(bounds, length_ratio=filters.get(name, {}).get("length_ratio"))
+        judgements[name] = judge_corpus(corpus, own, others=known, workers=workers, progress=progress)
+    findings = [one for name in corpora for one in _findings(name, judgements, corpora[name], filters.get(name, ()))]
     pairs = {name: found.pairs for name, found in judgements.items()}
     trained = sum(count for name, count in pairs.items() if is_training(name))
     if trained < LEAST_PAIRS:
         findings.append(Finding("too_small", "train", trained, 1.0, [], [], []))
-    findings.sort(key=lambda one: (-one.is_serious, -one.harm, one.kind))
+    findings.sort(key=lambda one: (-one.is_serious, one.is_filtered, -one.harm, one.kind))
     files = {} if "train" in corpora else {name: corpus.describe() for name, corpus in corpora.items()}
     return Report(findings, pairs, judgements, files)
 
 
-def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) -> Iterator[Finding]:
+def _findings(
+    name: str, judgements: Mapping[str, Judgement], corpus: Corpus, filtered: Collection[str]
+) -> Iterator[Finding]:
     found = judgements[name]
     lines = {kind: some.tolist() for kind, some in found.lines.items()}
     details = {}
@@ -266,9 +279,9 @@ def _findings(name: str, judgements: Mapping[str, Judgement], corpus: Corpus) ->
     for kind, some in lines.items():
         examples = [_example(kind, line, *texts[line]) for line in some_of[kind]]
         whole = next((judgements[other].pairs for other, overlap in OVERLAPS.items() if overlap == kind), found.pairs)
-        is_serious = KINDS[kind].weight >= 0.5 and len(left_out[kind]) >= SERIOUS_SHARE * whole
-        share = len(some) / found.pairs
-        yield Finding(kind, name, len(some), share, some, left_out[kind], examples, is_serious, details.get(kind, ""))
+        is_serious = KINDS[kind].weight >= 0.5 and len(left_out[kind]) >= SERIOUS_SHARE * whole and kind not in filtered
+        known = kind, name, len(some), len(some) / found.pairs, some, left_out[kind], examples
+        yield Finding(*known, is_serious, kind in filtered, details.get(kind, ""))
 
 
 def _rare(name: str, judgements: Mapping[str, Judgement]) -> list[str]:

@@ -74,7 +74,7 @@ def _section(finding: Finding, pairs: int) -> str:
     paragraphs = [f"{finding.count:,}{share}: {known.what}", finding.details]
     if finding.lines and not finding.details:
         paragraphs.append(f"Lines {numbers(finding.lines)}")
-    paragraphs += [f"Cost: {known.cost}", f"Do: {finding.advice}"]
+    paragraphs += [f"Cost: {finding.cost}", f"Do: {finding.advice}"]
     said = "<br>".join(_text(one) for one in paragraphs if one)
     tip = f"<p>{_text(advice)}</p>" if (advice := hint(finding.kind)) else ""
     where = _strip(finding, pairs) if finding.lines else ""

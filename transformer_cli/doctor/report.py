@@ -51,7 +51,7 @@ def _finding(finding: Finding) -> Iterator[str]:
     if finding.lines and finding.kind != "misaligned":  # whose regions stand there
         yield from _wrapped("", f"line{'s' * (len(finding.lines) > 1)} {numbers(finding.lines)}")
     if is_training(finding.corpus):
-        yield from _wrapped("", f"cost: {known.cost}")
+        yield from _wrapped("", f"cost: {finding.cost}")
     yield from _wrapped("", f"do: {finding.advice}")
     for example in finding.examples:
         for mark, side in ((f"{example['line']:,}", "source"), ("", "target")):

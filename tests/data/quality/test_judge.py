@@ -70,12 +70,13 @@ def test_contradictions_are_left_out_and_several_translations_stay(sample: list[
 
 
 def test_a_third_language_on_both_sides_is_not_called_swapped(sample: list[Pair]) -> None:
-    french = ["Le chien court dans le jardin avec les enfants.", "Une femme mange du pain sur la plage."]
-    french += ["Il fait beau et nous sommes contents.", "Deux garçons jouent au ballon près de la maison."]
-    pairs = [*sample[:3000], *zip(french, french[::-1], strict=True), *(pair[::-1] for pair in sample[3000:3010])]
+    """Though one side looks rather like the other one's language, and that one like its."""
+    like_english = ["Un homme tient une guitare et observe sa chemise.", "Deux hommes préparent une pomme."]
+    like_german = ["Une petite fille danse dehors entre deux garçons.", "Des jeunes hommes grimpent dans les buissons."]
+    pairs = [*sample[:3000], *zip(like_english, like_german, strict=True), *(pair[::-1] for pair in sample[3000:3010])]
     found = judge_corpus(Pairs(pairs))
-    assert found.lines["swapped_sides"].tolist() == [*range(3005, 3015)]
-    assert {*range(3001, 3005)} <= {*found.lines["wrong_language"].tolist()}
+    assert found.lines["swapped_sides"].tolist() == [*range(3003, 3013)]
+    assert {3001, 3002} <= {*found.lines["wrong_language"].tolist()}
 
 
 def test_letters_of_another_script_and_addresses_are_no_language(sample: list[Pair]) -> None:

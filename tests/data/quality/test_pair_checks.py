@@ -32,6 +32,7 @@ CHECK = PairChecks(max_length=20)
         ("number_mismatch", "345 Hunde", "some dogs"),
         ("url_mismatch", "siehe https://a.org/b", "see it"),
         ("url_mismatch", "mail a@b.de", "mail a@b.com"),
+        ("url_mismatch", "siehe ftp://a.org/b", "see it"),
         ("mixed_scripts", "Hаus", "house"),
         ("mixed_scripts", "house", "дoм"),
     ],

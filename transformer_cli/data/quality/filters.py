@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_cli.config import DataConfig
-from transformer_cli.config.sections import DataFilters
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.encoded import LinkedCorpus
 from transformer_cli.data.quality.judge import OVERLAPS, Bounds, judge_corpus
@@ -27,18 +26,15 @@ class Filters:
     def __init__(
         self,
         corpus: Corpus,
-        filters: DataFilters,
+        kinds: Mapping[str, float | None],
         data: DataConfig,
         others: Mapping[str, Corpus],
         *,
         seed: int = 1,
         progress: bool = False,
     ) -> None:
-        """filters: of `data`, or the source's own; others: valid and test, for the filters that compare with them."""
-        self.corpus, self.data = corpus, data
-        self.kinds: dict[str, float | None] = {}
-        for one in filters:
-            self.kinds |= {one: None} if isinstance(one, str) else dict(one.items())
+        """kinds: `DataConfig.filters_of` the source; others: valid and test, for the filters that compare with them."""
+        self.corpus, self.data, self.kinds = corpus, data, kinds
         self._others = {name: other for name, other in others.items() if OVERLAPS[name] in self.kinds}
         self._seed, self._progress = seed, progress
         self.notes: list[str] = []
@@ -74,7 +70,7 @@ class Filters:
     def content_hash(self) -> str:
         """Return a hash of what is filtered, and how."""
         others = {name: other.content_hash() for name, other in self._others.items()}
-        parts = [RULES, self.kinds, self.data.max_length, self._seed, self.corpus.content_hash(), others]
+        parts = [RULES, dict(self.kinds), self.data.max_length, self._seed, self.corpus.content_hash(), others]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

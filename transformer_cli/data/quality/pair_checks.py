@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d+(?:[.,:'’h]\d
 _DIGIT = re.compile(r"\d")
 _GROUP = re.compile(r"\d+")
 _CENTS = re.compile(r"[.,]\d{1,2}$")  # 2.00 is 2; 10.000 may be ten thousand
-ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"“”„»«]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<>\"“”„»«]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 NO_LANGUAGE = re.compile(f"{MARKUP.pattern}|{ADDRESS.pattern}")  # is in it
 _MIXED = re.compile(  # Latin beside Greek or Cyrillic within a word; µ, π, Δ and Ω are units and signs of their own
     r"[A-Za-zÀ-ɏ][\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f]|[\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f][A-Za-zÀ-ɏ]"
