@@ -2,8 +2,8 @@
 
 import json
 
-from tests.doctor.conftest import COPY
 from tests.data.quality.conftest import Pairs
+from tests.doctor.conftest import COPY
 from transformer_cli.data.quality.judge import KINDS as JUDGED
 from transformer_cli.data.quality.judge import Bounds
 from transformer_cli.doctor.findings import KINDS, Report, examine

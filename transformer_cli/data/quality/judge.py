@@ -20,7 +20,7 @@ from transformer_cli.config.sections import FilterKind
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, shifted_regions
 from transformer_cli.data.quality.languages import LEAST_LEARNED, LanguageIdentifier
-from transformer_cli.data.quality.pair_checks import NO_LANGUAGE, PairChecks, log_ratio
+from transformer_cli.data.quality.pair_checks import PairChecks, log_ratio, prose
 from transformer_cli.data.quality.repeats import KnownPairs, TextHashes
 from transformer_cli.data.quality.words import NUMBER, Words
 from transformer_cli.processes import map_in_processes
@@ -268,7 +268,7 @@ def _judge_part(judge: Judge, part: tuple[list[Pair], int, int]) -> Part:
 
 def _judge_languages(languages: LanguageIdentifier, pairs: Sequence[Pair], lines: dict[str, list[int]]) -> None:
     """Find sides in the wrong language, among pairs that have text on both sides and do not copy one."""
-    texts = [[NO_LANGUAGE.sub(" ", pair[side]) for pair in pairs] for side in (0, 1)]
+    texts = [[prose(pair[side]) for pair in pairs] for side in (0, 1)]
     scores = [languages.score(texts[side], side) for side in (0, 1)]
     swapped = languages.is_other(scores[0], 0) & languages.is_other(scores[1], 1)
     for line in np.flatnonzero(swapped).tolist():  # a third language on both sides is in the place of neither

@@ -16,7 +16,8 @@ SHORT = 8  # characters that are added to both lengths: a short text may well be
 MOST_CHARACTERS = 6  # per token of the length limit; a text with more of them has more tokens, whatever the vocabulary
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
-_INVISIBLE = re.compile(r"[\u00ad\u200b\u200e\u200f\u2060]")  # soft hyphens, empty spaces, marks of direction …
+# And soft hyphens, empty spaces, marks of direction …
+_INVISIBLE = re.compile(rf"{_CONTROL.pattern[:-1]}\u00ad\u200b\u200e\u200f\u2060]")
 _NEEDS_THEM = re.compile(r"[\u0590-\u08ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # … which some scripts need
 MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<!--|&(?:[A-Za-z]{2,8}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _NUMBER = re.compile(r"\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d+(?:[.,:'’h]\d+)*")
@@ -24,7 +25,6 @@ _DIGIT = re.compile(r"\d")
 _GROUP = re.compile(r"\d+")
 _CENTS = re.compile(r"[.,]\d{1,2}$")  # 2.00 is 2; 10.000 may be ten thousand
 ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<>\"“”„»«]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-NO_LANGUAGE = re.compile(f"{MARKUP.pattern}|{ADDRESS.pattern}")  # is in it
 _MIXED = re.compile(  # Latin beside Greek or Cyrillic within a word; µ, π, Δ and Ω are units and signs of their own
     r"[A-Za-zÀ-ɏ][\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f]|[\u0370-\u0393\u0395-\u03a8\u03aa-\u03bb\u03bd-\u03bf\u03c1-\u03ff\u0400-\u052f][A-Za-zÀ-ɏ]"
 )
@@ -34,7 +34,7 @@ _MOJIBAKE = re.compile(f"[\u00c3-\u00f4][{_CONTINUING}]{{1,3}}|\u00c2[\u00a0-\u0
 # UTF-8 of European languages that was read in another code page: what its first bytes look like there. Whole runs are
 # tried, within a word or long, because some languages have words that begin with two such letters.
 _CODE_PAGES = ("cp1250", "cp1251", "mac_roman", "cp850")
-_RUN = re.compile(r"(?:(?<=[a-z])|(?=[√ƒ≈├─┼]|..[^\x00-\x7f]|.[^\w][a-z]))[ĂÄĹâГДЕРСв√ƒ≈‚├─┼Ô][^\x00-\x7f]+")
+_RUN = re.compile(r"[ĂÄĹâГДЕРС√ƒ≈‚├─┼Ô](?:(?<=[a-z].)|(?<=[√ƒ≈├─┼])|(?=.[^\x00-\x7f])|(?=[^\w][a-z]))[^\x00-\x7f]+")
 _EUROPEAN = re.compile(r"[\u00c0-\u017f\u0400-\u045f\u2010-\u2044]+")
 
 
@@ -115,7 +115,7 @@ def _beyond_ascii(source: str, target: str) -> list[str]:
     if any("\ufffd" in side or mojibake(side) for side in sides):
         return ["encoding_damage"]  # which looks like the others too
     found = []
-    if any(_CONTROL.search(side) or (_INVISIBLE.search(side) and not _NEEDS_THEM.search(side)) for side in sides):
+    if any(_INVISIBLE.search(side) and (_CONTROL.search(side) or not _NEEDS_THEM.search(side)) for side in sides):
         found.append("control_characters")
     if any(_MIXED.search(side) for side in sides):
         found.append("mixed_scripts")
@@ -134,9 +134,19 @@ def _digits(number: str) -> str:
 
 def _addresses(text: str) -> list[str]:
     """Return the addresses in a text, without the punctuation of the sentence around them."""
-    if "@" in text or "://" in text or "www." in text:
+    if _may_have_address(text):
         return sorted(address.rstrip(".,;:!?)]}'’").rstrip("/").lower() for address in ADDRESS.findall(text))
     return []
+
+
+def _may_have_address(text: str) -> bool:
+    return "@" in text or "://" in text or "www." in text
+
+
+def prose(text: str) -> str:
+    """Return a text without its tags, entities and addresses, which are in no language."""
+    text = MARKUP.sub(" ", text) if "<" in text or "&" in text else text
+    return ADDRESS.sub(" ", text) if _may_have_address(text) else text
 
 
 def log_ratio(source: str, target: str) -> float:
