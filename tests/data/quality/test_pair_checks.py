@@ -19,6 +19,7 @@ CHECK = PairChecks(max_length=20)
         ("encoding_damage", "привет", "Ð¿Ñ€Ð¸Ð²ÐµÑ‚"),
         ("encoding_damage", "привет", "РїСЂРёРІРµС‚"),
         ("encoding_damage", "Haus", "hРѕuse"),
+        ("encoding_damage", "שלום", "×©×œ×•×"),
         ("control_characters", "a\x01b", "ab"),
         ("control_characters", "a\u202eb", "ab"),
         ("control_characters", "ä\x86", "ab"),
@@ -67,6 +68,7 @@ def test_a_fault_is_found(kind: str, source: str, target: str) -> None:
         ("Рёрих и Сёстры", "Roerich"),
         ("ĂŞTIA, PÄŤ, Ăştia", "those"),
         ("—Él —dijo", "he said"),
+        ("NEMÔŽE TÝŽDEŇ “RIALÚ” SUPPRIMÉ\u00a0?", "it cannot be a week, was it deleted?"),
         ("Москва и Moskau", "Moskau"),
     ],
 )

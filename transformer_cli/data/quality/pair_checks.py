@@ -30,7 +30,8 @@ _MIXED = re.compile(  # Latin beside Greek or Cyrillic within a word; µ, π, Δ
 )
 # UTF-8 that was read as Windows-1252 (or Latin-1): the first byte of a character, and the bytes that continue it.
 _CONTINUING = bytes(range(0x80, 0xC0)).decode("latin-1") + "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
-_MOJIBAKE = re.compile(f"[\u00c3-\u00f4][{_CONTINUING}]{{1,3}}|\u00c2[\u00a0-\u00bf]")
+_MOJIBAKE = re.compile(f"(?:[\u00c3-\u00f4][{_CONTINUING}]{{1,3}})+|\u00c2[\u00a0-\u00bf]")
+_SELDOM_ALONE = re.compile(r"[\u0180-\u036f\u0460-\u07ff]")  # what MÔŽE in capitals, or “SÓ”, would be
 # UTF-8 of European languages that was read in another code page: what its first bytes look like there. Whole runs are
 # tried, within a word or long, because some languages have words that begin with two such letters.
 _CODE_PAGES = ("cp1250", "cp1251", "mac_roman", "cp850")
@@ -95,6 +96,8 @@ def mojibake(text: str) -> re.Match[str] | None:
             read = b"".join(_byte(character) for character in match[0])
             decoded = read.decode("utf-8", errors="ignore")
         except UnicodeEncodeError:
+            continue
+        if _SELDOM_ALONE.fullmatch(decoded):
             continue
         if decoded and (decoded[0].isalnum() or unicodedata.category(decoded[0])[0] in "PSZ"):
             return match
