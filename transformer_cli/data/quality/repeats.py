@@ -34,7 +34,7 @@ class TextHashes:
     source: Hashes
     target: Hashes
     template: Hashes  # the source, with one number for all
-    form: NDArray[np.int8]  # which sides are in capitals, which in small letters, which end without punctuation
+    case: NDArray[np.int8]  # which sides are in capitals, which in small letters
     brief: Mask  # (N, 2): which sides have fewer than `LEAST_OWN` words
 
     @classmethod
@@ -43,9 +43,9 @@ class TextHashes:
         is_number = (sources.hashes & NUMBER).astype(bool)
         template = _of_texts(sources, np.where(is_number, NUMBER, sources.hashes))
         has_number = np.bincount(sources.owners[is_number], minlength=len(template)) > 0
-        form = np.fromiter((6 * _form(source) + _form(target) for source, target in pairs), np.int8, len(pairs))
+        case = np.fromiter((3 * _case(source) + _case(target) for source, target in pairs), np.int8, len(pairs))
         brief = np.stack([sources.counts, targets.counts], axis=1) < LEAST_OWN
-        return cls(sources.texts, targets.texts, template * has_number, form, brief)
+        return cls(sources.texts, targets.texts, template * has_number, case, brief)
 
     @classmethod
     def join(cls, parts: Sequence["TextHashes"]) -> "TextHashes":
@@ -56,10 +56,10 @@ class TextHashes:
     def duplicate_pairs(self) -> Mask:
         """Return which pairs repeat another one, exactly or but for case, spaces and punctuation.
 
-        The one that stays is the first that is written as most of the corpus are: a copy in capitals, or without its
-        full stop, goes, wherever it stands.
+        The one that stays is the first whose case is the most usual in the corpus: a copy in capitals goes, wherever it
+        stands.
         """
-        usual = np.bincount(self.form, minlength=1)[self.form]
+        usual = np.bincount(self.case, minlength=1)[self.case]
         pairs = self.source * np.uint64(0x9E3779B97F4A7C15) ^ self.target
         found = usual < _best_of_equal(pairs, usual)
         rest = np.flatnonzero(~found)
@@ -211,10 +211,9 @@ def _of_texts(words: Words, hashes: Hashes) -> Hashes:
     return sums
 
 
-def _form(text: str) -> int:
-    """Return 1 for a text in capitals, 2 for one in small letters, 0 for all others, and scripts without case; and 3
-    more for one that ends without punctuation."""
-    return (1 if text.isupper() else 2 if text.islower() else 0) + 3 * text.rstrip()[-1:].isalnum()
+def _case(text: str) -> int:
+    """Return 1 for a text in capitals, 2 for one in small letters, 0 for all others, and scripts without case."""
+    return 1 if text.isupper() else 2 if text.islower() else 0
 
 
 def _best_of_equal(hashes: Hashes, values: NDArray[Any]) -> NDArray[Any]:
