@@ -68,3 +68,13 @@ def test_links_go_where_their_rows_go() -> None:
     nothing = Batch.from_ids([([5], [6])], links=[np.zeros((0, 2))])
     assert nothing.links is not None
     assert nothing.links.shape == (0, 3)
+
+
+def test_other_sources_are_those_of_the_sentence_before() -> None:
+    pairs = [([5, 6], [7]), ([8], [9, 10]), ([11, 12, 13], [14])]
+    other = [([11, 12, 13], [7]), ([5, 6], [9, 10]), ([8], [14])]
+    links = [np.array([[0, 0]])] * 3
+    swapped, expected = Batch.from_ids(pairs, links=links).with_other_sources(), Batch.from_ids(other)
+    for name in ("source", "source_mask", "target_input", "target_output", "target_places"):
+        assert getattr(swapped, name).equal(getattr(expected, name))
+    assert swapped.links is None  # those of a pair mean nothing beside another source

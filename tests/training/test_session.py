@@ -147,3 +147,21 @@ def test_updates_that_were_not_as_usual_are_counted() -> None:
     assert any("1,200 skipped" in line and "3 halved" in line for line in lines)
     assert not any("skipped" in line for line in describe(Progress(halvings=3)))
     assert any("3 halved" in line for line in describe(Progress(halvings=3)))
+
+
+@pytest.mark.parametrize("related", [True, False])
+def test_the_end_says_whether_the_source_was_of_use(
+    tmp_path: Path, tiny_config: MakeConfig, capsys: pytest.CaptureFixture[str], related: bool
+) -> None:
+    config = tiny_config(tmp_path, max_steps=600, validate_every=600, save_every=600)
+    if not related:
+        for stem in ("train", "valid"):  # each target beside another pair's source
+            lines = (tmp_path / f"{stem}.en").read_text().splitlines(keepends=True)
+            (tmp_path / f"{stem}.en").write_text("".join([*lines[1:], lines[0]]))
+    train(config, tmp_path / "run")
+    said = capsys.readouterr().err
+    assert ("this model has not learned to translate" in said) is not related
+    event = json.loads(RunFolder(tmp_path / "run").metrics.path.read_text().splitlines()[-1])
+    perplexity, other = (float(part) for part in re.search(r"perplexity (\S+) \((\S+) with another", said).groups())  # type: ignore[union-attr]
+    assert perplexity * math.exp(event["valid_source_gain"]) == pytest.approx(other, rel=0.05)
+    assert event["valid_source_gain"] > 1 if related else abs(event["valid_source_gain"]) < 0.5

@@ -1,7 +1,7 @@
 """A batch as the model sees it: padded tensors with the specials in place. Made by the loader, evaluation and tests."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,11 @@ class Batch:
         first, second = (None, None) if self.links is None else _halve_links(self.links, middle)
         before, after = [part[:middle] for part in parts], [part[middle:] for part in parts]
         return Batch._of(*before, links=first), Batch._of(*after, links=second)
+
+    def with_other_sources(self) -> "Batch":
+        """Return the batch with each target beside the source of the sentence before it, which is about as long."""
+        source = self.source.roll(1, 0)
+        return replace(self, source=source, source_mask=self.source_mask.roll(1, 0), links=None)
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
         """Return the same batch on another device; from pinned memory the copy runs beside the computation."""

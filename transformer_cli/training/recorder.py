@@ -3,6 +3,7 @@
 Everything for people goes to stderr; `session` says what happened, this module how it is shown.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -93,6 +94,7 @@ class Recorder:
             "loss": self._loss / self._tokens,
             "learning_rate": update.learning_rate,
             "gradient_norm": update.gradient_norm,
+            "target_tokens": self._tokens,
             "target_tokens_per_second": speed,
         }
         self._store(event)
@@ -116,13 +118,14 @@ class Recorder:
                 "step": step,
                 "valid_loss": validation.loss,
                 "valid_perplexity": validation.perplexity,
+                **({} if math.isnan(validation.source_gain) else {"valid_source_gain": validation.source_gain}),
                 "valid_bleu": validation.bleu,
                 "valid_chrf": validation.chrf,
             }
         )
         self.say(
-            f"step {step:,}  validation: loss {validation.loss:.3f}  perplexity {validation.perplexity:.2f}  "
-            f"BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}  ({seconds:.0f} s)"
+            f"step {step:,}  validation: loss {validation.loss:.3f}  perplexity {validation.perplexity:.2f}"
+            f"{validation.other_source()}  BLEU {validation.bleu:.2f}  chrF {validation.chrf:.2f}  ({seconds:.0f} s)"
             f"{'  best so far' if is_best else ''}"
         )
         for sample in validation.samples:

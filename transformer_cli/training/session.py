@@ -22,7 +22,9 @@ from transformer_cli.training.loop import train_steps
 from transformer_cli.training.recorder import Profiling, Recorder
 from transformer_cli.training.saving import Learner, Progress, Saver, capture_random
 from transformer_cli.training.training_data import TrainingData, describe_training
-from transformer_cli.training.validation import Validator
+from transformer_cli.training.validation import Validation, Validator
+
+LEAST_GAIN = 0.5  # of `Validation.source_gain`, for a model that translates: docs/training.md
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Session:
     ranks: Ranks
     profiling: Profiling | None = None
     until: int | None = None  # the step to pause after, where the run is not finished before
+    validation: Validation | None = None  # the last one
 
     def __post_init__(self) -> None:
         self.config, self.run, self.progress = self.data.config, self.saver.run, self.learner.progress
@@ -98,7 +101,7 @@ class Session:
                 self.run.prune()  # a kill may have come after the last save and before this
                 self.saver.change_index(finished=finished)
         result = result_of(self.run, self.config, progress, finished)
-        for line in describe_result(result, self.config, progress):
+        for line in [*describe_result(result, self.config, progress), *self._doubts(finished)]:
             self.recorder.say(line)
         return result
 
@@ -184,12 +187,23 @@ class Session:
         if validation is None:
             self._save()  # without its score: the next session starts with this validation
             self._leave()
+        self.validation = validation
         value = validation.value(training.best_metric)
         is_best = value > progress.best_score()
         progress.validations_without_best = 0 if is_best else progress.validations_without_best + 1
         progress.scores[progress.step] = value
         self.recorder.validation(progress.step, validation, is_best, seconds)
         return progress.step in progress.ranked()[: training.keep_best]
+
+    def _doubts(self, finished: str | None) -> Iterator[str]:
+        """Yield a warning where the finished model hardly looks at the source."""
+        validation = self.validation
+        if finished and validation is not None and validation.source_gain < LEAST_GAIN:  # nan is not less
+            yield (
+                "warning      this model has not learned to translate: what it writes hardly follows from the source. "
+                f"On validation, its perplexity is {validation.perplexity:.1f}{validation.other_source()}. "
+                'docs/training.md, "When nothing is learned from the source", says what to do'
+            )
 
     def _save(self) -> None:
         """Copy this step's checkpoint; it is published, named in the index and kept or dropped in the background."""

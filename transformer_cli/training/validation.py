@@ -6,6 +6,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeVar
 
 import torch
@@ -43,6 +44,7 @@ class Validation:
 
     loss: float  # label-smoothed, nats a target token
     perplexity: float  # exp(-log p a target token), without smoothing
+    source_gain: float  # nats a target token by which a sentence's own source predicts it better than another's
     bleu: float
     chrf: float
     samples: list[Sample]
@@ -50,6 +52,11 @@ class Validation:
     def value(self, metric: str) -> float:
         """Return the figure that `training.best_metric` names, turned so that higher is better."""
         return {"bleu": self.bleu, "chrf": self.chrf, "loss": -self.loss}[metric]
+
+    def other_source(self) -> str:
+        """Return, to show behind the perplexity, what it is where the source is that of another sentence."""
+        with_other = self.perplexity * math.exp(min(self.source_gain, 700.0))
+        return "" if math.isnan(with_other) else f" ({with_other:,.1f} with another source)"
 
 
 class Validator:
@@ -84,11 +91,12 @@ class Validator:
             translations = self._translations() if losses else None
         if losses is None or translations is None:
             return None
-        loss, likelihood = losses
+        loss, likelihood, source_gain = losses
         language = self.config.data.target_language
         return Validation(
             loss=loss,
             perplexity=math.exp(min(likelihood, 700.0)),
+            source_gain=source_gain,
             bleu=corpus_metric("bleu", translations, [self.references], language).score,
             chrf=corpus_metric("chrf", translations, [self.references], language).score,
             samples=self._samples(translations),
@@ -103,24 +111,27 @@ class Validator:
             yield parts[mine] if mine < len(parts) else None
 
     @torch.inference_mode()
-    def _losses(self) -> tuple[float, float] | None:
-        """Return smoothed loss and -log p, per target token of the whole set; None after a signal."""
+    def _losses(self) -> tuple[float, float, float] | None:
+        """Return smoothed loss, -log p and `source_gain`, per target token of the whole set; None after a signal."""
         batches = CorpusBatches(self.corpus, self.config.training.batch_tokens, seed=0)
         plan = batches.plan(epoch=0)
-        sums = [0.0, 0.0, 0.0]
+        sums = [0.0] * 5
         for pairs in self._own([plan[number] for number in range(len(plan))]):
             if pairs is None:
                 continue
             batch = batches.read(pairs).to(self.precision.device)
             with self.precision.autocast():
                 loss = self.objective(batch)
-            parts = float(loss.smoothed), float(loss.likelihood), float(batch.target_tokens)
-            sums = [total + part for total, part in zip(sums, parts, strict=True)]
+                swapped = self.objective(batch.with_other_sources()).likelihood if len(batch.source) > 1 else None
+            parts = [float(loss.smoothed), float(loss.likelihood), float(batch.target_tokens)]
+            if swapped is not None:  # a batch of one sentence has no other
+                parts += [float(swapped) - parts[1], parts[2]]
+            sums = [total + part for total, part in zip_longest(sums, parts, fillvalue=0.0)]
         everywhere = self.ranks.gather((sums, self.ranks.stop.signal_number))
         if any(signal is not None for _, signal in everywhere):
             return None
-        smoothed, likelihood, tokens = (sum(column) for column in zip(*(part for part, _ in everywhere), strict=True))
-        return smoothed / tokens, likelihood / tokens
+        smoothed, likelihood, tokens, gain, compared = map(sum, zip(*(part for part, _ in everywhere), strict=True))
+        return smoothed / tokens, likelihood / tokens, gain / compared if compared else math.nan
 
     def _translations(self) -> list[str] | None:
         """Return greedy translations of the sentences, in their order; None after a signal."""
