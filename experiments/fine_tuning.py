@@ -3,9 +3,10 @@
     apt-get download libreoffice-l10n-de && dpkg-deb -x libreoffice-l10n-de_*.deb office
     .venv/bin/python experiments/fine_tuning.py WORK --parent RUN --messages office [--seeds 1 2 3]
 
-RUN translates from German to English. It is exported for Hugging Face and imported again, as a model that others
-trained would be; children of it have 1,000 pairs, drawn by the seed. `tfm compare` says whether they are better than
-the model as it is, and than models trained from scratch on the same pairs. What is in WORK is not done again.
+RUN translates from German to English, with `model.norm: post`, as Marian's models have it. It is exported for Hugging
+Face and imported again, as a model that others trained would be. Its children have 1,000 pairs, drawn by the seed;
+`tfm compare` says whether they are better than the model as it is, and than models trained from scratch on the same
+pairs. What is in WORK already is not done again.
 """
 
 import argparse
@@ -18,9 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from page import describe_run
-
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+from page import describe_run
 from variants import tfm
 
 TRAIN, VALID, TEST = 1000, 500, 1000  # pairs
