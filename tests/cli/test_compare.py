@@ -43,7 +43,7 @@ def test_files_are_compared_by_each_metric(texts: Path, tfm: Any) -> None:
             done.out,
             re.M,
         )
-    assert "One run a side" in done.out
+    assert "One run per system" in done.out
 
 
 def test_a_page_and_json_with_seeds_and_numbers(texts: Path, tfm: Any) -> None:
@@ -134,7 +134,7 @@ def test_rarest_words_are_counted_in_the_training_data(trial: Any, tfm: Any, tmp
         Path(tmp_path / name).write_text(getattr(trial, name).read_text() * 3)
     test_set = ["--source", tmp_path / "source", "--reference", tmp_path / "reference"]
     done = tfm("compare", trial.run, trial.words, *test_set, "-q")
-    assert "by rarest word of the source in the training data\n    10 to 99 times" in done.out
+    assert "by rarest word of the source in the training data\n      10 to 99 times" in done.out
     moved = shutil.copytree(trial.run, tmp_path / "moved")
     for path in moved.rglob("config.yaml"):
         path.chmod(0o644)
@@ -167,7 +167,7 @@ def test_the_test_set_is_that_which_all_models_name(trial: Any, tfm: Any, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bad1", "--reference", "reference"], "bad1: is one system only"),
+        (["bad1", "--reference", "reference"], "bad1: is only one system"),
         (["bad1", "bad1", "--reference", "reference"], "bad1: is given twice"),
         (["bad1", "short", "--reference", "reference"], "short: has 1 lines, but reference has 60"),
         (["bad1", "good1"], "files of translations need --reference"),

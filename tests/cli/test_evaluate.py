@@ -223,6 +223,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hypotheses = [line.replace("dog", "Dog").replace("the snow", "snow") for line in references[:-1]]
     Path("reference").write_text("\n".join(references) + "\n")
     Path("hypothesis").write_text("\n".join([*hypotheses, ""]) + "\n")
+    Path("blank").write_text("\n" * 40)
     Path("reference.ja").write_text("犬が雪の中を走っている。\n二人の男がベンチに座る。\n" * 5)
     Path("hypothesis.ja").write_text("犬は雪の中を走る。\n二人の男がベンチに座る。\n" * 5)
     return tmp_path
@@ -281,6 +282,7 @@ def test_the_tokenizer_is_hinted_at_where_it_matters(texts: Path, tfm: Any) -> N
         (["--hypothesis", "hypothesis", "--reference", "reference", "--engine", "torch"], "--hypothesis and --engine"),
         (["--hypothesis", "hypothesis", "--reference", "reference.ja"], "reference.ja: has 10 lines, but hypothesis"),
         (["--hypothesis", "hypothesis", "--reference", "none"], "none: no such file"),
+        (["--hypothesis", "hypothesis", "--reference", "blank"], "blank: all lines are empty"),
         (
             ["--hypothesis", "hypothesis", "--reference", "reference", "--language", "Japanese"],
             "language 'Japanese': is not a .*ja",
@@ -293,6 +295,13 @@ def test_wrong_mixtures_are_one_clear_line(arguments: list[str], message: str, t
     before = sorted(texts.iterdir())
     assert re.search(message, tfm("evaluate", *arguments).refused())
     assert sorted(texts.iterdir()) == before
+
+
+def test_metrics_are_named_with_commas_or_one_by_one(texts: Path, tfm: Any) -> None:
+    files = ["evaluate", "--hypothesis", "hypothesis", "--reference", "reference"]
+    done = tfm(*files, "--metric", "ter,bleu", "--metric", "bleu")
+    assert [line.split()[0] for line in done.out.splitlines()[::2]] == ["TER", "BLEU"]
+    assert done.out == tfm(*files, "--metric", "ter", "--metric", "bleu").out
 
 
 def test_case_is_told_as_it_is(texts: Path, tfm: Any) -> None:

@@ -105,4 +105,4 @@ def test_input_is_refused_before_anything_is_written(
         ([*SEARCH, "--storage", "nonsense"], "cannot be opened"),
     ]:
         assert message in tfm("tune", trial.config, *words).refused()
-    assert not (tmp_path / "checkpoints" / "config-tune" / "trials").exists()
+    assert not (tmp_path / "checkpoints").exists()

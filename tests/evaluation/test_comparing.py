@@ -240,6 +240,18 @@ def test_with_several_seeds_their_noise_counts() -> None:
     assert found.detectable > 1
 
 
+def test_what_would_show_is_no_less_than_the_sentences_alone_allow() -> None:
+    """Also where two runs happen to have the same score."""
+    random_ = np.random.default_rng(8)
+    sides = runs(random_, 2, 0.0), runs(random_, 1, 0.0)
+    sides[0][:] -= sides[0].mean(axis=1, keepdims=True) + np.array([[1e-3], [-1e-3]])
+    found = compare_two(of_numbers(*sides), 0, 1, trials=2000)
+    alone = (sides[1][0] - sides[0].mean(axis=0)).std() / 50**0.5
+    assert found.standard_error < alone / 2
+    assert found.detectable is not None
+    assert found.detectable > 2.7 * alone
+
+
 def test_several_runs_are_held_against_t_with_the_variance_of_an_analysis_of_variance() -> None:
     """Without noise of the sentences it is the t test of the runs' scores."""
     scores = [[1.0, 1.4, 0.9], [1.9, 1.7, 2.2, 2.0]]

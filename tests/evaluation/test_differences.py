@@ -34,6 +34,17 @@ def test_sentences_that_differ_most_are_those_that_were_changed() -> None:
     )
 
 
+def test_sentences_whose_shown_translations_are_the_same_are_left_out() -> None:
+    """Of several runs the first is shown, and another one may be what differs."""
+    same, other = damaged(REFERENCES, 0.2, 1), damaged(REFERENCES, 0.2, 1)
+    other[17], other[30] = "nothing of it", REFERENCES[30]
+    outputs = [[same, same], [[*same[:30], *other[30:]], other]]
+    one = measure("chrf", outputs, [REFERENCES], "en")
+    assert contributions(one, 1)[17] < 0
+    found = find_where(one, 1, Texts(SOURCES, REFERENCES, outputs))
+    assert [sentence.line for sentence in found.sentences] == [31]
+
+
 def test_where_nothing_is_gained_no_sentence_is_said_to() -> None:
     numbers = [[[5.0] * 40], [[5.0 - number / 40 for number in range(40)]]]
     found = find_where(measure_of_numbers("COMET", numbers), 1, Texts(None, None, [[], []]))

@@ -37,12 +37,12 @@ def test_names_and_runs() -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a1"], "a1: is one system only; give two or more"),
-        (["A=a1,a2"], "A: is one system only"),
+        (["a1"], "a1: is only one system; give two or more"),
+        (["A=a1,a2"], "A: is only one system"),
         (["a1", "none"], "none: no such file or folder; give a model, or a file"),
-        (["a1", "B=b1,"], "'B=b1,': is no system"),
-        (["a1", "=b1"], "'=b1': is no system"),
-        (["a1", ""], "'': is no system"),
+        (["a1", "B=b1,"], "'B=b1,': is not a system"),
+        (["a1", "=b1"], "'=b1': is not a system"),
+        (["a1", ""], "'': is not a system"),
         (["a1", "./a1"], "a1: is given twice"),
         (["a1", "B=b1,b2,b1"], "b1: is given twice"),
         (["A=a1", "A=b1"], "A: two systems have this name"),

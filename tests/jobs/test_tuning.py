@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -465,10 +466,15 @@ def test_searches_share_a_study_and_wait_for_each_other(ask: Ask, tmp_path: Path
     assert found[0]["best"]["trial"] == found[1]["best"]["trial"]
 
 
-def test_a_password_is_not_kept_or_shown(ask: Ask, tmp_path: Path) -> None:
+def test_a_password_is_not_kept_or_shown(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = ask(storage="postgresql://me:secret@nowhere.invalid/x")
     with pytest.raises(UserError, match="cannot be opened") as refused:
-        tune(ask(storage="postgresql://me:secret@nowhere.invalid/x"), tmp_path / "out")
+        tune(question, tmp_path / "out")
     assert "secret" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(tuning, "open_storage", lambda _: SimpleNamespace(remove_session=lambda: None))  # gone since
+    with pytest.raises(UserError, match="cannot be opened"):
+        tune(question, tmp_path / "out")
     assert "secret" not in (tmp_path / "out" / "tune.json").read_text()
 
 

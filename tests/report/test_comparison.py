@@ -94,14 +94,16 @@ def test_text_has_scores_verdicts_groups_sentences_and_signatures(found: Found) 
     lines = [*as_text(found)]
     assert lines[0].split() == ["BLEU", "TER"]
     assert lines[2].startswith("a & <b>, 4 runs  ")
-    assert "a & <b> against base, 150 sentences (p by Holm, for 2 comparisons)" in lines
+    assert "a & <b> against base, 150 sentences (p corrected for 2 comparisons, by Holm)" in lines
     assert any(line.startswith("  BLEU  a & <b> is better by ") for line in lines)
     assert any(line.startswith("  TER   a & <b> is better by ") for line in lines)
-    assert "  BLEU by length of the reference" in lines
+    assert "  BLEU of a & <b> minus that of base (95 % interval)" in lines
+    assert "    by length of the reference" in lines
+    assert sum("translations are those of the first runs" in line for line in lines) == 1
     assert any("<script>" in line for line in lines)
     assert lines[-1].startswith("TER: #:1|")
     assert not any(character < " " for line in lines for character in line)
-    assert not any("One run a side" in line for line in lines)
+    assert not any("One run per system" in line for line in lines)
 
 
 def test_json_has_every_comparison_and_metric(found: Found) -> None:
@@ -122,7 +124,8 @@ def test_json_has_every_comparison_and_metric(found: Found) -> None:
 
 
 def test_the_page_stands_alone_and_runs_nothing(found: Found) -> None:
-    text = as_html(found, "base and a & <b>")
+    text = as_html(found)
+    assert "<h1>Is it better? base, a &amp; &lt;b&gt; and C" in text
     reader = Page(text)
     assert reader.open == []
     assert "script" not in {tag for tag, _ in reader.tags}
@@ -137,4 +140,18 @@ def test_the_page_stands_alone_and_runs_nothing(found: Found) -> None:
 def test_one_run_a_side_is_about_these_outputs(found: Found) -> None:
     single = replace(found, systems=[System(system.name, system.runs[:1]) for system in found.systems])
     assert sum("about these outputs" in line for line in as_text(single)) == 1
-    assert "about these outputs" in as_html(single, "")
+    assert "about these outputs" in as_html(single)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["/tmp/x/a.en", "/tmp/x/b.en"], ["a.en", "b.en"]),
+        (["/tmp/a.en", "/var/b.en"], ["a.en", "b.en"]),
+        (["one/test.en", "two/test.en"], ["one/test.en", "two/test.en"]),
+        (["runs/", "runs/b"], ["runs/", "runs/b"]),
+        (["A", "runs/b"], ["A", "b"]),
+    ],
+)
+def test_paths_are_shown_by_what_tells_them_apart(found: Found, names: list[str], shown: list[str]) -> None:
+    assert replace(found, systems=[System(name, []) for name in names]).names == shown

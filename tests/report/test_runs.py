@@ -68,6 +68,13 @@ def test_a_source_and_a_list_of_sources_are_one_setting_and_long_ones_are_short(
     assert [row[head.index("data.train.source")] for row in rows] == ["…a.de", "…b.de"], "what differs"
 
 
+def test_settings_that_differ_in_their_middle_are_told_apart(folder: Path) -> None:
+    one = read_run(folder / "a")
+    places = [f"/data/{name}/train.filtered.de.gz" for name in ("multi30k/long/name", "faulty", "cleaned")]
+    head, *rows = table([trained_on(one, {"source": place, "target": "x.en"}) for place in places])
+    assert len({row[head.index("data.train.source")] for row in rows}) == 3
+
+
 def test_a_line_of_the_table_is_a_line_whatever_a_folder_is_called(folder: Path) -> None:
     one = read_run(folder / "a")
     _, row = table([replace(one, path=Path("new\nline\x1b"))])

@@ -19,19 +19,10 @@ if TYPE_CHECKING:
     from transformer_cli.jobs.translating import TranslationOptions
 
 SYSTEM = "A model, a file of translations, or NAME=RUN,RUN,…: several seeds of one system."
-WITHOUT_MODELS = (  # what means something where nothing is translated
-    *(
-        "systems",
-        "--source",
-        "--reference",
-        "--language",
-        "--metric",
-        "--scores",
-        "--format",
-        "--output",
-        "--strict",
-        "--quiet",
-    ),
+# What means something where nothing is translated.
+WITHOUT_MODELS = (
+    "systems",
+    *("--source", "--reference", "--language", "--metric", "--scores", "--format", "--output", "--strict", "--quiet"),
 )
 
 
@@ -45,9 +36,7 @@ class InputOutput(opt.Options, panel="Input and output"):
     language: str | None = opt.option(
         "--language CODE", "Without models: the target language (ja, zh, …), for BLEU's tokenizer."
     )
-    metric: list[str] | None = opt.option(
-        "--metric METRIC", "bleu, chrf, chrf++ or ter; several with commas.  [default: bleu,chrf,ter]"
-    )
+    metric: list[str] | None = opt.METRICS
     scores: list[str] | None = opt.option(
         "--scores NAME=FILE,FILE",
         "Another metric: a file for each run, one number a sentence, more is better. Repeatable.",
@@ -83,10 +72,12 @@ def compare(
     """
     from transformer_cli.data.held_out import split_tag
     from transformer_cli.evaluation.comparing import compare as compare_all
-    from transformer_cli.evaluation.systems import parse_systems
+    from transformer_cli.evaluation.evaluate import parse_metrics
+    from transformer_cli.evaluation.systems import parse_systems, read_material
     from transformer_cli.report import comparison as reports
 
-    metrics = read_metrics(given)
+    only_numbers = given.scores and not (given.metric or given.reference or given.source)
+    metrics = [] if only_numbers else parse_metrics(given.metric)
     sides = parse_systems(systems)
     runs = [run for side in sides for run in side.runs]
     numbers = [Path(path) for one in given.scores or [] for path in one.partition("=")[2].split(",")]
@@ -94,7 +85,10 @@ def compare(
     check_output(given.output_file, read)
     models = {run: opt.translation_options(context, run) for run in runs if os.path.isdir(run)}
     language = target_language(context, given, models)
-    material = read_texts(given, sides, models)
+    if not models and not given.reference and metrics:
+        raise UserError("files of translations need --reference FILE, to compare them with")
+    files = [run for run in runs if run not in models]
+    material = read_material([one.model for one in models.values()], files, given.source, given.reference or [])
     if given.source is None:
         models = {run: one.tagged_as(split_tag(one.model.config, "test")) for run, one in models.items()}
         named = [opt.files_named(one.model.config.data, "test", one.model.folder) for one in models.values()]
@@ -108,21 +102,10 @@ def compare(
     elif given.format_ == "json":
         text = reports.as_json(found)
     else:
-        text = reports.as_html(found, "Is it better? " + " and ".join(side.name for side in sides))
+        text = reports.as_html(found)
     write_report(given.output_file, text)
     if given.strict and not any(one.better == one.b for one in comparisons if one.metric == comparisons[0].metric):
         raise typer.Exit(1)
-
-
-def read_metrics(given: InputOutput) -> list[str]:
-    """Return the metrics that are asked for; none where there are only numbers to compare. Raises `UserError`."""
-    from transformer_cli.evaluation.evaluate import check_metrics
-
-    if given.metric is None and given.scores and not given.reference and not given.source:
-        return []
-    metrics = [name.strip() for one in given.metric or ["bleu,chrf,ter"] for name in one.split(",")]
-    check_metrics(metrics)
-    return list(dict.fromkeys(metrics))
 
 
 def target_language(context: typer.Context, given: InputOutput, models: "dict[Path, TranslationOptions]") -> str | None:
@@ -138,16 +121,6 @@ def target_language(context: typer.Context, given: InputOutput, models: "dict[Pa
         raise UserError(f"{others[0]}: needs a model; leave it out")
     check_language(given.language)
     return given.language
-
-
-def read_texts(given: InputOutput, sides: "Sequence[System]", models: "dict[Path, TranslationOptions]") -> "Material":
-    """Return the test set and the files of translations. Raises `UserError`."""
-    from transformer_cli.evaluation.systems import read_material
-
-    if not models and not given.reference and (given.metric or given.source or not given.scores):
-        raise UserError("files of translations need --reference FILE, to compare them with")
-    files = [run for side in sides for run in side.runs if run not in models]
-    return read_material([one.model for one in models.values()], files, given.source, given.reference or [])
 
 
 def measure_all(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 WITH_HYPOTHESIS = ("--hypothesis", "--reference", "--language", "--metric", "--json", "--quiet")
 LANGUAGE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")  # ISO 639's own table comes with the extra `train` alone
-METRICS = "bleu, chrf, chrf++ or ter."
 
 
 class InputOutput(opt.Options, panel="Input and output"):
@@ -34,7 +33,7 @@ class InputOutput(opt.Options, panel="Input and output"):
     language: str | None = opt.option(
         "--language CODE", "With --hypothesis: its language (ja, zh, …), for BLEU's tokenizer."
     )
-    metric: list[str] | None = opt.option("--metric METRIC", f"{METRICS} Repeatable.  [default: bleu, chrf, ter]")
+    metric: list[str] | None = opt.METRICS
     overlap: bool = opt.option(
         "--overlap/--no-overlap", "Also score without the lines that the training data has.", True
     )
@@ -71,8 +70,7 @@ def evaluate(
     """
     from transformer_cli.evaluation import evaluate as evaluation_of
 
-    metrics = list(dict.fromkeys(given.metric or ("bleu", "chrf", "ter")))
-    evaluation_of.check_metrics(metrics)
+    metrics = evaluation_of.parse_metrics(given.metric)
     if given.hypothesis is not None:
         test_set, scores = score_file(context, model, given, metrics)
         if given.json_output:
@@ -134,6 +132,7 @@ def score_file(
     check_language(given.language)
     evaluation_of.load_scorers(metrics, given.language or "")  # before files are read
     test_set = evaluation_of.read_test_set(given.hypothesis, given.reference)
+    evaluation_of.check_references(test_set.references, given.reference)
     hint_at_tokenizer(given.language, metrics, test_set.references)
     warn(*test_set.notes)
     scores = evaluation_of.corpus_scores(

@@ -155,6 +155,7 @@ SET = "Change a config value: training.max_steps=1000. The value is YAML; a mapp
 OVERRIDES = option("--set KEY=VALUE", SET, autocompletion=complete_setting)
 DEVICE = option("--device DEVICE", "auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.", "auto")
 REFERENCES = option("--reference FILE", "Their translations, aligned. Repeatable: several references.")
+METRICS = option("--metric METRIC", "bleu, chrf, chrf++ or ter; several with commas.  [default: bleu,chrf,ter]")
 JSON = option("--json", "Print one JSON object instead of a table.", False)
 QUIET = option("--quiet -q", "No progress and no notes on stderr.", False)
 BATCH = "Source tokens translated at a time, padding included.  [default: the model's]"

@@ -94,9 +94,10 @@ def find_where(
     changes = contributions(one, b)
     gains = changes if one.higher_is_better else -changes
     order = np.argsort(-gains, kind="stable").tolist()
-    picked = [place for place in order[:most] if gains[place] > 0]
-    picked += [place for place in order[: -most - 1 : -1] if gains[place] < 0]
-    sentences = [_sentence(place, float(changes[place]), b, texts) for place in picked]
+    every = [_sentence(place, float(changes[place]), b, texts) for place in order if gains[place]]
+    seen = [one for one in every if one.a is None or one.a != one.b]  # later runs may differ where the first ones agree
+    up, down = ([one for one in seen if (gains[one.line - 1] > 0) == better] for better in (True, False))
+    sentences = [*up[:most], *down[: -most - 1 : -1]]
     return Where(0, b, one.name, groups, sentences)
 
 

@@ -171,16 +171,21 @@ def suggests_language(lines: Sequence[str]) -> bool:
     return any(_EAST_ASIAN.search(line) for line in lines)
 
 
-def check_metrics(metrics: Sequence[str]) -> None:
-    """Raise `UserError` for a metric that there is not."""
+def parse_metrics(given: Sequence[str] | None) -> list[str]:
+    """Return the metrics that are named, several with commas, each once; by default BLEU, chrF and TER.
+
+    Raises `UserError` for a metric that there is not.
+    """
+    metrics = [name.strip() for one in given or ["bleu,chrf,ter"] for name in one.split(",")]
     for metric in metrics:
         if metric not in METRICS:
             raise UserError(f"there is no metric {metric!r}; choose {one_of(list(METRICS))}")
+    return list(dict.fromkeys(metrics))
 
 
 def load_scorers(metrics: Sequence[str], target_language: str) -> list[Any]:
     """Return sacreBLEU's scorer of each metric; raises as `corpus_metric` does, so ask for it before long work."""
-    check_metrics(metrics)
+    parse_metrics(metrics)
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
@@ -251,6 +256,14 @@ def _refuse_unequal(paths: Sequence[Path], files: Sequence[TextLines], row: Sequ
     )
 
 
+def check_references(references: Sequence[Sequence[str]], paths: Sequence[Path]) -> None:
+    """Raise `UserError` for references that are empty in every line. paths: of the files; none where they are not."""
+    for number, lines in enumerate(references):
+        if not any(map(str.strip, lines)):
+            where = paths[number] if paths else "the references"
+            raise UserError(f"{where}: all lines are empty; give the translations to compare with")
+
+
 def find_test_set(
     model: "FoundModel", source: Path | None, references: Sequence[Path] | None, split: Literal["test", "valid"]
 ) -> EvaluationSet:
@@ -263,7 +276,9 @@ def find_test_set(
             f"--source and --reference belong together: give both, or neither for the config's data.{split}"
         )
     if source is not None and references:
-        return read_test_set(source, references)
+        found = read_test_set(source, references)
+        check_references(found.references, references)
+        return found
     data, folder = model.config.data, model.folder
     tag = split_tag(model.config, split) or ""
     if split == "test" and data.test is None:

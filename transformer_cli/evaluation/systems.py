@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from transformer_cli.data.corpora import count_lines
 from transformer_cli.errors import UserError
-from transformer_cli.evaluation.evaluate import EvaluationSet, find_test_set, read_test_set
+from transformer_cli.evaluation.evaluate import EvaluationSet, check_references, find_test_set, read_test_set
 from transformer_cli.text.lines import read_lines
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class System:
 def parse_systems(texts: Sequence[str]) -> list[System]:
     """Return the systems that `[NAME=]RUN[,RUN…]` name; a path that there is may have `=` and `,` in it.
 
-    Raises `UserError` for less than two systems, a run that is missing or given twice, two of the same name.
+    Raises `UserError` for fewer than two systems, a run that is missing or given twice, two of the same name.
     """
     systems = []
     for text in texts:
@@ -40,16 +40,16 @@ def parse_systems(texts: Sequence[str]) -> list[System]:
         paths = [runs] if os.path.exists(runs) else runs.split(",")
         systems.append(System(name, [Path(path) for path in paths]))
         if not name or not all(paths):
-            raise UserError(f"{text!r}: is no system; give a model or a file, or NAME=RUN,RUN for several seeds")
+            raise UserError(f"{text!r}: is not a system; give a model or a file, or NAME=RUN,RUN for several seeds")
     if len(systems) < 2:
-        raise UserError(f"{systems[0].name}: is one system only; give two or more to compare")
+        raise UserError(f"{systems[0].name}: is only one system; give two or more to compare")
     seen: dict[str, Path] = {}
     for path in (run for system in systems for run in system.runs):
         if not os.path.exists(path):
             raise UserError(f"{path}: no such file or folder; give a model, or a file of translations")
         before = seen.setdefault(os.path.realpath(path), path)
         if before is not path:
-            raise UserError(f"{path}: is given twice; every run is another model, or another file")
+            raise UserError(f"{path}: is given twice; each run must be a different model or file")
     names = [system.name for system in systems]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -68,7 +68,9 @@ def check_models(models: "Sequence[FoundModel]") -> str:
                 "models of the same languages"
             )
         if folder in folders[:place]:
-            raise UserError(f"{model.name}: is the same model as {models[folders.index(folder)].name}; give another")
+            raise UserError(
+                f"{model.name}: is the same model as {models[folders.index(folder)].name}; give a different one"
+            )
     return spoken[0][1]
 
 
@@ -112,10 +114,7 @@ def read_material(
                 f"{len(known.sources):,}; give translations of that, or --source and --reference"
             )
         found = Material(known.sources, known.references, dict(zip(files, lines, strict=True)), [*known.notes, *notes])
-    for number, lines_of in enumerate(found.references):
-        if not any(map(str.strip, lines_of)):
-            where = references[number] if references else "the references"
-            raise UserError(f"{where}: all lines are empty; give the translations to compare with")
+    check_references(found.references, references)
     return found
 
 

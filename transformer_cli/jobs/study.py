@@ -140,21 +140,21 @@ def _trial(trial: Any, of_study: dict[str, Any]) -> Trial:
     )
 
 
-@contextlib.contextmanager
-def open_study(url: str, name: str, place: str, space: Space, maximize: bool) -> Iterator[Study]:
-    """Open a study in a storage, or begin it there. Raises `UserError` where the storage cannot be opened."""
-    optuna = import_optuna()
+def open_storage(url: str) -> Any:
+    """Return a storage of Optuna; raises `UserError` where it cannot be opened."""
     try:
-        storage = optuna.storages.get_storage(url)
-        study = optuna.create_study(
-            storage=storage,
-            study_name=name,
-            direction="maximize" if maximize else "minimize",
-            load_if_exists=True,
-        )
+        return import_optuna().storages.get_storage(url)
     except Exception as error:  # of whichever library the storage is accessed by
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"--storage {without_password(url)}: cannot be opened: {reason}") from None
+
+
+@contextlib.contextmanager
+def open_study(url: str, name: str, place: str, space: Space, maximize: bool) -> Iterator[Study]:
+    """Open a study in a storage, or begin it there; raises as `open_storage` does."""
+    storage = open_storage(url)
+    direction = "maximize" if maximize else "minimize"
+    study = import_optuna().create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
     try:
         yield Study(study, place, space, maximize)
     finally:

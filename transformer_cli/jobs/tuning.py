@@ -20,7 +20,7 @@ from transformer_cli.evaluation.comparing import LEVEL, t_quantile
 from transformer_cli.jobs.halving import Note, Search
 from transformer_cli.jobs.plan import Budget, Plan, make_plan, parse_budget
 from transformer_cli.jobs.search_space import Space, parse_dimension, plain, settings, with_values
-from transformer_cli.jobs.study import Study, Trial, import_optuna, open_study, without_password
+from transformer_cli.jobs.study import Study, Trial, import_optuna, open_storage, open_study, without_password
 from transformer_cli.storage.holding import clean, hold
 from transformer_cli.storage.publishing import atomic_write, read_json
 from transformer_cli.storage.run_folder import RunFolder
@@ -76,6 +76,8 @@ def tune(
     """
     import_optuna()
     config, budget, plan, space = _checked(question)
+    if question.storage:
+        open_storage(question.storage).remove_session()
     _check_folder(folder)
     check_inputs(config, RunFolder(folder), begins=True)
     with ExitStack() as stack:

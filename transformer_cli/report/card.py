@@ -159,14 +159,14 @@ def _body(one: Examined, said: Sequence[str]) -> Iterator[str]:
     yield f"\n## License\n\n{UNKNOWN if data.license is None else data.license}"
     yield "\n## Intended use\n"
     yield (
-        f"Translating {data.source_language} text that is like its training data to {data.target_language}, sentence by"
-        " sentence. Have translations checked by people where mistakes have consequences."
+        f"Translating text like its training data from {data.source_language} to {data.target_language}, sentence by "
+        "sentence. Have people check translations where mistakes have consequences."
     )
     yield "\n## Limits\n"
     yield from (f"- {_plain(limit)}" for limit in limits(one))
     yield f"\n## How to use it\n\n```sh\n{usage(run.name, OTHER_SET)}\n```"
     yield "\n## Training data\n"
-    yield from _table(["", "source", "tag", "weight", "filters"], data_rows(run.config))
+    yield from _table(["", "source", "tag", "weight", "filters"], data_rows(run.config, os.path.basename))
     yield f"\n{data_size(one)}"
     yield from (f"- {_plain(line)}" for line in said)
     yield "\n## Evaluation\n"

@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 from transformer_cli.evaluation.comparing import LEVEL, Comparison, Measure
 from transformer_cli.evaluation.differences import Group, Where
@@ -11,9 +13,10 @@ from transformer_cli.evaluation.systems import System
 from transformer_cli.report.page import Row, escaped, figure, intervals, page, printable, short, table
 
 SHOWN = 3  # sentences on either side on a terminal
+LABEL = 20  # characters of a system's name beside its translation
 SEEDS = (
-    "One run a side: this is about these outputs. Whether training again with another seed would give the same, "
-    "several runs show: A=run1,run2,run3."
+    "One run per system: this is about these outputs. To learn whether it holds for other seeds too, give several runs "
+    "per system: A=run1,run2,run3."
 )
 
 
@@ -27,9 +30,12 @@ class Found:
     where: Sequence[Where]
     references: int
 
-    def name(self, system: int) -> str:
-        """Return a system's name."""
-        return printable(self.systems[system].name)
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the systems; of paths the last part, if that tells them apart."""
+        whole = [system.name for system in self.systems]
+        last = [os.path.basename(name) for name in whole]
+        return [printable(name) for name in (last if len({*last} - {""}) == len(last) else whole)]
 
     @property
     def seeds_unknown(self) -> bool:
@@ -104,17 +110,17 @@ def as_text(found: Found) -> Iterator[str]:
     rows = [["", *(measure.name for measure in found.measures)]]
     for place, system in enumerate(found.systems):
         runs = f", {len(system.runs)} runs" if len(system.runs) > 1 else ""
-        rows.append([f"{found.name(place)}{runs}", *(_score(measure, place) for measure in found.measures)])
+        rows.append([f"{printable(system.name)}{runs}", *(_score(measure, place) for measure in found.measures)])
     yield from _columns(rows)
     several = len(found.systems) > 2
     for where in found.where:
         ours = [one for one in found.comparisons if one.b == where.b]
         yield ""
-        corrected = f" (p by Holm, for {len(found.systems) - 1} comparisons)" if several else ""
-        yield f"{found.name(where.b)} against {found.name(0)}, {_sentences(ours[0].sentences)}{corrected}"
+        corrected = f" (p corrected for {len(found.systems) - 1} comparisons, by Holm)" if several else ""
+        yield f"{found.names[where.b]} against {found.names[0]}, {_sentences(ours[0].sentences)}{corrected}"
         names = [one.name for one in ours]
         for one in ours:
-            yield f"  {one.name:<{max(map(len, names))}}  {verdict(one, found.name(0), found.name(where.b))}"
+            yield f"  {one.name:<{max(map(len, names))}}  {verdict(one, found.names[0], found.names[where.b])}"
         yield from _where(found, where)
     yield ""
     if found.seeds_unknown:
@@ -127,21 +133,29 @@ def as_text(found: Found) -> Iterator[str]:
 def _where(found: Found, where: Where) -> Iterator[str]:
     groups = [group for several in where.groups.values() for group in several]
     width = max((len(group.name) for group in groups), default=0)
+    names = found.names[0], found.names[where.b]
+    if groups:
+        yield f"  {where.name} of {names[1]} minus that of {names[0]} (95 % interval)"
     for by, several in where.groups.items():
-        yield f"  {where.name} by {by}"
+        yield f"    by {by}"
         for group in several:
-            yield f"    {group.name:<{width}}  {group.sentences:>7,} sentences  {_group(group)}"
+            yield f"      {group.name:<{width}}  {group.sentences:>7,} sentences  {_group(group)}"
     gains = [one for one in where.sentences if one.b is not None]
     if gains:
-        yield "  sentences that differ most, and what each adds to the difference"
+        yield f"  sentences that differ most, and what each adds to the difference{_first_runs(found, where)}"
     half = [one for one in gains if one.change > 0][:SHOWN], [one for one in gains if one.change < 0][-SHOWN:]
-    names = ["source", "reference", *(found.name(system)[-20:] for system in (0, where.b))]
+    labels = ["source", "reference", *(name if len(name) <= LABEL else f"…{name[1 - LABEL :]}" for name in names)]
     for one in sorted([*half[0], *half[1]], key=lambda one: -one.change):
         yield f"    line {one.line:,}: {_signed(one.change, 3)}"
-        texts = zip(names, (one.source, one.reference, one.a, one.b), strict=True)
+        texts = zip(labels, (one.source, one.reference, one.a, one.b), strict=True)
         known = [(name, text) for name, text in texts if text is not None]
         for name, text in known:
             yield f"      {name:<{max(len(label) for label, _ in known)}}  {printable(short(text))}".rstrip()
+
+
+def _first_runs(found: Found, where: Where) -> str:
+    several = any(len(found.systems[place].runs) > 1 for place in (0, where.b))
+    return "; translations are those of the first runs" * several
 
 
 def _group(group: Group) -> str:
@@ -195,7 +209,7 @@ def as_json(found: Found) -> str:
 # --- a page ---------------------------------------------------------------------------------------------------------
 
 
-def as_html(found: Found, title: str) -> str:
+def as_html(found: Found) -> str:
     """Return one page that needs no network: verdicts, differences with intervals as pictures, sentences."""
     rows = [
         [system.name, str(len(system.runs)), *(_score(measure, place) for measure in found.measures)]
@@ -206,18 +220,21 @@ def as_html(found: Found, title: str) -> str:
         parts.append(f"<p>{escaped(SEEDS)}</p>")
     for where in found.where:
         parts += _section(found, where)
-    test = "approximate randomization" if found.seeds_unknown else "tests of seeds and sentences where runs are several"
-    how = f"{_sentences(found.measures[0].sentences)}; two-sided tests at {LEVEL:.0%} by {test}; intervals hold 95 %."
+    test = (
+        "approximate randomization" if found.seeds_unknown else "a test of seeds and sentences where runs are several"
+    )
+    how = f"{_sentences(found.measures[0].sentences)}; two-sided tests at {LEVEL:.0%} by {test}; 95 % intervals."
+    title = f"Is it better? {', '.join(found.names[:-1])} and {found.names[-1]}"
     signatures = [f"{measure.name}: {measure.signature}" for measure in found.measures if measure.signature]
     return page(title, [*parts, f"<h2>How it was tested</h2><p>{how}</p>", *listed(signatures)])
 
 
 def _section(found: Found, where: Where) -> Iterator[str]:
-    names = found.name(0), found.name(where.b)
+    names = found.names[0], found.names[where.b]
     yield f"<h2>{escaped(names[1])} against {escaped(names[0])}</h2>"
     yield from listed(f"{one.name}: {verdict(one, *names)}" for one in found.comparisons if one.b == where.b)
     if len(found.systems) > 2:
-        yield f"<p>p by Holm, for {len(found.systems) - 1} comparisons.</p>"
+        yield f"<p>p is corrected for {len(found.systems) - 1} comparisons, by Holm's method.</p>"
     for by, groups in where.groups.items():
         rows = [
             Row(f"{one.name} ({one.sentences:,})", one.difference, *one.interval, " ".join(_group(one).split()))
@@ -230,7 +247,7 @@ def _section(found: Found, where: Where) -> Iterator[str]:
         if one.b is not None
     ]
     if sentences:
-        yield "<h3>Sentences that differ most</h3>"
+        yield f"<h3>Sentences that differ most{_first_runs(found, where)}</h3>"
         yield table(["line", "adds", "source", "reference", *names], sentences, "cards")
 
 

@@ -80,7 +80,7 @@ def _paragraph(text: str) -> str:
 def summary(one: Examined) -> str:
     """Return what the model is, in a few sentences."""
     run, data = one.run, one.run.config.data
-    text = f"Translates {data.source_language} to {data.target_language}."
+    text = f"Translates from {data.source_language} to {data.target_language}."
     if run.parameters is not None:
         text += f" A Transformer with {run.parameters:,} parameters, trained for {run.steps:,} steps"
         text += f" in {duration(run.seconds)}" if run.seconds is not None else ""
@@ -120,8 +120,8 @@ def signatures(one: Examined) -> list[str]:
     return list(dict.fromkeys(f"{score.name}|{score.signature}" for score in scores))
 
 
-def data_rows(config: Config) -> list[list[str]]:
-    """Return a row for each source of the data: key, where it is, tag, weight, filters."""
+def data_rows(config: Config, shorten: Callable[[str], str] = str) -> list[list[str]]:
+    """Return a row for each source of the data: key, where it is, tag, weight, filters; shorten: as in `where`."""
     named: dict[str, Any] = {**config.data.sources, "data.valid": config.data.valid, "data.test": config.data.test}
     imported = [] if config.data.train is not None else ["train", f"not known: {config.data.imported_from}", "", "", ""]
     rows = [imported] if imported else []
@@ -133,7 +133,7 @@ def data_rows(config: Config) -> list[list[str]]:
         rows.append(
             [
                 key.removeprefix("data."),
-                "held out of the training data" if source is None else where(source),
+                "held out of the training data" if source is None else where(source, shorten),
                 (source and source.tag) or "",
                 f"{source.weight:g}" if trains else "",
                 ", ".join(one if isinstance(one, str) else next(iter(one)) for one in filters),

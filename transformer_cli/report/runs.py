@@ -22,7 +22,7 @@ from transformer_cli.storage.publishing import locate, read_json
 from transformer_cli.storage.run_folder import CONFIG, STATE_VALUES, WEIGHTS, CheckpointIndex, RunFolder, find_model
 
 CARD = "README.md"
-SHOWN = 24  # characters of a setting in a table
+SHOWN = 24  # characters of a setting in a table, more where that does not tell settings apart
 BEST = {"valid_bleu": "valid BLEU", "valid_chrf": "valid chrF", "valid_loss": "valid loss"}
 
 
@@ -202,9 +202,14 @@ def shortened(values: Sequence[Any]) -> list[str]:
     ]
     different = {text for text in texts if text}
     start = os.path.commonprefix([*different]).rfind("/") + 1 if len(different) > 1 else 0  # noqa: RUF071  (as meant)
-    return [
-        text if len(text) <= SHOWN else _without_middle(f"…{text[start:]}" if start else text, SHOWN) for text in texts
-    ]
+    most, cut = SHOWN, texts
+    while most == SHOWN or len({*cut}) < len({*texts}):  # until those that differ are shown to differ
+        cut = [
+            text if len(text) <= most else _without_middle(f"…{text[start:]}" if start else text, most)
+            for text in texts
+        ]
+        most += 8
+    return cut
 
 
 def _given(value: Any) -> Any:
