@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.data.corpora import count_lines
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import EvaluationSet, check_references, find_test_set, read_test_set
 from transformer_cli.text.lines import read_lines
@@ -160,20 +159,16 @@ def read_numbers(text: str, systems: Sequence[System], sentences: int) -> tuple[
 
 def _read_numbers(path: Path, sentences: int) -> list[float]:
     """Return the numbers of a file, one a line."""
-    numbers: list[float] = []
     with read_lines(path) as lines:
-        for line in lines:
-            if len(numbers) == sentences:
-                raise UserError(f"{path}: has {count_lines(sentences + 1, lines)} lines for {sentences:,} sentences")
-            try:
-                number = float(line)
-            except ValueError:
-                number = math.nan
-            if not math.isfinite(number):
-                raise UserError(
-                    f"{path}:{lines.number}: {line[:40]!r} is not a finite number; give one number a sentence"
-                )
-            numbers.append(number)
-    if len(numbers) < sentences:
-        raise UserError(f"{path}: has {len(numbers):,} lines for {sentences:,} sentences; give a number for each")
+        texts = [*lines]
+    if len(texts) != sentences:
+        raise UserError(f"{path}: has {len(texts):,} lines for {sentences:,} sentences; give a number for each")
+    numbers = []
+    for place, text in enumerate(texts, start=1):
+        try:
+            numbers.append(float(text))
+        except ValueError:
+            numbers.append(math.nan)
+        if not math.isfinite(numbers[-1]):
+            raise UserError(f"{path}:{place}: {text[:40]!r} is not a finite number; give one number a sentence")
     return numbers

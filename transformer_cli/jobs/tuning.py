@@ -131,7 +131,7 @@ def _check_folder(folder: Path) -> None:
         raise UserError(f"{folder}: is a file; choose a folder with --out")
     names = sorted(name for name in os.listdir(folder) if not name.startswith(".")) if folder.is_dir() else []
     if names and MARK not in names:
-        raise UserError(f"{folder}: holds {names[0]}, and no search; choose another folder with --out")
+        raise UserError(f"{folder}: holds {names[0]}, but no search; choose another folder with --out")
 
 
 def _asked(question: Question, config: Config) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from statistics import fmean
 
 from transformer_cli.evaluation.comparing import LEVEL, Comparison, Measure
 from transformer_cli.evaluation.differences import Group, Where
@@ -91,15 +92,11 @@ def _signed(value: float, digits: int) -> str:
     return text[1:] if not text.strip("+−0.") else text
 
 
-def _mean(scores: Sequence[float]) -> float:
-    return sum(scores) / len(scores)
-
-
 def _score(measure: Measure, system: int) -> str:
     """Return the score of a system: the mean of its runs, and between which they are."""
     scores, digits = measure.of_runs(system), 2 if measure.signature else 4
     runs = f" ({min(scores):.{digits}f} to {max(scores):.{digits}f})" if len(scores) > 1 else ""
-    return f"{_mean(scores):.{digits}f}{runs}"
+    return f"{fmean(scores):.{digits}f}{runs}"
 
 
 # --- a terminal -----------------------------------------------------------------------------------------------------
