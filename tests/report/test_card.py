@@ -21,7 +21,7 @@ from transformer_cli.report import card as of_card
 from transformer_cli.report.card import check_card, eval_results, front_matter, judge_data, write_card
 from transformer_cli.report.outputs import Examined, examine_run
 from transformer_cli.report.run_page import as_html, data_rows, setting_rows
-from transformer_cli.report.runs import read_card_scores, read_run
+from transformer_cli.report.runs import read_run
 
 HUB = HubDataset(dataset="someone/news", name="de-en", split="test", revision="abc")
 
@@ -72,9 +72,6 @@ def test_hugging_face_reads_it(at: Callable[..., Examined]) -> None:
         ("translation", "test"),
         ("translation", "valid[:4]"),  # as many as in training, of 6
     }
-    assert read_card_scores(path, one.run.model.name if one.run.model else "") == {
-        score.name: round(score.score, 2) for score in test
-    }
     assert front["model-index"][0]["name"] == "run"
     assert "datasets" not in front
     headings = ("License", "Intended use", "Limits", "How to use it", "Training data", "Evaluation", "Size and speed")
@@ -93,7 +90,6 @@ def test_the_score_of_a_part_is_no_score_of_the_test_set(at: Callable[..., Exami
     front: Any = metadata_load(path)
     splits = [result["dataset"]["split"] for result in front["model-index"][0]["results"]]
     assert splits == [f"{outputs.split}[:{len(outputs.sources)}]" for outputs in one.outputs]
-    assert read_card_scores(path, one.run.model.name if one.run.model else "") == {}
 
 
 def test_what_is_one_or_short_is_said_once(at: Callable[..., Examined]) -> None:
@@ -179,7 +175,7 @@ def test_doctor_judges_the_data_within_bounds(one: Examined, tmp_path: Path, mon
 
 
 def test_a_run_that_was_not_evaluated_has_a_card_too(at: Callable[..., Examined]) -> None:
-    run = replace(at().run, seconds=None, hardware=[], test={})
+    run = replace(at().run, seconds=None, hardware=[])
     (path,) = write_card(Examined(run), [])
     text = path.read_text(encoding="utf-8")
     card: Any = ModelCard(text)

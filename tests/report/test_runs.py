@@ -132,28 +132,3 @@ def test_what_is_no_run_is_told_from_what_is_damaged(folder: Path, tmp_path: Pat
     (path / "step-00000004" / "model.safetensors").write_bytes(b"no")
     with pytest.raises(UserError, match=r"model.safetensors: cannot be read .*copy it again"):
         read_run(path)
-
-
-def test_a_score_of_another_checkpoint_or_card_is_none_of_the_runs(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "card"
-    shutil.copytree(folder / "a", path)
-    card = """---
-model-index:
-- name: a
-  results:
-  - dataset: {name: x, type: local, split: SPLIT}
-    metrics: [{type: bleu, name: BLEU, value: 12.5, args: {checkpoint: CHECKPOINT}}]
----
-"""
-    for split, checkpoint, expected in (
-        ("test", "step-00000004", {"BLEU": 12.5}),
-        ("test", "step-00000002", {}),
-        ("valid", "step-00000004", {}),
-    ):
-        (path / "README.md").write_text(card.replace("SPLIT", split).replace("CHECKPOINT", checkpoint))
-        assert read_run(path).test == expected
-    assert table([read_run(path)])[0][-1] != "test BLEU"
-    (path / "README.md").write_text("# Mine\n")
-    run = read_run(path)
-    assert run.test == {}
-    assert table([replace(run, test={"BLEU": 1.0})])[0][-1] == "test BLEU"

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -43,8 +42,7 @@ def report(
     tfm report checkpoints/my --card
 
     The table has the settings in which the runs differ, steps, time, parameters and the validation scores of the best
-    step; the test scores are those of a model card. The page and the card translate the test set once, and measure
-    speed with it. The page needs no network.
+    step. The page and the card translate the test set once, and measure speed with it. The page needs no network.
 
     A README.md that tfm did not write is never replaced. The card states the license that data.license names.
     """
@@ -70,8 +68,6 @@ def report(
                 print(path)
             elif not quiet:
                 note(f"wrote {path}")  # stdout is the report's
-        chosen = [of_runs.read_run(run.path) for run in chosen]  # with the scores of their new cards
-        found = [replace(one, run=run) for one, run in zip(found, chosen, strict=True)]
     if printed:
         text = of_runs.as_json(chosen) if kind == "json" else as_table(of_runs.table(chosen))
         if kind == "html":

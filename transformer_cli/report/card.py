@@ -33,10 +33,11 @@ from transformer_cli.report.run_page import (
     usage,
     where,
 )
-from transformer_cli.report.runs import CARD, Run
+from transformer_cli.report.runs import Run
 from transformer_cli.storage.origin import find_data, is_on_hub
 from transformer_cli.storage.publishing import atomic_write
 
+CARD = "README.md"
 RESULTS = Path(".eval_results") / "tfm.yaml"
 JUDGED = 200_000  # pairs of the training data that `tfm doctor` looks at
 MARK = re.compile(r"(?:<!-- |# )written by tfm report --card; sha256 ([0-9a-f]{64})(?: -->)?\n")

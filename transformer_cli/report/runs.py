@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from transformer_cli.config import Config, load_config
 from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.errors import UserError
@@ -21,7 +19,6 @@ from transformer_cli.storage.metrics import Series, read_metrics
 from transformer_cli.storage.publishing import locate, read_json
 from transformer_cli.storage.run_folder import CONFIG, STATE_VALUES, WEIGHTS, CheckpointIndex, RunFolder, find_model
 
-CARD = "README.md"
 SHOWN = 24  # characters of a setting in a table, more where that does not tell settings apart
 BEST = {"valid_bleu": "valid BLEU", "valid_chrf": "valid chrF", "valid_loss": "valid loss"}
 
@@ -45,7 +42,6 @@ class Run:
     hardware: list[str] = field(default_factory=list)
     metrics: Mapping[str, Series] = field(default_factory=dict)
     best: Mapping[str, float] = field(default_factory=dict)  # of the best step, as BEST names it
-    test: Mapping[str, float] = field(default_factory=dict)  # as its model card has them
 
     @property
     def name(self) -> str:
@@ -80,7 +76,6 @@ def read_run(path: Path) -> Run:
         hardware=list(dict.fromkeys(folder.metrics.hardware())),
         metrics=metrics,
         best=_best(index, config, metrics),
-        test={} if model is None else read_card_scores(path / CARD, model.name),
     )
 
 
@@ -118,21 +113,6 @@ def _best(index: CheckpointIndex, config: Config, metrics: Mapping[str, Series])
     return found
 
 
-def read_card_scores(card: Path, model: str) -> dict[str, float]:
-    """Return the test scores in a model card by their names, where they are of this checkpoint; else none."""
-    try:
-        front = yaml.safe_load(card.read_text(encoding="utf-8").split("\n---\n")[0].removeprefix("---\n"))
-        (entry,) = front["model-index"]
-        return {
-            str(metric["name"]): float(metric["value"])
-            for result in entry["results"]
-            for metric in result["metrics"]
-            if result["dataset"]["split"] == "test" and metric["args"]["checkpoint"] == model
-        }
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
-        return {}  # somebody else's README
-
-
 # --- side by side -------------------------------------------------------------------------------------------------
 
 
@@ -160,14 +140,12 @@ def _differing(values: Sequence[Any], key: str = "") -> Iterator[tuple[str, list
 def table(runs: Sequence[Run]) -> list[list[str]]:
     """Return a heading and a row for each run: what differs, steps, time, parameters, scores; no empty columns."""
     different = differing_keys([run.config for run in runs])
-    tests = dict.fromkeys(name for run in runs for name in run.test)
     columns: dict[str, list[str]] = {"run": [printable(str(run.path)) for run in runs]}
     columns |= {key: shortened(values) for key, values in different.items()}
     columns["steps"] = [f"{run.steps:,}" for run in runs]
     columns["time"] = ["" if run.seconds is None else duration(run.seconds) for run in runs]
     columns["parameters"] = ["" if run.parameters is None else f"{run.parameters:,}" for run in runs]
     columns |= {name: [_number(run.best.get(key)) for run in runs] for key, name in BEST.items()}
-    columns |= {f"test {name}": [_number(run.test.get(name)) for run in runs] for name in tests}
     kept = {name: cells for name, cells in columns.items() if any(cells)}
     return [list(kept), *(list(row) for row in zip(*kept.values(), strict=True))]
 
@@ -187,7 +165,6 @@ def as_json(runs: Sequence[Run]) -> str:
             "finished": run.finished,
             "hardware": run.hardware,
             "valid": {key.removeprefix("valid_"): value for key, value in run.best.items()},
-            "test": dict(run.test),
         }
         for place, run in enumerate(runs)
     ]
