@@ -26,6 +26,14 @@ UNSURE = replace(SURE, difference=0.3, interval=(-0.31, 0.9), p_holm=0.42, stand
         (SURE, "B is better by 1.4 BLEU (95 %: 0.6 to 2.1, p = 0.001)"),
         (replace(SURE, p_holm=0.0001), "B is better by 1.4 BLEU (95 %: 0.6 to 2.1, p < 0.001)"),
         (
+            replace(SURE, difference=-0.41, interval=(-0.78, -0.042)),
+            "A is better by 0.41 BLEU (95 %: 0.04 to 0.78, p = 0.001)",
+        ),
+        (
+            replace(SURE, difference=0.4, interval=(-0.04, 0.8)),
+            "B is better by 0.40 BLEU (95 %: −0.04 to 0.80, p = 0.001)",
+        ),
+        (
             replace(SURE, difference=-1.4, interval=(-2.1, -0.6)),
             "A is better by 1.4 BLEU (95 %: 0.6 to 2.1, p = 0.001)",
         ),

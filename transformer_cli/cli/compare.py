@@ -14,7 +14,7 @@ from transformer_cli.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_cli.evaluation.comparing import Measure
-    from transformer_cli.evaluation.differences import Texts, Where
+    from transformer_cli.evaluation.differences import Texts
     from transformer_cli.evaluation.systems import Material, System
     from transformer_cli.jobs.translating import TranslationOptions
 
@@ -72,6 +72,7 @@ def compare(
     """
     from transformer_cli.data.held_out import split_tag
     from transformer_cli.evaluation.comparing import compare as compare_all
+    from transformer_cli.evaluation.differences import count_in_training, find_where
     from transformer_cli.evaluation.evaluate import parse_metrics
     from transformer_cli.evaluation.systems import parse_systems, read_material
     from transformer_cli.report import comparison as reports
@@ -94,7 +95,11 @@ def compare(
         named = [opt.files_named(one.model.config.data, "test", one.model.folder) for one in models.values()]
         check_output(given.output_file, {"data": [path for paths in named for path in paths]})
     measures, texts = measure_all(given, sides, models, material, metrics, language)
-    where = find_all(texts, measures[0], models, given.quiet)
+    known = [one.model for one in models.values()]
+    training, reason = count_in_training(known, material.sources or [], progress=not given.quiet)
+    if reason is not None and not given.quiet:
+        note(reason)
+    where = [find_where(measures[0], b, texts, training) for b in range(1, len(sides))]
     comparisons = compare_all(measures)
     found = reports.Found(sides, measures, comparisons, where, len(material.references))
     if given.format_ == "text":
@@ -160,18 +165,3 @@ def translate(run: Path, options: "TranslationOptions", sources: Sequence[str], 
         found = [one.text for one in translate_all(translator, sources, options.search_options, report)]
     warn(*(f"{run}: {one}" for one in translator.notes))
     return found
-
-
-def find_all(
-    texts: "Texts", measure: "Measure", models: "dict[Path, TranslationOptions]", quiet: bool
-) -> "list[Where]":
-    """Return where each system differs from the first, by the first metric."""
-    from transformer_cli.evaluation.differences import count_in_training, find_where
-
-    training = None
-    if models:
-        found = [one.model for one in models.values()]
-        training, reason = count_in_training(found, texts.sources or [], progress=not quiet)
-        if reason is not None and not quiet:
-            note(reason)
-    return [find_where(measure, b, texts, training) for b in range(1, len(texts.outputs))]

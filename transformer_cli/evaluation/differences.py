@@ -192,7 +192,10 @@ def count_words(
 def count_in_training(
     models: Sequence[FoundModel], sources: Sequence[str], progress: bool = False
 ) -> tuple[Mapping[str, int] | None, str | None]:
-    """Return `count_words` of the first model whose training data is still there, or why there is none."""
+    """Return `count_words` of the first model whose training data is still there, or why there is none.
+
+    Both are None without models.
+    """
     reason = None
     for model in models:
         try:

@@ -64,8 +64,11 @@ def verdict(found: Comparison, a: str, b: str) -> str:
     gain, (low, high) = found.difference, found.interval
     if gain < 0:
         gain, low, high = -gain, -high, -low
+    while low and round(low, digits) == 0 and digits < 6:  # an end that is not zero is not written as zero
+        digits += 1
     name = b if found.better == found.b else a
-    return f"{name} is better by {gain:.{digits}f} {found.name} (95 %: {low:.{digits}f} to {high:.{digits}f}, {p})"
+    ends = f"{low:.{digits}f} to {high:.{digits}f}".replace("-", "−")
+    return f"{name} is better by {gain:.{digits}f} {found.name} (95 %: {ends}, {p})"
 
 
 def _digits(error: float) -> int:
