@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import metadata_load
@@ -70,7 +71,8 @@ def test_a_page_and_a_card_at_once(tfm: Tfm, copied: Path, tmp_path: Path) -> No
     assert "no .eval_results/tfm.yaml, which is for test sets on the Hugging Face hub" in done.err
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
-    known = metadata_load(copied / "README.md")["model-index"][0]["results"][0]["metrics"][0]
+    front: Any = metadata_load(copied / "README.md")
+    known = front["model-index"][0]["results"][0]["metrics"][0]
     assert f"{known['value']:.2f}" in text, "both are of the same translations"
     assert tfm("report", copied, "--card", "--no-evaluate", "--no-doctor", "--quiet").err == ""
 
