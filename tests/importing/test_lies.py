@@ -114,6 +114,9 @@ def test_weights_of_another_model(
         ({"model_type": "bart"}, "is of bart, not of a MarianMTModel"),
         ({"architectures": ["MarianForCausalLM"]}, "is of ['MarianForCausalLM'], not of a MarianMTModel"),
         ({"max_position_embeddings": None}, "data.max_length"),
+        ({"max_position_embeddings": -5}, "data.max_length"),
+        ({"activation_function": ["relu"]}, "activation_function: ['relu'] cannot be imported"),
+        ({"share_encoder_decoder_embeddings": "no"}, "share_encoder_decoder_embeddings: 'no' cannot be imported"),
     ],
 )
 def test_a_config_of_what_we_cannot_do_is_refused_by_key_and_value(
@@ -183,12 +186,70 @@ def test_a_pickle_with_code_is_not_run(marian: Make, tmp_path: Path, refused: Ch
     assert not trace.exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda tensor: tensor.to("meta"), "is larger than what is stored of it"),
+        (lambda tensor: torch.zeros(1).expand(tensor.shape), "is larger than what is stored of it"),
+        (lambda tensor: tensor.to_sparse(), "is not a tensor"),
+        (lambda tensor: tensor.to(torch.complex64), "is of type torch.complex64"),
+    ],
+)
+def test_tensors_that_hold_no_numbers_of_their_own(
+    marian: Make, tmp_path: Path, refused: Check, change: Callable[[torch.Tensor], torch.Tensor], reason: str
+) -> None:
+    folder = copy(marian().folder, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({**tensors, FC1: change(tensors[FC1])}, folder / "pytorch_model.bin")
+    refused(folder, reason)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda array: array.astype("U8"), "array encoder_l1_ffn_W1 is of type <U8"),
+        (lambda array: array.astype("c8"), "array encoder_l1_ffn_W1 is of type complex64"),
+        (lambda array: array.astype("i1"), "array encoder_l1_ffn_W1 is of type int8"),
+        (lambda array: array[None], f"tensor {FC1} is [1, 32, 48], but"),
+        (lambda array: array * np.nan, f"tensor {FC1} is not finite"),
+    ],
+)
+def test_arrays_that_are_no_weights(
+    marian: Make, tmp_path: Path, refused: Check, change: Callable[[Any], Any], reason: str
+) -> None:
+    release = write_release(marian(), tmp_path / "opus")
+    change_npz(release, "encoder_l1_ffn_W1", change)
+    refused(release, reason)
+
+
+def change_npz(release: Path, name: str, change: Callable[[Any], Any], compressed: bool = False) -> None:
+    with np.load(release / "opus.npz") as file:
+        arrays = {one: file[one] for one in file}
+    (np.savez_compressed if compressed else np.savez)(release / "opus.npz", **{**arrays, name: change(arrays[name])})
+
+
+@pytest.mark.parametrize("key", ['"\\U99999999"', '"\\xZZ"', '"open', '"\\"'])
+def test_a_line_of_vocab_yml_that_says_no_piece(marian: Make, tmp_path: Path, refused: Check, key: str) -> None:
+    release = write_release(marian(), tmp_path / "opus")
+    lines = (release / "opus.vocab.yml").read_text().split("\n")
+    lines[50] = f"{key}: 50"
+    (release / "opus.vocab.yml").write_text("\n".join(lines))
+    refused(release, "line 51: ")
+
+
+def test_what_would_block(marian: Make, tmp_path: Path, refused: Check) -> None:
+    for name in ("model.safetensors", "source.spm"):
+        folder = copy(marian().folder, tmp_path / name)
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        refused(folder, "not a regular file")
+
+
 def test_npz_with_objects_is_not_unpickled(marian: Make, tmp_path: Path, refused: Check) -> None:
     release = write_release(marian(), tmp_path / "opus")
-    with np.load(release / "opus.npz") as file:
-        arrays = {name: file[name] for name in file}
-    np.savez(release / "opus.npz", **{**arrays, "more": np.array([Runs(tmp_path / "ran")], dtype=object)})
-    refused(release, "array more.npy holds Python objects")
+    change_npz(release, "Wemb", lambda _: np.array([Runs(tmp_path / "ran")], dtype=object))
+    refused(release, "array Wemb is of type object")
     assert not (tmp_path / "ran").exists()
 
 
@@ -207,7 +268,12 @@ def test_bombs(marian: Make, tmp_path: Path, refused: Check) -> None:
         with zipfile.ZipFile(release, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(name, bytes(70_000_000))
         refused(release, "would unpack to 70,000,000 bytes")
-    assert folder.exists()
+    with zipfile.ZipFile(release, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(20):  # each small enough
+            archive.writestr(f"{number}.vocab.yml", bytes(1_000_000))
+    refused(release, "would unpack to 20,000,000 bytes")
+    change_npz(folder, "special:model.yml", lambda text: np.append(text[:-1], np.full(70_000_000, 32, np.uint8)), True)
+    refused(folder, "it would unpack to 70,")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from tests.importing.conftest import Make, write_release, zipped
 from tests.importing.test_huggingface import import_model
+from transformer_cli.importing.marian import read_vocabulary
 from transformer_cli.storage.run_folder import find_model
 
 
@@ -31,3 +32,19 @@ def test_weights_and_vocabulary_are_those_of_the_same_model_from_transformers(
     assert (ours.data.source_language, ours.data.target_language) == ("de", "en")
     assert (ours.data.license, theirs.data.license, ours.decoding.beam_size) == ("cc-by-4.0", None, 6)
     assert ours.data.imported_from == (source.name if packed else str(source))
+
+
+def test_pieces_are_read_as_yaml_quotes_them(tmp_path: Path) -> None:
+    """Escapes have as many digits as YAML says, whatever follows; in single quotes and without any there are none."""
+    lines = [
+        r'"\x41BC": 0',
+        r'"\u0301e5": 1',
+        r'"\U0001F600a": 2',
+        r"'it''s \x41': 3",
+        r"a\x41: 4",
+        r'"\"": 5',
+        "null: 6",
+    ]
+    (tmp_path / "vocab.yml").write_text("\n".join([*lines, "? long", ": 7", '":": 8', ""]))
+    expected = ["ABC", "\u0301e5", "\U0001f600a", r"it's \x41", r"a\x41", '"', "null", "long", ":", "<pad>"]
+    assert read_vocabulary(tmp_path / "vocab.yml") == {piece: row for row, piece in enumerate(expected)}

@@ -125,6 +125,45 @@ def test_its_own_config_trains_nothing(run: Path, tmp_path: Path, capfd: pytest.
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_child_may_have_a_vocabulary_of_its_own(marian: Make, tmp_path: Path, tfm: Run, tied: bool) -> None:
+    """A piece at the beginning of a word is the same whichever sentencepiece cut it; all other weights are theirs."""
+    import_model(marian(separate=not tied, tie_word_embeddings=tied).folder, tmp_path / "run")
+    config = yaml.safe_load(re.sub(r" *tag: .*\n", "", fine_tuning(tmp_path / "run")))
+    config["training"] |= {
+        "init_vocabulary": "own",
+        "max_steps": 1,
+        "peak_learning_rate": 1e-12,
+        "schedule": "constant",
+    }
+    del config["training"]["factor"]
+    config["vocabulary"] = {"size": 350, "byte_fallback": False, "shared": tied}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert "with a vocabulary of its own" in tfm("train", tmp_path / "own.yaml", "--out", tmp_path / "own")
+    parent, child = load_model(tmp_path / "run"), load_model(tmp_path / "own")
+    for name, tensor in child.model.state_dict().items():
+        if "table" not in name and "generator" not in name:
+            torch.testing.assert_close(tensor, parent.model.state_dict()[name])
+    for side in ("source", "target"):
+        old, new = (getattr(model.codecs, side).vocabulary for model in (parent, child))
+        common = [piece for piece in new.get_itos() if piece.startswith("▁") and piece[1:] and piece in old]
+        assert len(common) > 20
+        before, after = (getattr(model.model, f"{side}_embedding").tokens.table.weight for model in (parent, child))
+        torch.testing.assert_close(after[new.lookup_indices(common)], before[old.lookup_indices(common)])
+
+
+@pytest.mark.parametrize("command", ["train", "build-vocab"])
+def test_its_tokenizer_is_not_trained(run: Path, tmp_path: Path, capfd: Any, command: str) -> None:
+    config = yaml.safe_load(fine_tuning(run))
+    del config["training"]["init_from"]
+    (tmp_path / "fine.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert main([command, str(tmp_path / "fine.yaml"), "--out", str(tmp_path / "new")]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("error: vocabulary.tokenizer: marian is the tokenizer of an imported model")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_language_is_chosen_by_tag(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As a token before the text, whoever puts it there; only one that the model has."""
     translator = Translator.load(run, engine="torch")
@@ -159,3 +198,20 @@ def test_the_card_says_where_it_comes_from_and_its_license(marian: Make, tmp_pat
     assert "Trained from scratch" not in card
     assert ("license: cc-by-4.0" in card) == bool(stated)
     assert ("Not stated." in card) != bool(stated)
+    assert "trained for" not in card
+    assert "steps" not in tfm("report", tmp_path / "run")
+
+
+def test_a_child_keeps_where_its_parent_comes_from(marian: Make, tmp_path: Path, tfm: Run) -> None:
+    folder = Path(shutil.copytree(marian().folder, tmp_path / "opus-mt-de-en"))
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
+    tfm("import", folder, "--out", tmp_path / "run")
+    (tmp_path / "fine.yaml").write_text(re.sub(r" *tag: .*\n", "", fine_tuning(tmp_path / "run")), encoding="utf-8")
+    tfm("train", tmp_path / "fine.yaml", "--out", tmp_path / "fine", "--set", "training.max_steps=1")
+    tfm("report", tmp_path / "fine", "--card")
+    tfm("report", tmp_path / "fine", "-o", tmp_path / "page.html")
+    card = (tmp_path / "fine" / "README.md").read_text(encoding="utf-8").replace("\\", "")
+    for text in (card, (tmp_path / "page.html").read_text(encoding="utf-8")):
+        assert "trained for 1 steps" in text
+        assert f"Its training started from another model, {tmp_path}/run. Others trained that one; " in text
+        assert f"it was imported from {folder} (license: cc-by-4.0)." in text

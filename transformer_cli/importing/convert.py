@@ -69,8 +69,11 @@ def check_shape(original: Original) -> None:
     for key, (needed, default) in REQUIRED.items():
         if shape.get(key, default) is not needed:
             raise _unsupported(original, key, f"only {str(needed).lower()} is supported")
-    if shape.get("activation_function") not in ACTIVATIONS:
+    if shape.get("activation_function") not in [*ACTIVATIONS]:  # which may be a list, too
         raise _unsupported(original, "activation_function", f"supported are {', '.join(ACTIVATIONS)}")
+    for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"):
+        if type(shape.get(key, True)) is not bool:
+            raise _unsupported(original, key, "true or false is needed")
     for one, other in (("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim")):
         if shape.get(one) != shape.get(other):
             raise _unsupported(original, other, f"{one} is {shape.get(one)}; only equal ones are supported")
@@ -110,7 +113,7 @@ def _config(original: Original, languages: tuple[str, str], sides: Sequence[Sequ
             "train": None,
             "imported_from": original.name,
             "license": original.license,
-            "max_length": max(1, positions - 1) if type(positions) is int else None,
+            "max_length": positions - 1 if type(positions) is int else None,
         },
         "vocabulary": {
             "tokenizer": "marian",

@@ -7,24 +7,23 @@ with a row of zeros for `<pad>`, from which a target starts.
 import re
 import shutil
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 from transformer_cli.config.yaml_file import parse_yaml
 from transformer_cli.errors import UserError
 from transformer_cli.importing.huggingface import check_rows
-from transformer_cli.importing.original import Original, Weights, open_npz
+from transformer_cli.importing.original import Original, Shapes, Weights, check_unpacked, open_npz, reading
 from transformer_cli.storage.publishing import read_bytes
 
 DECODER = "decoder.yml"
-SMALL = re.compile(r"decoder\.yml|source\.spm|target\.spm|README\.md|LICENSE|.*vocab.*\.yml")
-LARGEST_SMALL = 64_000_000  # bytes of any file but the weights
-LARGEST_RATIO = 20  # of what is unpacked to what was packed; weights hardly get smaller
+NEEDED = re.compile(r"decoder\.yml|source\.spm|target\.spm|README\.md|LICENSE|.*vocab.*\.yml|.*\.npz")
 SETTINGS = "special:model.yml"
 POSITIONS = 512  # that transformers gives each Marian model
 DROPOUT = 0.1  # the same
@@ -67,31 +66,18 @@ REQUIRED: dict[
 
 def unpack(archive: Path, folder: Path) -> None:
     """Copy out of a zip what a model is made of; `UserError` for names that lead elsewhere, and for bombs."""
-    try:
-        with zipfile.ZipFile(archive) as file:
-            for member in file.infolist():
-                name = member.filename
-                if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name:
-                    raise UserError(
-                        f"{archive}: holds the name {name[:100]!r}, which leads out of it; take another file"
-                    )
-                plain = name.rpartition("/")[2]
-                if not (SMALL.fullmatch(plain) or plain.endswith(".npz")):
-                    continue
-                largest = LARGEST_RATIO * member.compress_size if plain.endswith(".npz") else LARGEST_SMALL
-                if member.file_size > largest:
-                    raise UserError(
-                        f"{archive}: {name[:100]} would unpack to {member.file_size:,} bytes; take another file"
-                    )
-                with file.open(member) as packed, open(folder / plain, "xb") as out:
+    with reading(archive, "zip"), zipfile.ZipFile(archive) as file:
+        check_unpacked(archive, file)
+        for member in file.infolist():
+            name = member.filename
+            if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name:
+                raise UserError(f"{archive}: holds the name {name[:100]!r}, which leads out of it; take another file")
+            plain = name.rpartition("/")[2]
+            if NEEDED.fullmatch(plain):
+                if (folder / plain).exists():
+                    raise ValueError(f"it holds two files called {plain[:50]}")
+                with file.open(member) as packed, open(folder / plain, "wb") as out:
                     shutil.copyfileobj(packed, out, 1 << 20)
-    except FileExistsError as error:
-        raise UserError(
-            f"{archive}: holds two files called {Path(error.filename).name[:100]}; take another file"
-        ) from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error) as error:
-        reason = " ".join(str(error).split())[:80]
-        raise UserError(f"{archive}: cannot be read as a zip file ({reason}); copy it again") from None
 
 
 def open_marian(folder: Path, name: str) -> Original:
@@ -101,10 +87,8 @@ def open_marian(folder: Path, name: str) -> Original:
     if len(models) != 1 or len(vocabularies) != 2:
         found = f"{len(models)} models and {len(vocabularies)} vocabs"
         raise UserError(f"{folder / DECODER}: names {found}; one model with two vocabs can be imported")
-    shapes, read = open_npz(models[0])
-    if SETTINGS not in shapes:
-        raise UserError(f"{models[0]}: has no {SETTINGS}, in which Marian keeps what a model is; copy it again")
-    settings = _settings(read(SETTINGS).tobytes().rstrip(b"\0"), models[0])
+    content, shapes, read = open_npz(models[0], SETTINGS)
+    settings = _settings(content.rstrip(b"\0"), models[0])
     check_settings(models[0], settings)
     shared = vocabularies[0] == vocabularies[1]
     source = read_vocabulary(vocabularies[0])
@@ -191,8 +175,6 @@ def _all_tied(settings: Mapping[str, Any]) -> bool:
 # --- vocabulary -------------------------------------------------------------------------------------------------------
 
 _LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^"'].*?)\s*: *([0-9]{1,9})\s*""")
-_ESCAPE = re.compile(r"\\(?:[xuU]([0-9A-Fa-f]+)|(.))")
-_NAMED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "a": "\a", "v": "\v", "e": "\x1b"}
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
@@ -203,38 +185,35 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     text = read_bytes(path).decode("utf-8", errors="replace").removeprefix("---\n")
     entries: dict[str, int] = {}
     for number, line in enumerate(re.sub(r"^\? (.*)\n: ", r"\1: ", text, flags=re.MULTILINE).split("\n"), start=1):
-        match = _LINE.fullmatch(line)
-        if match is not None:
-            entries[_unquoted(match[1])] = int(match[2])
-        elif line:
-            raise UserError(f"{path}, line {number}: {line[:60]!r} is not a piece and its row; copy the file again")
+        if not line:
+            continue
+        try:
+            piece, row = _LINE.fullmatch(line).groups()  # type: ignore[union-attr]
+            entries[_unquoted(piece)] = int(row)
+        except (AttributeError, yaml.YAMLError, ValueError, OverflowError):
+            shown = repr(line[:60])
+            raise UserError(f"{path}, line {number}: {shown} is not a piece and its row; copy the file again") from None
     entries.setdefault("<pad>", len(entries))
     check_rows(path, entries)
     return entries
 
 
-def _unquoted(piece: str) -> str:
-    """Return what a YAML key says."""
-    if piece.startswith("'"):
-        return piece[1:-1].replace("''", "'")
-    if not piece.startswith('"'):
-        return piece
-    return _ESCAPE.sub(
-        lambda found: chr(int(found[1], 16)) if found[1] else _NAMED.get(found[2], found[2]), piece[1:-1]
-    )
+def _unquoted(key: str) -> str:
+    """Return what a YAML key says; one of yaml's errors or `ValueError` where it has an escape that there is not."""
+    if key.startswith("'"):
+        return key[1:-1].replace("''", "'")
+    if not key.startswith('"'):
+        return key
+    return str(yaml.safe_load(key)) if "\\" in key else key[1:-1]
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
 
-Shapes = Mapping[str, tuple[int, ...]]
 
-
-def _weights(path: Path, shapes: Shapes, read: Callable[[str], Any], settings: Mapping[str, Any]) -> Weights:
+def _weights(path: Path, shapes: Shapes, read: Callable[[str], Tensor], settings: Mapping[str, Any]) -> Weights:
     """Return the arrays under transformers' names and in its shapes: a matrix stands on its side in Marian."""
     found: dict[str, tuple[str, tuple[int, ...], Callable[[Tensor], Tensor]]] = {}
     for name, shape in shapes.items():
-        if name == SETTINGS:
-            continue
         if name.endswith("Wemb") and len(shape) == 2:
             for theirs in _table_names(name, settings):
                 found[theirs] = name, (shape[0] + 1, shape[1]), _with_row
@@ -247,11 +226,12 @@ def _weights(path: Path, shapes: Shapes, read: Callable[[str], Any], settings: M
         elif (part := _layer_name(name)) and part.endswith(".weight") and "norm" not in part and len(shape) == 2:
             found[part] = name, (shape[1], shape[0]), lambda matrix: matrix.T
         else:
-            found[part or name] = name, shape[1:] if shape[:1] == (1,) else shape, torch.flatten
+            plain = shape[1:] if len(shape) == 2 and shape[0] == 1 else shape  # a vector is a row in Marian
+            found[part or name] = name, plain, partial(torch.reshape, shape=plain)
     return Weights(
         path,
         {theirs: shape for theirs, (_, shape, _) in found.items()},
-        lambda theirs: found[theirs][2](torch.from_numpy(read(found[theirs][0]))),
+        lambda theirs: found[theirs][2](read(found[theirs][0])),
     )
 
 

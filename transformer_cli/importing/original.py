@@ -3,6 +3,7 @@
 Names are those of transformers' MarianMTModel, into which a Marian release is translated too.
 """
 
+import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from transformer_cli.errors import UserError
 
+Shapes = Mapping[str, tuple[int, ...]]
 TYPES = ("F64", "F32", "F16", "BF16")  # of safetensors: what weights are stored in
+LARGEST_RATIO = 20  # of what a zip unpacks to and its size; weights hardly get smaller
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Original:
 class Weights:
     """The tensors of a file, read one by one, each once, so that memory holds one of theirs at a time."""
 
-    def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Tensor]) -> None:
+    def __init__(self, path: Path, shapes: Shapes, read: Callable[[str], Tensor]) -> None:
         self.path, self._shapes, self._read = path, shapes, read
         self._taken: set[str] = set()
 
@@ -77,12 +80,12 @@ def open_safetensors(path: Path) -> Weights:
     """Open a safetensors file; it is mapped anew for each tensor, so that no page stays in memory after it."""
 
     def read(name: str) -> Tensor:
-        with _reading(path, "safetensors"), safe_open(path, framework="pt") as file:
+        with reading(path, "safetensors"), safe_open(path, framework="pt") as file:
             tensor: Tensor = file.get_tensor(name)
             return tensor
 
     shapes = {}
-    with _reading(path, "safetensors"), safe_open(path, framework="pt") as file:
+    with reading(path, "safetensors"), safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118  (not a mapping)
             part = file.get_slice(name)
             if part.get_dtype() not in TYPES:
@@ -96,11 +99,10 @@ def open_bin(path: Path) -> Weights:
 
     A tensor is let go when it is read.
     """
-    with _reading(path, "PyTorch"):
+    with reading(path, "PyTorch"):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                if any(member.file_size > member.compress_size for member in archive.infolist()):
-                    raise ValueError("it is compressed, which torch.save does not do")
+                check_unpacked(path, archive)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(tensors, dict):
             raise ValueError("it holds no dictionary of tensors")
@@ -109,36 +111,56 @@ def open_bin(path: Path) -> Weights:
                 raise ValueError(f"{str(name)[:100]!r} is not a tensor")
             if not tensor.is_floating_point():
                 raise ValueError(f"tensor {name[:100]} is of type {tensor.dtype}")
+            if not tensor.is_cpu or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
+                raise ValueError(f"tensor {name[:100]} is larger than what is stored of it")
     return Weights(path, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, tensors.pop)
 
 
-def open_npz(path: Path) -> tuple[dict[str, tuple[int, ...]], Callable[[str], "np.ndarray[Any, Any]"]]:
-    """Open an archive of numpy arrays; return their shapes, and what reads one. No array of Python objects is read."""
+def open_npz(path: Path, text: str) -> tuple[bytes, Shapes, Callable[[str], Tensor]]:
+    """Open an archive of numpy arrays; return the bytes of the one called `text`, and of the others the shapes and what
+    reads one. No array of Python objects is read."""
 
     def read(name: str) -> "np.ndarray[Any, Any]":
-        with _reading(path, "npz"), np.load(path, allow_pickle=False) as file:
+        with reading(path, "npz"), np.load(path, allow_pickle=False) as file:
             array: np.ndarray[Any, Any] = file[name]
             return array
 
-    shapes = {}
-    with _reading(path, "npz"), zipfile.ZipFile(path) as archive:
+    shapes: dict[str, tuple[int, ...]] = {}
+    with reading(path, "npz"), zipfile.ZipFile(path) as archive:
+        check_unpacked(path, archive)
         for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
             with archive.open(member) as file:
                 version = np.lib.format.read_magic(file)
                 header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
                 shape, _, dtype = header[version](file)
-            if dtype.hasobject:
-                raise ValueError(f"array {member.filename[:100]} holds Python objects")
-            shapes[member.filename.removesuffix(".npy")] = shape
-    return shapes, read
+            if name in shapes:
+                raise ValueError(f"it holds two arrays called {name[:50]}")
+            if dtype.newbyteorder("<").str not in (("|i1", "|u1") if name == text else ("<f2", "<f4", "<f8")):
+                raise ValueError(f"array {name[:50]} is of type {dtype}")
+            shapes[name] = shape
+        if text not in shapes:
+            raise ValueError(f"it has no {text}, in which Marian keeps what a model is")
+    del shapes[text]
+    return read(text).tobytes(), shapes, lambda name: torch.from_numpy(read(name).astype(np.float32, copy=False))
+
+
+def check_unpacked(path: Path, archive: zipfile.ZipFile) -> None:
+    """Raise `ValueError` for a zip that holds far more than its size says, as none of weights does."""
+    size = sum(member.file_size for member in archive.infolist())
+    if size > LARGEST_RATIO * path.stat().st_size:
+        raise ValueError(f"it would unpack to {size:,} bytes")
 
 
 @contextmanager
-def _reading(path: Path, kind: str) -> Iterator[None]:
+def reading(path: Path, kind: str) -> Iterator[None]:
     """Turn what the readers raise on damaged files into a `UserError` of one line."""
     try:
-        yield
-    except MemoryError:
+        if not path.is_file():
+            raise ValueError("not a regular file")
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    except (MemoryError, UserError):
         raise
     except Exception as error:  # each reader has kinds of its own
         reason = " ".join(str(error).split())[:80] or type(error).__name__

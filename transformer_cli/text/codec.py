@@ -67,11 +67,19 @@ class Preparation:
 
 
 def word_tokenizer(options: VocabularyConfig, language: str) -> Tokenizer:
-    """Return the configured tokenizer, unless it is sentencepiece; raises `UserError` if spaCy lacks the language."""
+    """Return the configured tokenizer, unless it is sentencepiece.
+
+    Raises `UserError` if spaCy lacks the language, and for the tokenizer of imported models, which is never trained.
+    """
     if options.tokenizer == "character":
         return CharacterTokenizer(options.symbols)
     if options.tokenizer == "whitespace":
         return WordTokenizer(options.symbols)
+    if options.tokenizer == "marian":
+        raise UserError(
+            "vocabulary.tokenizer: marian is the tokenizer of an imported model and cannot be trained; start from that "
+            "model (training.init_from, init_vocabulary: parent), or choose another, such as sentencepiece"
+        )
     assert options.tokenizer == "spacy", "sentencepiece needs its model"
     return WordTokenizer(options.symbols, SpacySplitter(language))
 
