@@ -26,6 +26,7 @@ from transformer_cli.report.run_page import (
     SPLITS,
     data_rows,
     data_size,
+    origin,
     score_rows,
     signatures,
     size_rows,
@@ -151,11 +152,7 @@ def eval_results(one: Examined) -> list[dict[str, Any]]:
 def _body(one: Examined, said: Sequence[str]) -> Iterator[str]:
     run, data = one.run, one.run.config.data
     yield f"\n# {_plain(run.name)}\n\n{_plain(summary(one))}"
-    start = run.config.training.init_from
-    if data.imported_from is not None:
-        yield f"Others trained it; it was imported from {_plain(data.imported_from)}."
-    else:
-        yield "Trained from scratch." if start is None else f"Its training started from another model, {_plain(start)}."
+    yield _plain(origin(run.config))
     yield f"Made with transformer-cli {__version__}."
     yield f"\n## License\n\n{UNKNOWN if data.license is None else data.license}"
     yield "\n## Intended use\n"

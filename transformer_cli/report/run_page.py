@@ -4,18 +4,21 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.config import Config, HubDataset
+from transformer_cli.config import Config, HubDataset, load_config
 from transformer_cli.config.yaml_file import dump_flow
+from transformer_cli.errors import UserError
 from transformer_cli.evaluation.differences import groups_of
 from transformer_cli.report.outputs import READ, Examined, Outputs
 from transformer_cli.report.page import Row, curves, duration, escaped, figure, heat_map, intervals, page, table
 from transformer_cli.report.runs import differing_keys
 from transformer_cli.report.runs import table as run_table
+from transformer_cli.storage.run_folder import CONFIG, find_model
 
 if TYPE_CHECKING:
     from transformer_cli.inside.attention import Attention
 
 MOST_COLUMNS = 8  # of the table of runs, where it could have fewer
+MOST_PARENTS = 5  # that are named, each the one of the last
 SENTENCES = 5  # best, and as many worst
 OTHER_SET = " --source test.source --reference test.target"
 SPLITS = {"test": "test set", "valid": "validation set"}
@@ -45,7 +48,7 @@ def _run(one: Examined, heading: str) -> Iterator[str]:
     def headed(text: str) -> str:
         return f"<{heading}>{text}</{heading}>"
 
-    yield _paragraph(summary(one))
+    yield _paragraph(f"{summary(one)} {origin(one.run.config)}")
     for note in one.notes:
         yield _paragraph(f"Missing: {note}.")
     if one.outputs:
@@ -82,14 +85,37 @@ def summary(one: Examined) -> str:
     run, data = one.run, one.run.config.data
     text = f"Translates from {data.source_language} to {data.target_language}."
     if run.parameters is not None:
-        text += f" A Transformer with {run.parameters:,} parameters, trained for {run.steps:,} steps"
-        text += f" in {duration(run.seconds)}" if run.seconds is not None else ""
-        text += f" on {'; '.join(run.hardware)}." if run.hardware else "."
+        text += f" A Transformer with {run.parameters:,} parameters"
+        if data.train is not None:
+            text += f", trained for {run.steps:,} steps"
+            text += f" in {duration(run.seconds)}" if run.seconds is not None else ""
+            text += f" on {'; '.join(run.hardware)}" if run.hardware else ""
+        text += "."
     for score in [score for score in one.outputs[0].scores if score.metric == "bleu"] if one.outputs else ():
         text += f" {score.score:.1f} BLEU on the {SPLITS[one.outputs[0].split]}{_first(one.outputs[0])}."
     if not run.finished:
         text += " Its training has not ended."
     return text
+
+
+def origin(config: Config) -> str:
+    """Return where training began, as far back as the models are still there that each one started from."""
+    said: list[str] = []
+    whose, which = "Its training", "it"
+    while (start := config.training.init_from) is not None:
+        said.append(f"{whose} started from another model, {start}.")
+        whose, which = "The training of that one", "that one"
+        try:
+            config = load_config(find_model(start) / CONFIG)
+        except UserError:
+            return " ".join(said)
+        if len(said) == MOST_PARENTS:
+            return " ".join(said)
+    data = config.data
+    if data.train is None:
+        license_ = data.license or "not stated"
+        said.append(f"Others trained {which}; it was imported from {data.imported_from} (license: {license_}).")
+    return " ".join(said) or "Trained from scratch."
 
 
 def _first(outputs: Outputs) -> str:

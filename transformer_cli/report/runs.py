@@ -142,7 +142,7 @@ def table(runs: Sequence[Run]) -> list[list[str]]:
     different = differing_keys([run.config for run in runs])
     columns: dict[str, list[str]] = {"run": [printable(str(run.path)) for run in runs]}
     columns |= {key: shortened(values) for key, values in different.items()}
-    columns["steps"] = [f"{run.steps:,}" for run in runs]
+    columns["steps"] = ["" if run.config.data.train is None else f"{run.steps:,}" for run in runs]
     columns["time"] = ["" if run.seconds is None else duration(run.seconds) for run in runs]
     columns["parameters"] = ["" if run.parameters is None else f"{run.parameters:,}" for run in runs]
     columns |= {name: [_number(run.best.get(key)) for run in runs] for key, name in BEST.items()}
