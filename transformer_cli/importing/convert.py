@@ -34,6 +34,8 @@ NEVER = -100.0  # the bias of `<s>` at the output, where it is a copy of another
 ROWS = 4096  # of a table, copied at a time
 LEAST_KNOWN = 0.9  # of a sentencepiece model's pieces, that its vocabulary has
 PAD_TOKEN, UNK_TOKEN, START_TOKEN, EOS_TOKEN = SPECIALS
+SOURCE, TARGET = (f"{side}_embedding.tokens.table.weight" for side in ("source", "target"))
+OUTPUT = "generator.projection.weight"
 POSITIONS = {f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
 REQUIRED: dict[str, tuple[Any, Any]] = {  # keys of config.json: what they must be, and are where they are not there
     "is_encoder_decoder": (True, True),
@@ -217,30 +219,24 @@ def our_weights(original: Original, shape: ModelConfig, rows: Sequence[Sequence[
 
 def _tables(original: Original, shape: ModelConfig, rows: Sequence[Sequence[int]], place: Tensor) -> dict[str, Tensor]:
     """Return what has a row for each token."""
-    source, target = (torch.tensor(side) for side in rows)
-    sizes = [len(side) for side in original.vocabularies]
     shared, encoder, decoder, output = (
         f"{name}.weight"
         for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     )
-    groups = {  # of names for one table
-        "all": [("source_embedding.tokens.table", source, sizes[0], [shared, encoder, decoder, output])],
-        "decoder": [
-            ("source_embedding.tokens.table", source, sizes[0], [encoder]),
-            ("target_embedding.tokens.table", target, sizes[1], [decoder, output]),
-        ],
-        "none": [
-            ("source_embedding.tokens.table", source, sizes[0], [encoder]),
-            ("target_embedding.tokens.table", target, sizes[1], [decoder]),
-            ("generator.projection", target, sizes[1], [output]),
-        ],
+    tables = {  # the names that each of our tables has with them
+        "all": {SOURCE: [shared, encoder, decoder, output]},
+        "decoder": {SOURCE: [encoder], TARGET: [decoder, output]},
+        "none": {SOURCE: [encoder], TARGET: [decoder], OUTPUT: [output]},
     }[shape.tie_embeddings]
+    sizes = [len(side) for side in original.vocabularies]
+    source, target = (torch.tensor(side) for side in rows)
     ours = {}
-    for name, side, size, names in groups:
+    for name, names in tables.items():
+        side, size = (source, sizes[0]) if name == SOURCE else (target, sizes[1])
         table = _one_table(original.weights, names, size, shape.d_model)
-        ours[f"{name}.weight"] = torch.empty(len(side), shape.d_model)
+        ours[name] = torch.empty(len(side), shape.d_model)
         for first in range(0, len(side), ROWS):
-            ours[f"{name}.weight"][first : first + ROWS] = table[side[first : first + ROWS]][:, place]
+            ours[name][first : first + ROWS] = table[side[first : first + ROWS]][:, place]
     bias = original.weights.take("final_logits_bias", 1, sizes[1])[0][target]
     if rows[1].count(rows[1][BOS]) > 1:
         bias[BOS] = NEVER

@@ -8,7 +8,6 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +26,25 @@ NEEDED = re.compile(r"decoder\.yml|source\.spm|target\.spm|README\.md|LICENSE|.*
 SETTINGS = "special:model.yml"
 POSITIONS = 512  # that transformers gives each Marian model
 DROPOUT = 0.1  # the same
-PARTS = {  # of a layer's names, transformers': Marian's, with W, b or ln for what it is
-    **{f"self_attn.{part}_proj": f"self_{{}}{part}" for part in "qkv"},
-    **{f"encoder_attn.{part}_proj": f"context_{{}}{part}" for part in "qkv"},
-    "self_attn.out_proj": "self_{}o",
-    "encoder_attn.out_proj": "context_{}o",
-    "self_attn_layer_norm": "self_Wo_ln_{}",
-    "encoder_attn_layer_norm": "context_Wo_ln_{}",
-    "fc1": "ffn_{}1",
-    "fc2": "ffn_{}2",
-    "final_layer_norm": "ffn_ffn_ln_{}",
+LAYER = {  # of a layer's names, Marian's, with W or b, scale or bias in it: transformers'
+    **{f"self_{{}}{part}": f"self_attn.{part}_proj" for part in "qkv"},
+    **{f"context_{{}}{part}": f"encoder_attn.{part}_proj" for part in "qkv"},
+    "self_{}o": "self_attn.out_proj",
+    "context_{}o": "encoder_attn.out_proj",
+    "ffn_{}1": "fc1",
+    "ffn_{}2": "fc2",
+    "self_Wo_ln_{}": "self_attn_layer_norm",
+    "context_Wo_ln_{}": "encoder_attn_layer_norm",
+    "ffn_ffn_ln_{}": "final_layer_norm",
 }
-REQUIRED: dict[
-    str, tuple[Any, ...]
-] = {  # settings: the values that our Transformer has, the first where one is not there
+KINDS = {"weight": ("W", "scale"), "bias": ("b", "bias")}
+PARTS = {
+    marian.format(KINDS[kind]["_ln_" in marian]): f"{theirs}.{kind}"
+    for marian, theirs in LAYER.items()
+    for kind in KINDS
+}
+Values = tuple[Any, ...]
+REQUIRED: dict[str, Values] = {  # settings: what our Transformer has; the first where one is not there
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-preprocess": ("",),
@@ -211,28 +215,29 @@ def _unquoted(key: str) -> str:
 
 
 def _weights(path: Path, shapes: Shapes, read: Callable[[str], Tensor], settings: Mapping[str, Any]) -> Weights:
-    """Return the arrays under transformers' names and in its shapes: a matrix stands on its side in Marian."""
-    found: dict[str, tuple[str, tuple[int, ...], Callable[[Tensor], Tensor]]] = {}
+    """Return the arrays under transformers' names and in its shapes."""
+    found: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {}
     for name, shape in shapes.items():
-        if name.endswith("Wemb") and len(shape) == 2:
+        if len(shape) == 2 and name in OF_ROWS:
             for theirs in _table_names(name, settings):
-                found[theirs] = name, (shape[0] + 1, shape[1]), _with_row
-        elif name == "decoder_ff_logit_out_b" and len(shape) == 2:
-            found["final_logits_bias"] = name, (1, shape[1] + 1), lambda bias: _with_row(bias.T).T
-        elif name == "decoder_ff_logit_out_Wt" and len(shape) == 2:
-            found["lm_head.weight"] = name, (shape[0] + 1, shape[1]), _with_row
-        elif name == "decoder_ff_logit_out_W" and len(shape) == 2:
-            found["lm_head.weight"] = name, (shape[1] + 1, shape[0]), lambda table: _with_row(table.T)
-        elif (part := _layer_name(name)) and part.endswith(".weight") and "norm" not in part and len(shape) == 2:
-            found[part] = name, (shape[1], shape[0]), lambda matrix: matrix.T
+                found[theirs] = name, OF_ROWS[name]
+        elif match := re.fullmatch(r"(encoder|decoder)_l([0-9]{1,4})_(.+)", name):
+            part = PARTS.get(match[3], match[3])
+            theirs = f"model.{match[1]}.layers.{int(match[2]) - 1}.{part}"
+            found[theirs] = name, _turned if len(shape) == 2 else torch.clone
         else:
-            plain = shape[1:] if len(shape) == 2 and shape[0] == 1 else shape  # a vector is a row in Marian
-            found[part or name] = name, plain, partial(torch.reshape, shape=plain)
-    return Weights(
-        path,
-        {theirs: shape for theirs, (_, shape, _) in found.items()},
-        lambda theirs: found[theirs][2](read(found[theirs][0])),
-    )
+            found[name] = name, torch.clone
+    with reading(path, "npz"):
+        theirs_shapes = {
+            theirs: tuple(change(torch.empty(shapes[name], device="meta")).shape)
+            for theirs, (name, change) in found.items()
+        }
+    return Weights(path, theirs_shapes, lambda theirs: found[theirs][1](read(found[theirs][0])))
+
+
+def _turned(array: Tensor) -> Tensor:
+    """Return a matrix as transformers has it, on its other side, and a vector, which is a row in Marian."""
+    return array[0] if len(array) == 1 else array.T
 
 
 def _with_row(table: Tensor) -> Tensor:
@@ -240,25 +245,20 @@ def _with_row(table: Tensor) -> Tensor:
     return torch.nn.functional.pad(table, (0, 0, 0, 1))
 
 
+OF_ROWS: dict[str, Callable[[Tensor], Tensor]] = {  # what has a row for each piece, or a column
+    **dict.fromkeys(("Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"), _with_row),
+    "decoder_ff_logit_out_W": lambda table: _with_row(table.T),
+    "decoder_ff_logit_out_b": lambda bias: _with_row(bias.T).T,
+}
+
+
 def _table_names(name: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return transformers' names for a table of embeddings."""
+    """Return transformers' names for what has a row for each piece."""
+    if name.startswith("decoder_ff"):
+        return ["final_logits_bias" if name.endswith("_b") else "lm_head.weight"]
     if name == "Wemb" and (settings.get("tied-embeddings-all") or _all_tied(settings)):
         return ["model.shared.weight"]
-    sides = [side for side in ("encoder", "decoder") if name in ("Wemb", f"{side}_Wemb")]
-    return [f"model.{side}.embed_tokens.weight" for side in sides] or [name]
-
-
-def _layer_name(name: str) -> str | None:
-    """Return transformers' name for a part of a layer; None where it is none."""
-    match = re.fullmatch(r"(encoder|decoder)_l([0-9]{1,4})_(.+)", name)
-    if match is None:
-        return None
-    for theirs, marian in PARTS.items():
-        scale, bias = ("scale", "bias") if "_ln_" in marian else ("W", "b")
-        for kind, letter in (("weight", scale), ("bias", bias)):
-            if match[3] == marian.format(letter):
-                return f"model.{match[1]}.layers.{int(match[2]) - 1}.{theirs}.{kind}"
-    return None
+    return [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder") if name in ("Wemb", f"{side}_Wemb")]
 
 
 # --- where it comes from ----------------------------------------------------------------------------------------------
