@@ -107,7 +107,7 @@ def train(work: Path, row: str, seed: int, pairs: Sequence[tuple[str, str]]) -> 
     write(work, f"train-{seed}", random.Random(seed).sample(pairs, TRAIN))
     files = {part: {"source": f"{work}/{stem}.de", "target": f"{work}/{stem}.en"} for part, stem in parts(seed)}
     data = {"source_language": "de", "target_language": "en", "max_length": 200, "workers": 0, **files}
-    config = work / "scratch.yaml"
+    config = work / f"{name}.yaml"
     config.write_text(json.dumps({"data": data}), encoding="utf-8")
     sets: dict[str, Any] = {}
     if row != "scratch":
