@@ -1,5 +1,8 @@
 """Every shell block of the README and of docs/ runs as it stands, in bash, page by page, and does what the page says.
 
+Each run of the tests takes the first two pages, and of all others the names of commands and options; the slow ones run
+them all.
+
 `tfm` is the real command line, but for shorter training (`forked_tfm.py`); what needs the hub or a GPU runs until its
 config is validated, `pip` and `git` are held against the files they name, `make` of this repository is not run.
 """
@@ -18,6 +21,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -53,8 +57,7 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "serving.md",
     "translating.md",
 }
-# Of the command line's page each example is a place of its own, with all that it reads; the other exports to ONNX.
-SLOW = {"cli.md", "export.md"}
+QUICK = {"README.md", "first-afternoon.md"}  # what a newcomer runs
 STAND_INS = {  # what `tfm`, and what changes more than its own folder, is in these tests
     "tfm": 'exec "{python}" -IS "{server}" {how} "$@"',
     "make": '[ -e Makefile ] && exec {make} "$@"; exec {make} --dry-run -C "{root}" "$@" >&2',
@@ -217,7 +220,7 @@ def test_the_recipes_run_with_a_process_of_its_own_for_each_command(trained: Pat
 )  # of no use to tfm's models: transformers' own
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow) if page.name in SLOW else page for page in PAGES],
+    [page if page.name in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in PAGES],
     ids=lambda page: page.name,
 )
 def test_every_block_of_a_page_runs(
@@ -252,6 +255,20 @@ def test_every_block_of_a_page_runs(
     check_calls(place / "calls.txt")
     if page.name in CHECKS:
         CHECKS[page.name](place, said)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_option_of_a_page_is_there(page: Path) -> None:
+    text = re.sub(r"(^|\s)#.*", "", "\n".join(scripts(page)).replace("\\\n", " "), flags=re.MULTILINE)
+    for call in re.findall(r"\btfm ([a-z][^|;&()\n]*)", text):
+        command: Any = get_command(app)
+        words = call.split()
+        while hasattr(command, "commands"):
+            assert words[0] in command.commands, call
+            command = command.commands[words.pop(0)]
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        named = {word.partition("=")[0] for word in words if re.match(r"-[a-z]$|--[a-z]", word)}
+        assert named <= known | {"--help"}, call
 
 
 def check_calls(path: Path) -> None:
@@ -316,6 +333,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.slow
 def test_a_queued_job_is_put_back_where_its_time_ends(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
     """The batch script of docs/shell.md: SIGTERM to the script saves, leaves with 143 and asks for another turn."""
     place = prepare(ROOT / "docs" / "shell.md", trained, tmp_path / "place")
@@ -377,6 +395,7 @@ def test_the_first_translation_is_on_the_first_screen() -> None:
     assert text.count("\n") < 140
 
 
+@pytest.mark.slow  # in every run the README's page does so
 def test_the_demo_runs(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
     """What `make demo` runs, in its words, but for a shorter training."""
     place = prepare(README, trained, tmp_path / "place")

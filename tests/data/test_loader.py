@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.sampling import one_of_each
 from transformer_cli.config import Noise
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
@@ -98,8 +99,10 @@ def test_an_epoch_holds_every_pair_once(encoded: EncodedCorpus) -> None:
     assert sources == sorted(encoded.ids(pair)[0].tolist() for pair in range(len(encoded)))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("drawn", [None, "sampling", "noisy"])
+@pytest.mark.parametrize(
+    ("workers", "drawn"),
+    one_of_each([pytest.param(workers, drawn) for workers in (0, 2)] for drawn in (None, "sampling", "noisy")),
+)
 def test_any_position_resumes(
     encoded: EncodedCorpus, request: pytest.FixtureRequest, workers: int, drawn: str | None
 ) -> None:
@@ -122,9 +125,14 @@ def rows(updates: Iterator[UpdateBatches], count: int) -> list[tuple[Position, l
     return [(update.next_position, [b.source.tolist() for b in update.batches]) for update in islice(updates, count)]
 
 
-@pytest.mark.parametrize("start", [Position(0, 0), Position(0, 3), Position(1, 1)])
-@pytest.mark.parametrize(("accumulation", "ranks"), [(3, 1), (1, 3), (2, 2), (4, 5)])
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("workers", "accumulation", "ranks", "start"),
+    one_of_each(
+        [pytest.param(workers, *shares, start) for start in (Position(0, 0), Position(0, 3), Position(1, 1))]
+        for workers in (0, 1)
+        for shares in [(3, 1), (1, 3), (2, 2), (4, 5)]
+    ),
+)
 def test_an_update_takes_the_next_batches_of_one_epoch_and_its_ranks_deal_them_out(
     encoded: EncodedCorpus, accumulation: int, ranks: int, start: Position, workers: int
 ) -> None:

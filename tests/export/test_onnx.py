@@ -119,7 +119,7 @@ def test_greedy_search_over_the_graphs_is_ours(checkpoint: Checkpoint, exported:
     assert graphs.greedy(SOURCES, limits) == [found[0].ids for found in ours]
 
 
-@pytest.mark.parametrize("variant", ["the paper's", "tag"])
+@pytest.mark.parametrize("variant", ["the paper's", pytest.param("tag", marks=pytest.mark.slow)])
 def test_the_readmes_example_translates(
     checkpoint: Checkpoint, exported: Callable[[str], Path], tmp_path: Path, variant: str
 ) -> None:
@@ -136,6 +136,26 @@ def test_the_readmes_example_translates(
     expected = translator.codecs.target.decode(found.ids)
     assert expected
     assert (done.stdout.removesuffix("\n"), done.stderr) == (expected, "")
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, graphs: Path) -> None:
+    """Let every export write these graphs."""
+
+    def save(path: Path) -> None:
+        path.write_bytes((graphs / path.name).read_bytes())
+
+    program = SimpleNamespace(model=SimpleNamespace(graph=[]), save=save)
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: program)
+
+
+def test_the_readmes_example_puts_the_tag_before_the_text(
+    checkpoint: Checkpoint, exported: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, exported("the paper's"))
+    export_onnx(checkpoint(**VARIANTS["tag"]), tmp_path / "out", verify=False)
+    (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text("utf-8"), re.DOTALL)
+    compile(code, "README.md", "exec")
+    assert code.count("'<2en> ' + input()") == code.count("input()") == 1
 
 
 def test_the_files_say_nothing_of_this_machine(exported: Callable[[str], Path]) -> None:
@@ -164,13 +184,7 @@ def test_graphs_that_differ_are_not_kept(
     checkpoint: Checkpoint, exported: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another model's graphs stand for a faulty export."""
-    wrong = exported("the paper's")
-
-    def save(path: Path) -> None:
-        path.write_bytes((wrong / path.name).read_bytes())
-
-    program = SimpleNamespace(model=SimpleNamespace(graph=[]), save=save)
-    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: program)
+    stand_in(monkeypatch, exported("the paper's"))
     with pytest.raises(ExportDiffers, match="a logit"):
         export_onnx(checkpoint(seed=2), tmp_path / "out")
     monkeypatch.setattr("transformer_cli.export.verify.LARGEST_LOGIT_DIFFERENCE", 1e9)

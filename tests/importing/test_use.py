@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from tests.importing.conftest import SAMPLE, Make, sentences
+from tests.importing.conftest import Make, sentences
 from tests.importing.test_huggingface import import_model
 from transformer_cli import Translator
 from transformer_cli.build import load_model
@@ -80,9 +80,12 @@ def few(folder: Path) -> str:
 def fine_tuning(run: Path) -> str:
     """A config as docs/importing.md says: the model's vocabulary and shape, own data."""
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    paths = {
-        split: {"source": f"{SAMPLE}/{split}.de", "target": f"{SAMPLE}/{split}.en"} for split in ("train", "valid")
-    }
+    paths: dict[str, Any] = {"train": {}, "valid": {}}
+    for split, first in (("train", 0), ("valid", 7000)):
+        for side, language in (("source", "de"), ("target", "en")):
+            lines = sentences(language, 600 if split == "train" else 40, first)
+            (run.parent / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            paths[split][side] = f"{run.parent}/{split}.{language}"
     training = {
         "init_from": str(run),
         "max_steps": 12,
@@ -125,7 +128,7 @@ def test_its_own_config_trains_nothing(run: Path, tmp_path: Path, capfd: pytest.
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_child_may_have_a_vocabulary_of_its_own(marian: Make, tmp_path: Path, tfm: Run, tied: bool) -> None:
     """A piece at the beginning of a word is the same whichever sentencepiece cut it; all other weights are theirs."""
     import_model(marian(separate=not tied, tie_word_embeddings=tied).folder, tmp_path / "run")

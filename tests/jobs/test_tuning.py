@@ -248,9 +248,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def command(folder: Path, out: Path, **environment: str) -> "subprocess.Popen[str]":
+def command(folder: Path, out: Path, budget: str, **environment: str) -> "subprocess.Popen[str]":
     """`tfm tune`, as a process."""
-    options = ["--vary", "model.dropout=0.01..0.5", "--vary", "model.heads=2,4", "--budget", "200steps", "--json"]
+    options = ["--vary", "model.dropout=0.01..0.5", "--vary", "model.heads=2,4", "--budget", budget, "--json"]
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(pretended=PRETENDED), "tune", folder / "my.yaml", "--out", out, *options],
         env={**os.environ, **environment},
@@ -261,21 +261,22 @@ def command(folder: Path, out: Path, **environment: str) -> "subprocess.Popen[st
 
 
 @pytest.mark.parametrize(
-    "spots",
+    ("budget", "spots"),
     [
-        ["tune-recorded@11"],  # the score of a trial at the second rung is stored
+        ("130steps", ["tune-recorded@6"]),  # the score of a trial at the second rung is stored
         # A trial is drawn and not trained; a score of the first rung is stored; one of the second.
-        pytest.param(["tune-drawn@5", "tune-recorded@3", "tune-recorded@4"], marks=pytest.mark.slow),
+        pytest.param("200steps", ["tune-drawn@5", "tune-recorded@3", "tune-recorded@4"], marks=pytest.mark.slow),
     ],
-    ids=len,
 )
-def test_killed_again_and_again_it_comes_to_the_same_end(spots: list[str], ask: Ask, tmp_path: Path) -> None:
-    whole = tune(ask(vary=("model.dropout=0.01..0.5", "model.heads=2,4"), budget="200steps"), tmp_path / "whole")
+def test_killed_again_and_again_it_comes_to_the_same_end(
+    budget: str, spots: list[str], ask: Ask, tmp_path: Path
+) -> None:
+    whole = tune(ask(vary=("model.dropout=0.01..0.5", "model.heads=2,4"), budget=budget), tmp_path / "whole")
     for spot in spots:
-        process = command(tmp_path, tmp_path / "killed", TFM_FAILPOINT=spot)
+        process = command(tmp_path, tmp_path / "killed", budget, TFM_FAILPOINT=spot)
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-    last = command(tmp_path, tmp_path / "killed")
+    last = command(tmp_path, tmp_path / "killed", budget)
     out, err = last.communicate()
     assert last.returncode == 0, err
     found = json.loads(out)
@@ -288,7 +289,7 @@ def test_killed_again_and_again_it_comes_to_the_same_end(spots: list[str], ask: 
     assert "waiting" not in err
 
 
-@pytest.mark.parametrize("number", [2, 5])
+@pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 5])
 def test_what_was_trained_and_not_yet_noted_is_not_trained_again(
     number: int, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

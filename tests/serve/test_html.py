@@ -149,7 +149,7 @@ def test_what_is_cut_makes_up_the_document(document: str) -> None:
 
 
 @given(FRAGMENTS)
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=100)
 def test_a_translator_that_keeps_the_order_keeps_the_document(document: str) -> None:
     before, after = Tags(document), Tags(upper(document))
     assert after.tags == before.tags
@@ -167,7 +167,7 @@ SOME = st.lists(FRAGMENTS.filter(bool), min_size=1, max_size=10)
 
 
 @given(SOME)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 def test_every_tag_and_attribute_comes_back_within_those_it_was_in(client: TestClient, documents: list[str]) -> None:
     check_that_tags_come_back(client, documents)
 

@@ -51,7 +51,7 @@ def explore(url: str, cases: int) -> Counter[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("cases", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [150, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_answers_are_as_described(cases: int, models: dict[str, Path], tmp_path: Path) -> None:
     serving = Server(*models.values(), "--suggestions", tmp_path / "suggestions.jsonl", "--quiet", "--greedy")
     try:

@@ -114,7 +114,8 @@ def killed_before(number: int, action: Callable[[], None]) -> bool:
     return False
 
 
-def test_a_kill_at_any_point_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("apart", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_a_kill_at_any_point_loses_nothing(apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a kill, unlike a power cut, does not ask for it
     template = trained_run(tmp_path / "template").path
     outcomes = set()
@@ -136,7 +137,7 @@ def test_a_kill_at_any_point_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
             ]  # fmt: skip
             assert_sound(run)
         shutil.rmtree(run.path)
-        number += 1
+        number += apart
     assert number > 30
     assert outcomes >= {(1, True), (1, False), (2, True), (2, False)}  # it was killed in every state there is
 

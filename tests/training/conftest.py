@@ -12,19 +12,20 @@ from transformer_cli.config import Config
 WORDS = {f"{a}{b}": f"{b}{a}" for a in ("ba", "de", "fi", "go", "ku") for b in ("lan", "mer", "nis")}
 
 
-def write_corpus(folder: Path, name: str, pairs: int, seed: int) -> dict[str, str]:
-    """Two text files of `pairs` lines each; returns the config's entry for them."""
+def write_corpus(folder: Path, name: str, pairs: int, seed: int, longest: int = 7) -> dict[str, str]:
+    """Two text files of `pairs` lines of 1 to `longest` words; returns the config's entry for them."""
     generator = random.Random(seed)
-    sources = [generator.choices(sorted(WORDS), k=generator.randint(1, 7)) for _ in range(pairs)]
+    sources = [generator.choices(sorted(WORDS), k=generator.randint(1, longest)) for _ in range(pairs)]
     (folder / f"{name}.de").write_text("".join(" ".join(words) + "\n" for words in sources))
     (folder / f"{name}.en").write_text("".join(" ".join(WORDS[word] for word in words) + "\n" for words in sources))
     return {"source": str(folder / f"{name}.de"), "target": str(folder / f"{name}.en")}
 
 
-def _tree(folder: Path, pairs: int = 200, **training: Any) -> dict[str, Any]:
+def _tree(folder: Path, pairs: int = 200, longest: int = 7, **training: Any) -> dict[str, Any]:
     """A config, as YAML would give it, over a corpus written to the folder."""
     data = {"source_language": "de", "target_language": "en", "workers": 0, "max_length": 30}
-    data |= {"train": write_corpus(folder, "train", pairs, 1), "valid": write_corpus(folder, "valid", 20, 2)}
+    sizes = {"train": (pairs, 1), "valid": (20, 2)}
+    data |= {name: write_corpus(folder, name, *size, longest) for name, size in sizes.items()}
     defaults: dict[str, Any] = {
         "batch_tokens": 200,
         "max_steps": 12,

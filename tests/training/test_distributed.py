@@ -75,7 +75,7 @@ def assert_trained_alike(both: list[Any], alone: Any) -> None:
     assert both[0]["weights"] == both[1]["weights"], "bit for bit"
 
 
-@pytest.mark.parametrize("accumulation", [1, 2, 4])
+@pytest.mark.parametrize("accumulation", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_two_processes_are_one_with_twice_the_accumulation(ask: Ask, accumulation: int) -> None:
     """Over 20 updates of unequal token counts, through ends of epochs where a rank gets less than the other."""
     both, alone = together_and_alone(ask, accumulation=accumulation, batch_tokens=82)

@@ -225,6 +225,7 @@ def test_killed_at_every_spot_of_saving_it_continues_bit_for_bit(
     check_equal(run, whole)
 
 
+@pytest.mark.slow  # in every run test_averaging interrupts one in its own process
 def test_a_killed_run_with_a_moving_average_continues_bit_for_bit(place: Path, server: Server, run: RunFolder) -> None:
     averaged = ["--set", "training.ema_decay=0.9"]
     assert server.run("train", "config.yaml", "--out", "averaged", "--quiet", *averaged) == (0, "")
@@ -278,12 +279,12 @@ def test_killed_anywhere_it_continues_bit_for_bit(
 # --- one folder, two processes ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def second(place: Path) -> Iterator[Server]:
     yield from serve(place)
 
 
-@pytest.mark.parametrize("fresh", [[], ["--fresh"]])
+@pytest.mark.parametrize("fresh", [pytest.param([], marks=pytest.mark.slow), ["--fresh"]])
 def test_of_two_started_at_once_one_trains_and_one_is_refused(
     fresh: list[str], server: Server, second: Server, run: RunFolder
 ) -> None:

@@ -97,8 +97,8 @@ def test_validation_pairs_come_from_sources_without_a_tag(tmp_path: Path, mixed:
 
 def test_a_tag_says_which_of_two_languages_is_meant(tmp_path: Path, tiny_tree: MakeTree) -> None:
     """The same source sentences, translated word by word after one tag and copied after another."""
-    tree = tiny_tree(tmp_path, pairs=400, max_steps=400, validate_every=400, save_every=400, batch_tokens=600)
-    tree["training"] |= {"schedule": "constant", "peak_learning_rate": 0.005}
+    tree = tiny_tree(tmp_path, pairs=400, longest=4, max_steps=350, validate_every=350, save_every=350)
+    tree["training"] |= {"warmup_steps": 100, "batch_tokens": 400}
     tree["model"] |= {"d_model": 32, "dropout": 0.0}
     text = tree["data"]["train"]
     (tmp_path / "copied.en").write_bytes(Path(text["source"]).read_bytes())
@@ -107,7 +107,7 @@ def test_a_tag_says_which_of_two_languages_is_meant(tmp_path: Path, tiny_tree: M
     tree["data"]["valid"]["tag"] = "<translate>"
     train(config_of_tree(tree, "tree"), tmp_path / "run", quiet=True)
     translator = Translator.load(tmp_path / "run")
-    words = [*WORDS][:5]
+    words = [*WORDS][:3]
     line = " ".join(words)
     assert translator.translate(f"<translate> {line}") == " ".join(WORDS[word] for word in words)
     assert translator.translate(f"<copy> {line}") == line

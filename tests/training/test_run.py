@@ -132,12 +132,13 @@ def slow_tree(make: MakeTree, folder: Path, workers: int) -> dict[str, Any]:
     return tree
 
 
+@pytest.mark.slow  # in every run test_kills does so, with processes that are there sooner
 @pytest.mark.parametrize(
     ("workers", "killed_by", "code"),
     [
-        pytest.param(0, signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),  # test_kills does so too
+        (0, signal.SIGKILL, -signal.SIGKILL),
         (2, signal.SIGTERM, 143),
-        pytest.param(0, signal.SIGINT, 130, marks=pytest.mark.slow),
+        (0, signal.SIGINT, 130),
     ],
 )
 def test_a_killed_run_continues_bit_for_bit(
@@ -283,7 +284,7 @@ def write_unequal_corpus(folder: Path) -> None:
         (folder / f"train.{language}").write_text("".join("balan " * pair[side] + "\n" for pair in lengths))
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_max_epochs_ends_at_the_end_of_an_epoch_and_resuming_finds_it(
     tmp_path: Path, tiny_config: MakeConfig, accumulation: int
 ) -> None:
@@ -312,7 +313,7 @@ def test_patience_stops_early(tmp_path: Path, tiny_config: MakeConfig) -> None:
     assert result.best_step == 2
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "noam"])
+@pytest.mark.parametrize("schedule", ["cosine", pytest.param("noam", marks=pytest.mark.slow)])
 def test_a_run_that_paused_ends_as_one_that_never_did(
     tmp_path: Path, tiny_config: MakeConfig, schedule: str, capsys: Any
 ) -> None:
@@ -529,7 +530,8 @@ def test_the_probe_tries_both_passes_of_r_drop(
 
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:
     """Word by word, in order: what no model can do without attention to the source."""
-    config = tiny_config(tmp_path, pairs=600, max_steps=800, validate_every=400, save_every=800, warmup_steps=100)
+    steps = {"max_steps": 350, "validate_every": 350, "save_every": 350}
+    config = tiny_config(tmp_path, pairs=600, longest=4, batch_tokens=400, warmup_steps=100, **steps)
     shape = {"d_model": 32, "d_ff": 64, "dropout": 0.0}
     result = train(change(config, "model", **shape), tmp_path / "run", quiet=True)
     assert result.best_value is not None

@@ -153,7 +153,8 @@ def test_updates_that_were_not_as_usual_are_counted() -> None:
 def test_the_end_says_whether_the_source_was_of_use(
     tmp_path: Path, tiny_config: MakeConfig, capsys: pytest.CaptureFixture[str], related: bool
 ) -> None:
-    config = tiny_config(tmp_path, max_steps=600, validate_every=600, save_every=600)
+    fast = {"schedule": "constant", "peak_learning_rate": 0.01}  # lines of one word are learned in a few updates
+    config = tiny_config(tmp_path, longest=1, max_steps=75, validate_every=75, save_every=75, **fast)
     if not related:
         for stem in ("train", "valid"):  # each target beside another pair's source
             lines = (tmp_path / f"{stem}.en").read_text().splitlines(keepends=True)
