@@ -530,8 +530,8 @@ def test_the_probe_tries_both_passes_of_r_drop(
 
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:
     """Word by word, in order: what no model can do without attention to the source."""
-    steps = {"max_steps": 350, "validate_every": 350, "save_every": 350}
-    config = tiny_config(tmp_path, pairs=600, longest=4, batch_tokens=400, warmup_steps=100, **steps)
+    steps = {"max_steps": 350, "validate_every": 350, "save_every": 350, "validation_sentences": 20}
+    config = tiny_config(tmp_path, pairs=600, longest=5, batch_tokens=400, warmup_steps=100, **steps)
     shape = {"d_model": 32, "d_ff": 64, "dropout": 0.0}
     result = train(change(config, "model", **shape), tmp_path / "run", quiet=True)
     assert result.best_value is not None
