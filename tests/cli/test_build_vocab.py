@@ -158,7 +158,10 @@ def test_a_line_of_a_megabyte_is_no_harm(line: str, tokenizer: str, trial: Any, 
     assert (len(corpus), corpus.left_out_long) == ((61, 0) if one_token else (60, 1))
 
 
-@pytest.mark.parametrize(("tokenizer", "size"), [("sentencepiece", 4000), ("character", 70_000), ("character", 400)])
+@pytest.mark.parametrize(
+    ("tokenizer", "size"),
+    [("sentencepiece", 4000), pytest.param("character", 70_000, marks=pytest.mark.slow), ("character", 400)],
+)
 def test_65000_distinct_characters_are_no_harm(tokenizer: str, size: int, trial: Any, tfm: Any, tmp_path: Path) -> None:
     """What has no piece of its own is spelled in bytes, or is `<unk>`, and costs none of the others its own."""
     every = [chr(code) for code in range(0x21, 0x30000) if chr(code).isprintable() and chr(code).strip()][:65_000]

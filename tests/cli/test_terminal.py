@@ -43,7 +43,9 @@ def test_what_a_terminal_gets_says_which_characters_there_were() -> None:
     assert shown("a\tb\nc é 漢 😀 \x1b[1m\r") == "a\tb\nc é 漢 😀 \\x1b[1m\\r"
 
 
-@pytest.mark.parametrize("options", [[], ["--format", "tsv", "-o", "/dev/stdout"]])
+@pytest.mark.parametrize(
+    "options", [[], pytest.param(["--format", "tsv", "-o", "/dev/stdout"], marks=pytest.mark.slow)]
+)
 def test_protected_text_does_not_steer_the_terminal(trial: Any, options: list[str]) -> None:
     code, got = on_terminal(["translate", trial.run, OWNED, *options, "--engine", "torch", "--device", "cpu"])
     assert code == 0

@@ -254,7 +254,9 @@ def test_greedy_texts_are_the_translators(checkpoint: Checkpoint, exported: Call
         assert tokenizer.decode(found[0], skip_special_tokens=True) == expected
 
 
-@pytest.mark.parametrize("variant", ["the paper's", "pre-norm", "pre-norm, two vocabularies"])
+@pytest.mark.parametrize(
+    "variant", ["the paper's", pytest.param("pre-norm", marks=pytest.mark.slow), "pre-norm, two vocabularies"]
+)
 def test_beams_find_the_same_texts(checkpoint: Checkpoint, exported: Callable[[str], Path], variant: str) -> None:
     """Where no length divides a score: `generate` counts </s> in it."""
     translator = Translator.load(checkpoint(**VARIANTS[variant]), "cpu", engine="torch")

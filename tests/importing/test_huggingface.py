@@ -252,7 +252,9 @@ def test_languages_are_given_stated_or_in_the_name(marian: Make, tmp_path: Path)
 # --- to transformers and back -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["as opus-mt's", "a vocabulary for each side", "nothing tied"])
+@pytest.mark.parametrize(
+    "variant", ["as opus-mt's", pytest.param("a vocabulary for each side", marks=pytest.mark.slow), "nothing tied"]
+)
 def test_exported_again_it_is_the_first_model(marian: Make, tmp_path: Path, variant: str) -> None:
     """With its rows in another order: of the padding, from which a target starts, there is a copy."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

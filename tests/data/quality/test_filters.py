@@ -120,7 +120,7 @@ def test_pairs_are_held_out_of_what_is_left(tmp_path: Path, faulty: list[Pair]) 
     assert not {*FAULTS} & {*corpora.train.pairs()}
 
 
-@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("held_out", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_continues_with_the_same_pairs(
     tmp_path: Path, faulty: list[Pair], sample: list[Pair], held_out: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
