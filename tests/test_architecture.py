@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "transformer_cli"
 # the lines before it.
 LAYERS = [
     {"errors"},
-    {"search_options", "processes"},
+    {"search_options", "processes", "cluster"},
     {"config"},
     {"text"},
     {"storage"},
@@ -67,6 +67,7 @@ TORCH_FREE = [
     "errors",
     "search_options",
     "processes",
+    "cluster",
     "text",
     "storage.origin",
     "storage.holding",

@@ -112,7 +112,7 @@ def backtranslate(
         corpus,
         training_set,
         filters,
-        jobs=shares.jobs,
+        jobs=opt.workplace(context, options.files),
         share=share,
         progress=Progress("translated", quiet=quiet),
         note=UNHEARD if quiet else note,

@@ -80,7 +80,7 @@ def distill(
         training_set,
         best_of=given.best_of is not None,
         with_original=given.with_original,
-        jobs=shares.jobs,
+        jobs=opt.workplace(context, options.files),
         share=share,
         progress=Progress("translated", quiet=quiet),
         note=UNHEARD if quiet else note,

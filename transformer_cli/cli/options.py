@@ -9,7 +9,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_type_hints
@@ -18,11 +18,12 @@ import typer
 
 from transformer_cli.cli.completion import complete_setting
 from transformer_cli.cli.help import full_help, short_help
-from transformer_cli.decoding.devices import rank_and_size
+from transformer_cli.decoding.devices import has_gpu, rank_and_size
 from transformer_cli.errors import UserError
 from transformer_cli.search_options import ConfiguredSearch, SearchOptions, bound_of
 
 if TYPE_CHECKING:
+    from transformer_cli.cluster import Cluster
     from transformer_cli.config import DataConfig
     from transformer_cli.jobs.translating import TranslationOptions
 
@@ -156,6 +157,12 @@ OVERRIDES = option("--set KEY=VALUE", SET, autocompletion=complete_setting)
 DEVICE = option("--device DEVICE", "auto (cuda, else mps, else cpu), cpu, cuda, cuda:1 or mps.", "auto")
 REFERENCES = option("--reference FILE", "Their translations, aligned. Repeatable: several references.")
 METRICS = option("--metric METRIC", "bleu, chrf, chrf++ or ter; several with commas.  [default: bleu,chrf,ter]")
+ON_CLUSTER = "; with --cluster as many as it has room for"
+CLUSTER = option(
+    "--cluster ADDRESS",
+    "Work on the machines of a Ray cluster: auto (the one that this machine is part of) or HOST:PORT; with --device"
+    " cuda on its GPUs.",
+)
 JSON = option("--json", "Print one JSON object instead of a table.", False)
 QUIET = option("--quiet -q", "No progress and no notes on stderr.", False)
 BATCH = "Source tokens translated at a time, padding included.  [default: the model's]"
@@ -169,7 +176,10 @@ class Shares(Options, panel="Input and output"):
     """How a training set that a model writes is made, by one process or several."""
 
     gzip: bool = option("--gzip", "Compress the two files.", False)
-    jobs: int = option("--jobs N", "Translate with N processes, over all GPUs.", 1, min=1, max=1000)
+    jobs: int | None = option(
+        "--jobs N", f"Translate with N processes, over all GPUs.  [default: 1{ON_CLUSTER}]", min=1, max=1000
+    )
+    cluster: str | None = CLUSTER
     shard: str | None = option(
         "--shard I/N", "Translate only the I-th of N shares, such as 2/8; without this option the shares are joined."
     )
@@ -335,6 +345,8 @@ def translation_options(context: typer.Context, model: Path, *, constrained: boo
 
     given = context.params
     same = {name: given[name] for name in UNCHANGED if name in given}
+    if given.get("cluster") and given["device"] == "auto" and has_gpu():
+        same["device"] = "cpu"  # of other machines, whatever this one has
     return TranslationOptions(
         model=FoundModel.at(model),
         beside=tuple(map(FoundModel.at, given.get("with_") or ())),
@@ -344,6 +356,21 @@ def translation_options(context: typer.Context, model: Path, *, constrained: boo
         constrained=constrained,
         **same,
     )
+
+
+def workplace(context: typer.Context, files: Sequence[Path] = ()) -> "int | Cluster":
+    """Return how many processes of this machine work, or the cluster that `--cluster` names, connected to it.
+
+    files: what its workers must be able to read. Raises `UserError` as `cluster.connect` does.
+    """
+    given = context.params
+    if given["cluster"] is None:
+        return given["jobs"] or 1
+    if rank_and_size()[1] > 1:
+        raise UserError("--cluster and torchrun exclude each other: Ray starts the processes itself")
+    from transformer_cli.cluster import connect
+
+    return connect(given["cluster"], given.get("device", "cpu"), given["jobs"], files)
 
 
 def search_changes(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class InputOutput(opt.Options, panel="Input and output"):
     trace: bool = option("--trace", "Follow TEXT through the model: tokens, ids, shapes, each step.", False)
     stream: bool = option("--stream", "Answer each line at once.  [default on a terminal]", False)
     jobs: int | None = option("--jobs N", JOBS, min=1, max=1000)
+    cluster: str | None = opt.CLUSTER
     quiet: bool = opt.QUIET
 
 
@@ -116,14 +117,15 @@ def translate(
         raise UserError("TEXT and --input exclude each other: translate arguments, or a file")
     check_columns(given)
     rank, size = rank_and_size()
-    in_shards = given.jobs is not None or size > 1
+    in_shards = given.jobs is not None or given.cluster is not None or size > 1
     # In shards, the same command given again would translate what it had written.
     check_output(given.output_file, context.params, in_place=not in_shards)
     if given.trace:
         check_trace(context)
     every = check_constraints(asked.prefix, asked.require, asked.forbid, asked.constraints)
     if in_shards:
-        check_places("torchrun" if given.jobs is None else "--jobs", text, given)
+        reason = "--jobs" if given.jobs is not None else "torchrun" if given.cluster is None else "--cluster"
+        check_places(reason, text, given)
     options = opt.translation_options(context, model, constrained=every is not None)
     if confidence.min_confidence is not None:
         from transformer_cli.decoding.translation import load_confidence
@@ -149,7 +151,7 @@ def translate(
                 lines,
                 given.output_file,
                 layout,
-                jobs=given.jobs or 1,
+                jobs=opt.workplace(context, options.files),
                 progress=Progress("translated", quiet=quiet, estimate=lambda: (read.estimate() or 0) // size or None),
                 note=UNHEARD if quiet else note,
             )

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from transformer_cli.cluster import Cluster
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
 from transformer_cli.decoding.devices import device_of, rank_and_size, usable_cores
 from transformer_cli.decoding.translation import Tally, Translation
@@ -36,6 +37,7 @@ NOTE_SECONDS = 30.0
 # an earlier command did, and about how many there are in all, if that is known.
 Progress = AbstractContextManager[Callable[[int, int, int | None], None]]
 Note = Callable[[str], None]  # called with a sentence for the user
+Translated = tuple[list[str], Counter[str], str]  # rows to keep of a shard, what was counted, which engine it was
 UNSEEN: Progress = nullcontext(lambda *_: None)
 UNHEARD: Note = lambda _: None  # noqa: E731
 
@@ -160,24 +162,33 @@ class ShardWork:
     parts: Parts
     recipe: str  # all that decides what is kept of a line
     rows: Callable[[Shard, Iterable[Translation]], Iterable[str]]  # what is kept of a shard
-    jobs: int = 1  # processes that share the machine
+    jobs: int | Cluster = 1  # processes that share the machine, or machines
 
     def __call__(self, number: int) -> Callable[[Shard], tuple[int, str]]:
-        """Load the model, in the process of this number, and return what translates a shard there.
+        """Load the model, in the process of this number, and return what translates a shard and keeps it.
 
         That gives the number of its lines, and in the first process a sentence about the engine.
         """
-        if self.jobs > 1:
+        if isinstance(self.jobs, int) and self.jobs > 1:
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // self.jobs)))  # before torch looks
+        translate = self.load(number)
+        return lambda shard: self.keep(shard, *translate(shard))
+
+    def load(self, number: int) -> Callable[[Shard], Translated]:
+        """Load the model, and return what translates a shard."""
         loaded = self.options.load(device_of(self.options.device, number))
 
-        def translate(shard: Shard) -> tuple[int, str]:
+        def translate(shard: Shard) -> Translated:
             before = loaded.counts
             rows = [*self.rows(shard, loaded.translate(shard.lines, first=shard.first))]
-            self.parts.keep(shard.name(self.recipe), rows, loaded.counts - before)
-            return len(shard.lines), "" if number else loaded.translator.engine_choice
+            return rows, loaded.counts - before, "" if number else loaded.translator.engine_choice
 
         return translate
+
+    def keep(self, shard: Shard, rows: list[str], counts: Counter[str], engine: str) -> tuple[int, str]:
+        """Keep what became of a shard; return the number of its lines, and the sentence about the engine."""
+        self.parts.keep(shard.name(self.recipe), rows, counts)
+        return len(shard.lines), engine
 
 
 def translate_shards(
@@ -224,11 +235,16 @@ def run_jobs(work: ShardWork, shards: Iterable[Shard]) -> Iterator[tuple[int, st
 
     Raises what the work raises, and `ChildProcessError` where a process dies.
     """
-    if work.jobs > 1:
+    if work.jobs != 1:
         from transformer_cli.processes import map_in_processes
 
         try:
-            yield from map_in_processes(work, shards, work.jobs)
+            if isinstance(work.jobs, int):
+                yield from map_in_processes(work, shards, work.jobs)
+                return
+            for shard, translated in work.jobs.map(work.load, shards):
+                lines, engine = work.keep(shard, *translated)
+                yield lines, f"{engine}, on {work.jobs}"
         except ChildProcessError as error:
             what = f"{error.strerror}; what is done is kept: give the same command again, with fewer --jobs"
             raise ChildProcessError(error.errno, what) from None
@@ -255,7 +271,7 @@ def translate_file(
     output: Path,
     layout: Layout | None = None,
     *,
-    jobs: int = 1,
+    jobs: int | Cluster = 1,
     progress: Progress = UNSEEN,
     note: Note = UNHEARD,
 ) -> list[str]:

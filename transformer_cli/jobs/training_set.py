@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from transformer_cli.cluster import Cluster
 from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.decoding.constraints import Line
@@ -118,7 +119,7 @@ class Making:
 class How(TypedDict, total=False):
     """Options of `make` that whatever calls it passes on."""
 
-    jobs: int
+    jobs: int | Cluster
     share: tuple[int, int] | None
     progress: Progress
     note: Note
@@ -128,7 +129,7 @@ def make(
     training_set: TrainingSet,
     making: Making,
     *,
-    jobs: int = 1,
+    jobs: int | Cluster = 1,
     share: tuple[int, int] | None = None,
     progress: Progress = UNSEEN,
     note: Note = UNHEARD,

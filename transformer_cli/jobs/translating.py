@@ -79,6 +79,12 @@ class TranslationOptions:
         """How to search: the model's own way, with what is changed in it."""
         return self.model.search_options(self.search)
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that say what is in all others, and the glossary."""
+        glossary = [] if self.glossary is None else [self.glossary]
+        return [*(model.folder / MANIFEST for model in (self.model, *self.beside)), *glossary]
+
     def tagged_as(self, tag: str | None) -> "TranslationOptions":
         """Return the same with this tag before each source text, where none is asked for."""
         return self if self.tag is not None else dataclasses.replace(self, tag=tag)
@@ -88,16 +94,15 @@ class TranslationOptions:
 
         A GPU computes in another type than a CPU by default; which of several GPUs it is makes no difference.
         """
-        files = [model.folder / MANIFEST for model in (self.model, *self.beside)]
-        glossary = [] if self.glossary is None else [self.glossary]
-        teacher, terms = ([hashlib.sha256(read_bytes(file)).hexdigest() for file in some] for some in (files, glossary))
+        hashes = [hashlib.sha256(read_bytes(file)).hexdigest() for file in self.files]
+        models = 1 + len(self.beside)
         values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         del values["beside"]
         return {
             **values,
             "tfm": __version__,
-            "model": teacher,
-            "glossary": terms,
+            "model": hashes[:models],
+            "glossary": hashes[models:],
             "device": kind_of(self.device),
             "search": dict(sorted(self.search.items())),  # in whatever order they were given
         }

@@ -1,0 +1,278 @@
+"""The machines of a Ray cluster, which do what processes of this one do otherwise: `--cluster`. No torch.
+
+`connect` finds the cluster and whether its machines have what they need, before any work begins; `Cluster.map` is
+`processes.map_in_processes` on it. What workers find comes back to this process, which alone writes. Ray is imported
+where it is used.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from transformer_cli import __version__
+from transformer_cli.errors import UserError
+from transformer_cli.processes import Item, Prepare, Result
+
+REACH_SECONDS = 5.0  # for something to answer at an address …
+CONNECT_SECONDS = 30.0  # … for that to be a Ray cluster …
+CHECK_SECONDS = 60.0  # … and for each of its machines to start a process
+TRIES = 3  # more of a part whose worker was lost, before it is taken to be the part's fault
+LOOK_SECONDS = 30.0  # between two looks at whether there are machines left
+PACKAGES = ("ctranslate2", "torch", "sentencepiece")  # whose versions may decide a translation
+HASHED = 1 << 20  # bytes of a file by which it is known again
+QUIET = {"log_to_driver": False, "logging_level": "CRITICAL", "configure_logging": True}
+LOGS = "RAY_BACKEND_LOG_LEVEL"  # of Ray's own code in this process, which else writes to stderr
+PROBE = f"import sys, ray\ntry: ray.init(sys.argv[1], **{QUIET})\nexcept Exception as error: sys.exit(' '.join(str(error).split()))"
+VERSIONS = re.compile(r"Version mismatch:.* Ray: (\S+) Python: (\S+) .* Ray: (\S+) Python: (\S+)")
+END = object()
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a worker must have: the same programs and files as the process that it works for."""
+
+    folder: str  # in which that runs, and relative paths begin
+    versions: dict[str, str]
+    files: dict[str, str]  # path → what is in it
+
+    @classmethod
+    def here(cls, files: Iterable[Path] = ()) -> "Needs":
+        """Return what this process has. Raises `OSError` where it cannot read one of the files."""
+        return cls(os.getcwd(), _versions(), {str(path): _content(str(path)) for path in files})
+
+    def lack(self) -> str:
+        """Go to the folder, if it is here; return what this machine lacks, and what to do about that, or nothing."""
+        with suppress(OSError):
+            os.chdir(self.folder)
+        for name, here in _versions().items():
+            if here != self.versions[name]:
+                return f"has {name} {here}, not {self.versions[name]}; install the same on all machines"
+        for path, content in self.files.items():
+            try:
+                same = _content(path) == content
+            except OSError as error:
+                return f"cannot read {path}: {error.strerror}; it must be in a folder that all machines share"
+            if not same:
+                return f"has another {path}; it must be in a folder that all machines share"
+        return ""
+
+
+def _versions() -> dict[str, str]:
+    found = {"tfm": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name).partition("+")[0]  # torch's name their CUDA after that
+        except PackageNotFoundError:
+            found[name] = "(none)"
+    return found
+
+
+def _content(path: str) -> str:
+    with open(path, "rb") as file:
+        return f"{os.fstat(file.fileno()).st_size} {hashlib.sha256(file.read(HASHED)).hexdigest()}"
+
+
+# --- connecting ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster that this process is connected to."""
+
+    workers: int  # that work at once, of a CPU core each …
+    gpu: bool  # … and a GPU
+    needs: Needs
+
+    def __str__(self) -> str:
+        return f"{self.workers} {'worker' if self.workers == 1 else 'workers'} of the cluster"
+
+    def map(self, prepare: Prepare[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+        """Yield each item with its result as soon as that is there, in whatever order.
+
+        Each worker calls `prepare(0)` before its first item, and what that returns for each item. Of an item whose
+        worker is lost Ray takes care. What fails for another reason is raised here, and ends the workers;
+        `ChildProcessError` where an item loses all its workers, or the cluster its machines.
+        """
+        import ray
+
+        actor = ray.remote(_Worker).options(**self._resources())
+        items, shared = iter(items), ray.put(prepare)
+        workers: list[Any] = []
+        free: deque[Any] = deque([None] * self.workers)  # None: not started yet
+        under_way: dict[Any, tuple[Any, Item]] = {}
+        try:
+            while True:
+                while free:
+                    item: Any = next(items, END)
+                    if item is END:
+                        break
+                    worker = free.popleft()
+                    if worker is None:
+                        workers.append(worker := actor.remote(self.needs, [shared]))
+                    under_way[worker.do.remote(item)] = worker, item
+                while free:  # nothing is left to do: another worker, one that was lost, may need its place
+                    _end(free.popleft())
+                if not under_way:
+                    return
+                reference = self._first_of(under_way)
+                worker, item = under_way.pop(reference)
+                yield item, deepcopy(_result(reference))  # a copy, for Ray's own stays in the memory that it shares
+                free.append(worker)
+        finally:
+            for worker in workers:
+                _end(worker)
+
+    def _resources(self) -> dict[str, Any]:
+        return {"num_cpus": 1, "num_gpus": int(self.gpu), "max_restarts": -1, "max_task_retries": TRIES}
+
+    def _first_of(self, references: Iterable[Any]) -> Any:
+        import ray
+
+        while not (done := ray.wait([*references], timeout=LOOK_SECONDS)[0]):
+            if not _machines(self.gpu):
+                raise ChildProcessError(errno.ECHILD, "no machine of the cluster is left")
+        return done[0]
+
+
+class _Worker:
+    """A process on the cluster."""
+
+    def __init__(self, needs: Needs, prepare: list[Any]) -> None:
+        self._needs, self._prepare = needs, prepare  # a reference, in a list so that Ray leaves it one
+        self._work: Callable[[Any], Any] | None = None
+
+    def do(self, item: Any) -> Any:
+        if self._work is None:  # here, not when it starts, so that what it raises reaches the caller
+            import ray
+
+            _settle(self._needs)
+            self._work = ray.get(self._prepare[0])(0)
+        return self._work(item)
+
+
+def _settle(needs: Needs) -> None:
+    """Make this worker one that has no more than Ray gave it. Raises `UserError` where it lacks something."""
+    import ray
+
+    if not ray.get_gpu_ids():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if lack := needs.lack():
+        raise UserError(f"--cluster: {socket.gethostname()} {lack}")
+
+
+def _end(worker: Any) -> None:
+    import ray
+
+    if worker is not None:
+        ray.kill(worker)
+
+
+def _result(reference: Any) -> Any:
+    """Return what became of an item. Raises what its work raised; `ChildProcessError` where that was never finished."""
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ChildProcessError(errno.ECHILD, f"a part lost its worker {TRIES + 1} times: {reason}") from None
+
+
+def connect(address: str, device: str, workers: int | None = None, files: Sequence[Path] = ()) -> Cluster:
+    """Connect this process to the Ray cluster at `HOST:PORT`, or `auto`: the one that this machine is part of.
+
+    device: `cuda` takes a GPU for each worker. workers: None: as many as the cluster has CPU cores, or GPUs. files:
+    what all of them must be able to read. Raises `UserError` where there is no such cluster, or machines of it lack
+    something.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {device}: with --cluster give cpu (the default) or cuda; Ray says which GPU")
+    try:
+        import ray
+    except ImportError:
+        raise UserError("--cluster needs Ray, which is not installed; pip install 'transformer-cli[cluster]'") from None
+    if not ray.is_initialized():
+        _find(address)
+        os.environ.setdefault(LOGS, "fatal")
+        before = signal.getsignal(signal.SIGTERM)
+        ray.init(address, **QUIET)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray's own exits with another code
+    gpu = device == "cuda"
+    machines = _machines(gpu)
+    if not machines:
+        raise UserError(f"--cluster {address}: has no {'GPU' if gpu else 'CPU core'} to work with")
+    cluster = Cluster(workers or int(sum(machines.values())), gpu, Needs.here(files))
+    _check(cluster)
+    return cluster
+
+
+def _find(address: str) -> None:
+    """Raise `UserError` where there is no cluster of this Ray's version. Ray itself would wait for minutes."""
+    nothing = f"--cluster {address}: no Ray cluster can be reached there"
+    advice = "start one by ray start --head, and join each machine to it by ray start --address HOST:PORT, this one too"
+    try:
+        if address != "auto":
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        command = [sys.executable, "-c", PROBE, address]
+        found = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=CONNECT_SECONDS)
+    except (OSError, OverflowError, ValueError, subprocess.TimeoutExpired) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "give auto or HOST:PORT"
+        raise UserError(f"{nothing} ({reason}); {advice}") from None
+    if found.returncode == 0:
+        return
+    said = (found.stderr.splitlines() or [""])[-1]
+    if other := VERSIONS.search(said):
+        theirs, ours = (f"Ray {ray} on Python {python}" for ray, python in (other.groups()[:2], other.groups()[2:]))
+        raise UserError(f"--cluster {address}: runs {theirs}, but here is {ours}; install the same on all machines")
+    raise UserError(f"{nothing} ({said[:200]}); {advice}")
+
+
+def _machines(gpu: bool) -> dict[str, float]:
+    """Return how many workers each machine of the cluster has room for, by Ray's name of it; none that has no room."""
+    import ray
+
+    kind = "GPU" if gpu else "CPU"
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return {node["NodeID"]: node["Resources"][kind] for node in nodes if node["Resources"].get(kind, 0) >= 1}
+
+
+def _check(cluster: Cluster) -> None:
+    """Raise `UserError` where a machine of the cluster lacks something that workers need."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    names = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+    ask = ray.remote(num_cpus=0, max_retries=0)(Needs.lack)
+    asked = {}
+    for machine in _machines(cluster.gpu):
+        only = NodeAffinitySchedulingStrategy(machine, soft=False)
+        asked[ask.options(scheduling_strategy=only).remote(cluster.needs)] = f"--cluster: {names[machine]}"
+    _, waiting = ray.wait([*asked], num_returns=len(asked), timeout=CHECK_SECONDS)
+    for reference in waiting:
+        raise UserError(f"{asked[reference]} does not answer; restart Ray there")
+    for reference, machine in asked.items():
+        try:
+            lack = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            reason = (str(error).strip().splitlines() or [""])[-1][:200]
+            lack = f"cannot run tfm ({reason}); install the same version there"
+        if lack:
+            raise UserError(f"{machine} {lack}")
