@@ -20,6 +20,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,20 @@ from transformer_cli.processes import Item, Prepare, Result
 REACH_SECONDS = 5.0  # for something to answer at an address …
 CONNECT_SECONDS = 30.0  # … for that to be a Ray cluster …
 CHECK_SECONDS = 60.0  # … and for each of its machines to start a process
-TRIES = 3  # more of a part whose worker was lost, before it is taken to be the part's fault
+RESTARTS = 10  # of each worker that is lost, before that is taken to be the fault of what it does
+END_SECONDS = 60.0  # for a process that is terminated, to save its state
 LOOK_SECONDS = 30.0  # between two looks at whether there are machines left
 PACKAGES = ("ctranslate2", "torch", "sentencepiece")  # whose versions may decide a translation
 HASHED = 1 << 20  # bytes of a file by which it is known again
 QUIET = {"log_to_driver": False, "logging_level": "CRITICAL", "configure_logging": True}
-LOGS = "RAY_BACKEND_LOG_LEVEL"  # of Ray's own code in this process, which else writes to stderr
-PROBE = f"import sys, ray\ntry: ray.init(sys.argv[1], **{QUIET})\nexcept Exception as error: sys.exit(' '.join(str(error).split()))"
+PROBE = f"""
+import sys, ray
+try:
+    ray.init(sys.argv[1], **{QUIET})
+except Exception as error:
+    sys.exit(" ".join(str(error).split()))
+"""
 VERSIONS = re.compile(r"Version mismatch:.* Ray: (\S+) Python: (\S+) .* Ray: (\S+) Python: (\S+)")
-END = object()
 
 
 @dataclass(frozen=True)
@@ -100,8 +106,25 @@ class Cluster:
     def __str__(self) -> str:
         return f"{self.workers} {'worker' if self.workers == 1 else 'workers'} of the cluster"
 
-    def map(self, prepare: Prepare[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """Yield each item with its result as soon as that is there, in whatever order.
+    def requiring(self, files: Sequence[Path]) -> "Cluster":
+        """Return the same, whose workers must also have these files. Raises `UserError` where they don't."""
+        needs = Needs.here(files)
+        more = replace(self, needs=replace(needs, files=self.needs.files | needs.files))
+        _check(more)
+        return more
+
+    def map_in_order(self, prepare: Prepare[Item, Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield a result for each item, in order, as `processes.map_in_processes` does; else as `map`."""
+        early: dict[int, Result] = {}
+        first = 0
+        for number, _, result in self.map(prepare, items):
+            early[number] = result
+            while first in early:
+                yield early.pop(first)
+                first += 1
+
+    def map(self, prepare: Prepare[Item, Result], items: Iterable[Item]) -> Iterator[tuple[int, Item, Result]]:
+        """Yield each item with its number, from 0, and its result, as soon as that is there.
 
         Each worker calls `prepare(0)` before its first item, and what that returns for each item. Of an item whose
         worker is lost Ray takes care. What fails for another reason is raised here, and ends the workers;
@@ -110,34 +133,35 @@ class Cluster:
         import ray
 
         actor = ray.remote(_Worker).options(**self._resources())
-        items, shared = iter(items), ray.put(prepare)
+        todo, shared = enumerate(items), ray.put(prepare)
         workers: list[Any] = []
         free: deque[Any] = deque([None] * self.workers)  # None: not started yet
-        under_way: dict[Any, tuple[Any, Item]] = {}
+        under_way: dict[Any, tuple[Any, int, Item]] = {}
         try:
             while True:
-                while free:
-                    item: Any = next(items, END)
-                    if item is END:
-                        break
+                for number, item in islice(todo, len(free)):
                     worker = free.popleft()
                     if worker is None:
-                        workers.append(worker := actor.remote(self.needs, [shared]))
-                    under_way[worker.do.remote(item)] = worker, item
+                        workers.append(worker := actor.remote())
+                    under_way[worker.do.remote(self.needs, [shared], item)] = worker, number, item
                 while free:  # nothing is left to do: another worker, one that was lost, may need its place
                     _end(free.popleft())
                 if not under_way:
                     return
                 reference = self._first_of(under_way)
-                worker, item = under_way.pop(reference)
-                yield item, deepcopy(_result(reference))  # a copy, for Ray's own stays in the memory that it shares
+                worker, number, item = under_way.pop(reference)
+                yield (
+                    number,
+                    item,
+                    deepcopy(_result(reference)),
+                )  # a copy, for Ray's own stays in the memory that it shares
                 free.append(worker)
         finally:
             for worker in workers:
                 _end(worker)
 
     def _resources(self) -> dict[str, Any]:
-        return {"num_cpus": 1, "num_gpus": int(self.gpu), "max_restarts": -1, "max_task_retries": TRIES}
+        return {"num_cpus": 1, "num_gpus": int(self.gpu), "max_restarts": RESTARTS, "max_task_retries": -1}
 
     def _first_of(self, references: Iterable[Any]) -> Any:
         import ray
@@ -151,17 +175,64 @@ class Cluster:
 class _Worker:
     """A process on the cluster."""
 
-    def __init__(self, needs: Needs, prepare: list[Any]) -> None:
-        self._needs, self._prepare = needs, prepare  # a reference, in a list so that Ray leaves it one
-        self._work: Callable[[Any], Any] | None = None
+    work: Callable[[Any], Any] | None = None
+    process: "subprocess.Popen[bytes] | None" = None
 
-    def do(self, item: Any) -> Any:
-        if self._work is None:  # here, not when it starts, so that what it raises reaches the caller
+    def do(self, needs: Needs, prepare: list[Any], item: Any) -> Any:
+        """Return what becomes of an item; prepare: a reference to it, in a list so that Ray leaves it one."""
+        if self.work is None:  # here, not when it starts, so that what it raises reaches the caller
             import ray
 
-            _settle(self._needs)
-            self._work = ray.get(self._prepare[0])(0)
-        return self._work(item)
+            _settle(needs)
+            self.work = ray.get(prepare[0])(0)
+        return self.work(item)
+
+    def run(self, needs: Needs, start: "Callable[[], subprocess.Popen[bytes]]") -> int:
+        """Start a process, and return its exit code when it has ended."""
+        _settle(needs)
+        self.process = start()
+        return self.process.wait()
+
+    def terminate(self) -> None:
+        """End the process, as gently as SIGTERM does."""
+        if self.process is not None:
+            self.process.terminate()
+
+
+class RemoteProcess:
+    """A process that a worker of the cluster has started, with what `subprocess.Popen` has for one of this machine.
+
+    Where the worker is lost, Ray has another one start it again. Raises as `Cluster.map` does.
+    """
+
+    def __init__(self, cluster: Cluster, start: "Callable[[], subprocess.Popen[bytes]]") -> None:
+        import ray
+
+        options = {**cluster._resources(), "max_concurrency": 2}  # to be terminated while it runs
+        self._worker = ray.remote(_Worker).options(**options).remote()
+        self._code = self._worker.run.remote(cluster.needs, start)
+        self.returncode: int = 0
+
+    def poll(self) -> int | None:
+        """Return its exit code, if it has ended."""
+        import ray
+
+        if not ray.wait([self._code], timeout=0)[0]:
+            return None
+        self.returncode = _result(self._code)
+        _end(self._worker)  # what it had is for others now
+        return self.returncode
+
+    def terminate(self) -> None:
+        """End it, as gently as SIGTERM does."""
+        self._worker.terminate.remote()
+
+    def wait(self) -> None:
+        """Wait until it has ended, but not for ever for a worker that may never have started."""
+        import ray
+
+        ray.wait([self._code], timeout=END_SECONDS)
+        _end(self._worker)
 
 
 def _settle(needs: Needs) -> None:
@@ -191,7 +262,9 @@ def _result(reference: Any) -> Any:
         raise error.cause from None
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())[:200]
-        raise ChildProcessError(errno.ECHILD, f"a part lost its worker {TRIES + 1} times: {reason}") from None
+        raise ChildProcessError(
+            errno.ECHILD, f"a worker of the cluster was lost {RESTARTS + 1} times: {reason}"
+        ) from None
 
 
 def connect(address: str, device: str, workers: int | None = None, files: Sequence[Path] = ()) -> Cluster:
@@ -209,8 +282,8 @@ def connect(address: str, device: str, workers: int | None = None, files: Sequen
         raise UserError("--cluster needs Ray, which is not installed; pip install 'transformer-cli[cluster]'") from None
     if not ray.is_initialized():
         _find(address)
-        os.environ.setdefault(LOGS, "fatal")
         before = signal.getsignal(signal.SIGTERM)
+        vars(ray._private.worker)["print_to_stdstream"] = lambda *_, **__: None  # to stdout, of machines that were lost
         ray.init(address, **QUIET)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray's own exits with another code
@@ -218,9 +291,7 @@ def connect(address: str, device: str, workers: int | None = None, files: Sequen
     machines = _machines(gpu)
     if not machines:
         raise UserError(f"--cluster {address}: has no {'GPU' if gpu else 'CPU core'} to work with")
-    cluster = Cluster(workers or int(sum(machines.values())), gpu, Needs.here(files))
-    _check(cluster)
-    return cluster
+    return Cluster(workers or int(sum(machines.values())), gpu, Needs.here()).requiring(files)
 
 
 def _find(address: str) -> None:
@@ -271,6 +342,8 @@ def _check(cluster: Cluster) -> None:
     for reference, machine in asked.items():
         try:
             lack = ray.get(reference)
+        except (ray.exceptions.TaskUnschedulableError, ray.exceptions.WorkerCrashedError):
+            continue  # the machine was lost just then
         except ray.exceptions.RayError as error:
             reason = (str(error).strip().splitlines() or [""])[-1][:200]
             lack = f"cannot run tfm ({reason}); install the same version there"

@@ -25,6 +25,7 @@ def doctor(
     write: Path | None = opt.option("--write FILE", "Write the config with these filters to a new file."),
     strict: bool = opt.option("--strict", "Exit with code 1 where something serious was found.", False),
     jobs: int = opt.option("--jobs N", "Processes that judge.  [default: data.workers]", 0, min=0, max=256),
+    cluster: str | None = opt.CLUSTER,
     quiet: bool = opt.QUIET,
 ) -> None:
     """Judge training, validation and test data, and say what to do.
@@ -65,7 +66,7 @@ def doctor(
     bounds = Bounds(data.max_length)
     tagged = [name for name, one in named.items() if one.tag is not None]
     filters = {key.removeprefix("data."): data.filters_of(one) for key, one in data.sources.items()}
-    workers = jobs or data.workers
+    workers = opt.workplace(context) if cluster or jobs else data.workers
     found = examine(corpora, bounds, filters=filters, tagged=tagged, workers=workers, progress=not quiet)
     title = f"{config or source}: what tfm doctor found"
     if propose:

@@ -1,5 +1,6 @@
 """`tfm tune`: hyper-parameters by successive halving."""
 
+import os
 from pathlib import Path
 
 import typer
@@ -32,7 +33,10 @@ class Place(opt.Options, panel="Input and output"):
 
     out: Path | None = opt.option("--out FOLDER", "The trials.  [default: checkpoints/<config name>-tune]")
     overrides: list[str] | None = opt.OVERRIDES
-    jobs: int = opt.option("--jobs N", "Train N trials at once, over all GPUs.", 1, min=1, max=1000)
+    jobs: int | None = opt.option(
+        "--jobs N", f"Train N trials at once, over all GPUs.  [default: 1{opt.ON_CLUSTER}]", min=1, max=1000
+    )
+    cluster: str | None = opt.CLUSTER
     storage: str | None = opt.option("--storage URL", STORAGE)
     study: str | None = opt.option("--study NAME", "With --storage: the study.  [default: the config's name]")
     device: str = opt.DEVICE
@@ -61,10 +65,11 @@ def tune(context: typer.Context, config: opt.ConfigFile, *, place: Place, search
     """
     from transformer_cli.decoding.devices import choose_device
     from transformer_cli.jobs import tuning
-    from transformer_cli.storage.origin import load_found_config
+    from transformer_cli.storage.origin import load_found_config, paths_of
 
     opt.check_together(context)
-    choose_device(place.device)  # what every trial would stumble over
+    if place.cluster is None:
+        choose_device(place.device)  # what every trial would stumble over
     name = config.name.removesuffix(config.suffix)
     question = tuning.Question(
         load_found_config(config, place.overrides or []),
@@ -79,7 +84,8 @@ def tune(context: typer.Context, config: opt.ConfigFile, *, place: Place, search
     )
     out = place.out or Path("checkpoints") / f"{name}-tune"
     say = (lambda _: None) if place.quiet else note
-    answer = tuning.tune(question, out, jobs=place.jobs, device=place.device, note=say)
+    jobs = opt.workplace(context, [Path(path) for path in paths_of(question.config).values() if os.path.isfile(path)])
+    answer = tuning.tune(question, out, jobs=jobs, device=place.device, note=say)
     if place.as_json:
         print(tuning.as_json(answer))
     else:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer_cli.cluster import Cluster
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.judge import OVERLAPS, RARE, Bounds, Judgement, either_side, judge_corpus
 from transformer_cli.doctor.repairs import repairs
@@ -228,7 +229,7 @@ def examine(
     *,
     filters: Mapping[str, Mapping[str, float | None]] = MappingProxyType({}),
     tagged: Collection[str] = (),
-    workers: int = 0,
+    workers: int | Cluster = 0,
     progress: bool = False,
 ) -> Report:
     """Judge train, or each of its sources by itself, and what it is evaluated on. Raises `UserError` as reading does.

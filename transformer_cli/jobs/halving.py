@@ -17,8 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from transformer_cli.cluster import Cluster, RemoteProcess
 from transformer_cli.config import Config
 from transformer_cli.decoding.devices import device_of, usable_cores
 from transformer_cli.errors import UserError
@@ -67,7 +69,7 @@ class Search:
     folder: Path  # held by this process
     study: Study
     sampler: str = "tpe"
-    jobs: int = 1
+    jobs: int | Cluster = 1
     device: str = "auto"
     note: Note = lambda _: None
 
@@ -114,7 +116,7 @@ class Search:
         while True:
             every, own = self.study.trials(), self.study.own()
             # What a draw knows must not depend on which of several processes was the fastest.
-            known = own[: max(0, len(own) - self.jobs + 1)]
+            known = own[: max(0, len(own) - self.at_once + 1)]
             if any(trial.state == "running" and first not in trial.scores for trial in known):
                 yield None
                 continue
@@ -148,11 +150,11 @@ class Search:
             assert self.budget.seconds is not None
             timed = [trial.seconds for trial in known if trial.seconds and self.plan.rungs[0] in trial.scores]
             if not timed:
-                return drawn + (drawn < self.jobs + FAILING)  # some may fail
+                return drawn + (drawn < self.at_once + FAILING)  # some may fail
             speed = self.plan.rungs[0] * len(timed) / sum(timed)  # steps a second
-            wanted = self.plan.affordable(self.budget.seconds * speed, self.jobs)
+            wanted = self.plan.affordable(self.budget.seconds * speed, self.at_once)
             if wanted < 1:
-                whole = self.plan.cost(1, self.jobs) / speed
+                whole = self.plan.cost(1, self.at_once) / speed
                 raise UserError(
                     f"--budget {self.budget.text}: is too small for one trial, which takes about {whole:,.0f} seconds; "
                     "give more, and another --out"
@@ -207,15 +209,20 @@ class Search:
                 self.note(f"waiting for {len(waiting)} trials to step {rung:,}, which other machines train")
             time.sleep(WAIT_SECONDS)
 
+    @property
+    def at_once(self) -> int:
+        """How many trials train at once."""
+        return self.jobs if isinstance(self.jobs, int) else self.jobs.workers
+
     # --- processes ------------------------------------------------------------------------------------------------
 
     def _train(self, legs: Iterator[Leg | None]) -> None:
         """Train legs, several at once, and record how they ended. None among them: wait until another one has."""
-        running: dict[int, tuple[Leg, subprocess.Popen[bytes], float]] = {}
+        running: dict[int, tuple[Leg, subprocess.Popen[bytes] | RemoteProcess, float]] = {}
         more = True
         try:
             while more or running:
-                while more and len(running) < self.jobs:
+                while more and len(running) < self.at_once:
                     leg = next(legs, self)
                     if leg is self:
                         more = False
@@ -224,7 +231,7 @@ class Search:
                     if _reached(leg):
                         self._record(leg, 0, 0.0)
                         continue
-                    slot = min({*range(self.jobs)} - running.keys())
+                    slot = min({*range(self.at_once)} - running.keys())
                     try:
                         running[slot] = leg, self._start(leg, slot), time.monotonic()
                     except UserError as error:  # a vocabulary that cannot be built
@@ -241,7 +248,7 @@ class Search:
             for _, process, _ in running.values():
                 process.wait()
 
-    def _start(self, leg: Leg, slot: int) -> "subprocess.Popen[bytes]":
+    def _start(self, leg: Leg, slot: int) -> "subprocess.Popen[bytes] | RemoteProcess":
         run, config = RunFolder(leg.folder), with_values(self.space.config, leg.trial.values)
         _wait_for_holder(run, self.note)
         run.create()
@@ -249,18 +256,13 @@ class Search:
         given = settings(leg.trial.values) + ([] if leg.seed is None else [f"training.seed={leg.seed}"])
         if config.training.average_last is None:
             given.append("training.keep_last=1")  # there are many trials
-        command = [*TFM, "train", str(self.folder / "base.yaml"), "--out", str(leg.folder), "--quiet"]
-        command += ["--until", str(leg.until), "--device", device_of(self.device, slot)]
-        threads = {"OMP_NUM_THREADS": str(max(1, usable_cores() // self.jobs))} if self.jobs > 1 else {}
-        with open(leg.folder.with_name(f"{leg.folder.name}.log"), "ab") as log:
-            return subprocess.Popen(
-                [*command, *(word for setting in given for word in ("--set", setting))],
-                env={**threads, **os.environ},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for this process, which ends the others
-            )
+        words = [str(self.folder / "base.yaml"), "--quiet", "--until", str(leg.until)]
+        words += [word for setting in given for word in ("--set", setting)]
+        if not isinstance(self.jobs, int):
+            device = "cuda" if self.jobs.gpu else "cpu"
+            return RemoteProcess(self.jobs, partial(_start_training, leg.folder, [*words, "--device", device]))
+        threads = str(max(1, usable_cores() // self.jobs)) if self.jobs > 1 else None
+        return _start_training(leg.folder, [*words, "--device", device_of(self.device, slot)], threads)
 
     def _give_vocabulary(self, config: Config, run: RunFolder) -> None:
         """Build the vocabulary of a trial, or copy it from one that has the same."""
@@ -305,6 +307,22 @@ class Search:
         self.note(f"{leg.name:<12} failed before step {leg.until:,}: {why}")
         if leg.seed is None:
             self.study.end(leg.trial, why=why)
+
+
+def _start_training(folder: Path, words: list[str], threads: str | None = None) -> "subprocess.Popen[bytes]":
+    """Start a process that trains in a folder, beside which is its log. Waits for one that does so still, whose worker
+    on a cluster was lost.
+    """
+    _wait_for_holder(RunFolder(folder), lambda _: None)
+    with open(folder.with_name(f"{folder.name}.log"), "ab") as log:
+        return subprocess.Popen(
+            [*TFM, "train", *words, "--out", str(folder)],
+            env={**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the others
+        )
 
 
 def _copy(source: Path, folder: Path) -> None:

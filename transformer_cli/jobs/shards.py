@@ -242,7 +242,7 @@ def run_jobs(work: ShardWork, shards: Iterable[Shard]) -> Iterator[tuple[int, st
             if isinstance(work.jobs, int):
                 yield from map_in_processes(work, shards, work.jobs)
                 return
-            for shard, translated in work.jobs.map(work.load, shards):
+            for _, shard, translated in work.jobs.map(work.load, shards):
                 lines, engine = work.keep(shard, *translated)
                 yield lines, f"{engine}, on {work.jobs}"
         except ChildProcessError as error:

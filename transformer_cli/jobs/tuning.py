@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from transformer_cli.cluster import Cluster
 from transformer_cli.config import Config, config_of_tree, dump_config, parse_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.config.yaml_file import dump_flow, dump_tree, merge
@@ -68,11 +69,12 @@ class Answer:
 
 
 def tune(
-    question: Question, folder: Path, *, jobs: int = 1, device: str = "auto", note: Note = lambda _: None
+    question: Question, folder: Path, *, jobs: int | Cluster = 1, device: str = "auto", note: Note = lambda _: None
 ) -> Answer:
     """Search in a folder, or continue there; return what came of it.
 
-    note: called with each sentence for the user. Raises `UserError` before anything is written.
+    jobs: how many trials train at once, or where they do: the machines of a cluster, which share the folder. note:
+    called with each sentence for the user. Raises `UserError` before anything is trained.
     """
     import_optuna()
     config, budget, plan, space = _checked(question)
@@ -94,6 +96,8 @@ def tune(
         _compare(study.agree(asked), asked, f"study {question.study}", "give it another name with --study")
         for dimension in space.dimensions:
             note(f"vary         {dimension}")
+        if isinstance(jobs, Cluster):
+            jobs = jobs.requiring([folder / MARK])
         search = Search(space, plan, budget, folder, study, question.sampler, jobs, device, note)
         search.run()
         return _answer(question, search, study)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from transformer_cli.cluster import Cluster
 from transformer_cli.config.sections import FilterKind
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, shifted_regions
@@ -162,7 +163,7 @@ def judge_corpus(
     *,
     others: Mapping[str, Corpus] | None = None,
     seed: int = 1,
-    workers: int = 0,
+    workers: int | Cluster = 0,
     progress: bool = False,
 ) -> Judgement:
     """Return what is wrong with a corpus; others: `valid` and `test`, which it must not share texts with.
@@ -175,7 +176,12 @@ def judge_corpus(
     judge = Judge.learn(sample, bounds, others)
     parts = _parts(corpus.pairs())
     prepare = partial(_prepare, judge)
-    results = map_in_processes(prepare, parts, workers) if workers and pairs > PART else map(prepare(0), parts)
+    if not workers or pairs <= PART:
+        results: Iterator[Part] = map(prepare(0), parts)
+    elif isinstance(workers, int):
+        results = map_in_processes(prepare, parts, workers)
+    else:
+        results = workers.map_in_order(prepare, parts)
     found = Judgement(pairs, length_ratio=judge.checks.length_ratio, usual_ratio=judge.checks.usual_ratio)
     lines: dict[str, list[Lines]] = {kind: [] for kind in KINDS}
     hashes: list[TextHashes] = []
