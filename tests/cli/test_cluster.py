@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 from tests.environment import unmeasured
 from transformer_cli import cluster as machines
-from transformer_cli.cluster import Needs
+from transformer_cli.cluster import Needs, RemoteProcess
 from transformer_cli.jobs import shards as sharding
 
 TFM = [sys.executable, "-m", "transformer_cli"]
@@ -27,13 +28,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Callable[[int], Any]]:
-    """Start a cluster of so many machines, of one core each; it has their `address`."""
+def start() -> Iterator[Callable[..., Any]]:
+    """Start a cluster of so many machines, of one core each or the first without; it has their `address`."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     started = []
 
-    def start(count: int) -> Any:
-        head = {"num_cpus": 1, "include_dashboard": False}
+    def start(count: int, cores_of_first: int = 1) -> Any:
+        head = {"num_cpus": cores_of_first, "include_dashboard": False}
         cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
         started.append(cluster)
         for _ in range(count - 1):
@@ -48,7 +49,7 @@ def start() -> Iterator[Callable[[int], Any]]:
 
 
 @pytest.fixture(scope="module")
-def address(start: Callable[[int], Any]) -> str:
+def address(start: Callable[..., Any]) -> str:
     return str(start(2).address)
 
 
@@ -132,9 +133,10 @@ def test_machines_continue_what_processes_began(
 def test_training_sets_are_those_of_one_process(
     address: str, on: Any, tfm: Any, trial: Any, source: Path, tmp_path: Path
 ) -> None:
+    keep = [word for fault in ("too_long", "length_ratio", "repetition") for word in ("--keep", fault)]
     commands = {
         "distill": ["distill", trial.run, trial.config, "--best-of", "2"],
-        "backtranslate": ["backtranslate", trial.run, "--input", source, "--max-ratio", "9", "--keep", "repetition"],
+        "backtranslate": ["backtranslate", trial.run, "--input", source, *keep],
     }
     for name, command in commands.items():
         here, there = tmp_path / f"{name}-here", tmp_path / f"{name}-there"
@@ -186,7 +188,7 @@ def test_a_search_comes_to_the_same_end(address: str, on: Any, tfm: Any, trial: 
 
 @pytest.mark.slow
 def test_a_machine_that_dies_loses_what_it_was_at_and_nothing_else(
-    start: Callable[[int], Any],
+    start: Callable[..., Any],
     on: Any,
     tfm: Any,
     trial: Any,
@@ -220,6 +222,40 @@ def test_a_machine_that_dies_loses_what_it_was_at_and_nothing_else(
 
 
 @pytest.mark.slow
+def test_a_process_is_started_again_where_its_machine_dies(start: Callable[..., Any], tmp_path: Path) -> None:
+    """On one that joins later, for want of others."""
+    import ray
+
+    def begin(script: str) -> RemoteProcess:
+        return RemoteProcess(connected, partial(subprocess.Popen, ["sh", "-c", script], cwd=tmp_path))
+
+    def wait_for(starts: int) -> None:
+        while not log.exists() or log.read_text().count("\n") < starts:
+            assert process.poll() is None
+            time.sleep(0.05)
+
+    cluster, log = start(2, cores_of_first=0), tmp_path / "log"
+    ray.shutdown()
+    connected = machines.connect(cluster.address, "cpu")
+    assert connected.workers == 1
+    process = begin("echo begun >> log; until [ -e done ]; do sleep 0.1; done; exit 7")
+    wait_for(starts=1)
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    cluster.add_node(num_cpus=1)
+    wait_for(starts=2)
+    (tmp_path / "done").touch()
+    while (code := process.poll()) is None:
+        time.sleep(0.05)
+    assert code == process.returncode == 7
+    process = begin("trap 'echo ended >> log; exit' TERM; echo begun >> log; while :; do sleep 0.1; done")
+    wait_for(starts=3)
+    process.terminate()
+    process.wait()
+    assert log.read_text().split() == 3 * ["begun"] + ["ended"]
+    ray.shutdown()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_command_that_dies_is_continued_by_the_next(
     number: signal.Signals, address: str, trial: Any, tmp_path: Path
@@ -249,12 +285,10 @@ def test_what_machines_lack_is_found_before_work_begins(
 ) -> None:
     run = ["translate", trial.run, "-i", source, "-o", tmp_path / "output"]
     assert "has no GPU to work with" in on(address, *run, "--device", "cuda").refused()
-    with open(trial.folder / "config.yaml") as file:  # a path that leads elsewhere in any other process
-        own = Path(f"/proc/self/fd/{os.open(trial.folder, os.O_RDONLY)}")
-        run[1] = own / "run"
-        assert "must be in a folder that all machines share" in on(address, *run).refused()
-        os.close(int(own.name))
-        file.close()
+    folder = os.open(trial.folder, os.O_RDONLY)
+    run[1] = Path(f"/proc/self/fd/{folder}/run")  # which no other process can see
+    assert "must be in a folder that all machines share" in on(address, *run).refused()
+    os.close(folder)
     run[1] = trial.run
     with monkeypatch.context() as patch:
         patch.setattr(machines, "__version__", "0.0")
@@ -272,12 +306,13 @@ def test_a_fault_of_the_model_is_told_by_the_worker(
     shutil.copytree(trial.run, run)
     for weights in run.glob("*/model.safetensors"):
         weights.write_bytes(weights.read_bytes()[:-1])
-    assert "model.safetensors" in on(address, "translate", run, "-i", source, "-o", tmp_path / "output").refused()
+    command = ["translate", run, "-i", source, "-o", tmp_path / "output", "--engine", "torch"]
+    assert "model.safetensors" in on(address, *command).refused()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "source"]
 
 
 @pytest.mark.slow
-def test_another_ray_is_refused(start: Callable[[int], Any], on: Any, trial: Any, tmp_path: Path) -> None:
+def test_another_ray_is_refused(start: Callable[..., Any], on: Any, trial: Any, tmp_path: Path) -> None:
     import ray
     from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
     from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
