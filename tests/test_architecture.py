@@ -67,7 +67,6 @@ TORCH_FREE = [
     "errors",
     "search_options",
     "processes",
-    "cluster",
     "text",
     "storage.origin",
     "storage.holding",

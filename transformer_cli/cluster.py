@@ -1,8 +1,8 @@
 """The machines of a Ray cluster, which do what processes of this one do otherwise: `--cluster`. No torch.
 
 `connect` finds the cluster and whether its machines have what they need, before any work begins; `Cluster.map` is
-`processes.map_in_processes` on it. What workers find comes back to this process, which alone writes. Ray is imported
-where it is used.
+`processes.map_in_processes` on it. What workers find comes back to this process, which alone writes. Only
+`--cluster` imports this module, for it imports Ray.
 """
 
 import errno
@@ -23,6 +23,9 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from transformer_cli import __version__
 from transformer_cli.errors import UserError
@@ -130,8 +133,6 @@ class Cluster:
         worker is lost Ray takes care. What fails for another reason is raised here, and ends the workers;
         `ChildProcessError` where an item loses all its workers, or the cluster its machines.
         """
-        import ray
-
         actor = ray.remote(_Worker).options(**self._resources())
         todo, shared = enumerate(items), ray.put(prepare)
         workers: list[Any] = []
@@ -145,27 +146,23 @@ class Cluster:
                         workers.append(worker := actor.remote())
                     under_way[worker.do.remote(self.needs, [shared], item)] = worker, number, item
                 while free:  # nothing is left to do: another worker, one that was lost, may need its place
-                    _end(free.popleft())
+                    if (worker := free.popleft()) is not None:
+                        ray.kill(worker)
                 if not under_way:
                     return
                 reference = self._first_of(under_way)
                 worker, number, item = under_way.pop(reference)
-                yield (
-                    number,
-                    item,
-                    deepcopy(_result(reference)),
-                )  # a copy, for Ray's own stays in the memory that it shares
+                # A copy, for Ray's own lies in memory that all share, and that would fill.
+                yield number, item, deepcopy(_result(reference))
                 free.append(worker)
         finally:
             for worker in workers:
-                _end(worker)
+                ray.kill(worker)
 
     def _resources(self) -> dict[str, Any]:
         return {"num_cpus": 1, "num_gpus": int(self.gpu), "max_restarts": RESTARTS, "max_task_retries": -1}
 
     def _first_of(self, references: Iterable[Any]) -> Any:
-        import ray
-
         while not (done := ray.wait([*references], timeout=LOOK_SECONDS)[0]):
             if not _machines(self.gpu):
                 raise ChildProcessError(errno.ECHILD, "no machine of the cluster is left")
@@ -176,18 +173,16 @@ class _Worker:
     """A process on the cluster."""
 
     work: Callable[[Any], Any] | None = None
-    process: "subprocess.Popen[bytes] | None" = None
+    process: "subprocess.Popen[Any] | None" = None
 
     def do(self, needs: Needs, prepare: list[Any], item: Any) -> Any:
         """Return what becomes of an item; prepare: a reference to it, in a list so that Ray leaves it one."""
         if self.work is None:  # here, not when it starts, so that what it raises reaches the caller
-            import ray
-
             _settle(needs)
             self.work = ray.get(prepare[0])(0)
         return self.work(item)
 
-    def run(self, needs: Needs, start: "Callable[[], subprocess.Popen[bytes]]") -> int:
+    def run(self, needs: Needs, start: "Callable[[], subprocess.Popen[Any]]") -> int:
         """Start a process, and return its exit code when it has ended."""
         _settle(needs)
         self.process = start()
@@ -205,9 +200,7 @@ class RemoteProcess:
     Where the worker is lost, Ray has another one start it again. Raises as `Cluster.map` does.
     """
 
-    def __init__(self, cluster: Cluster, start: "Callable[[], subprocess.Popen[bytes]]") -> None:
-        import ray
-
+    def __init__(self, cluster: Cluster, start: "Callable[[], subprocess.Popen[Any]]") -> None:
         options = {**cluster._resources(), "max_concurrency": 2}  # to be terminated while it runs
         self._worker = ray.remote(_Worker).options(**options).remote()
         self._code = self._worker.run.remote(cluster.needs, start)
@@ -215,12 +208,10 @@ class RemoteProcess:
 
     def poll(self) -> int | None:
         """Return its exit code, if it has ended."""
-        import ray
-
         if not ray.wait([self._code], timeout=0)[0]:
             return None
         self.returncode = _result(self._code)
-        _end(self._worker)  # what it had is for others now
+        ray.kill(self._worker)  # what it had is for others now
         return self.returncode
 
     def terminate(self) -> None:
@@ -229,33 +220,20 @@ class RemoteProcess:
 
     def wait(self) -> None:
         """Wait until it has ended, but not for ever for a worker that may never have started."""
-        import ray
-
         ray.wait([self._code], timeout=END_SECONDS)
-        _end(self._worker)
+        ray.kill(self._worker)
 
 
 def _settle(needs: Needs) -> None:
     """Make this worker one that has no more than Ray gave it. Raises `UserError` where it lacks something."""
-    import ray
-
     if not ray.get_gpu_ids():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if lack := needs.lack():
         raise UserError(f"--cluster: {socket.gethostname()} {lack}")
 
 
-def _end(worker: Any) -> None:
-    import ray
-
-    if worker is not None:
-        ray.kill(worker)
-
-
 def _result(reference: Any) -> Any:
     """Return what became of an item. Raises what its work raised; `ChildProcessError` where that was never finished."""
-    import ray
-
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -268,7 +246,7 @@ def _result(reference: Any) -> Any:
 
 
 def connect(address: str, device: str, workers: int | None = None, files: Sequence[Path] = ()) -> Cluster:
-    """Connect this process to the Ray cluster at `HOST:PORT`, or `auto`: the one that this machine is part of.
+    """Connect this process, if it is not yet, to the Ray cluster at `HOST:PORT`, or `auto`: that of this machine.
 
     device: `cuda` takes a GPU for each worker. workers: None: as many as the cluster has CPU cores, or GPUs. files:
     what all of them must be able to read. Raises `UserError` where there is no such cluster, or machines of it lack
@@ -276,10 +254,6 @@ def connect(address: str, device: str, workers: int | None = None, files: Sequen
     """
     if device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {device}: with --cluster give cpu (the default) or cuda; Ray says which GPU")
-    try:
-        import ray
-    except ImportError:
-        raise UserError("--cluster needs Ray, which is not installed; pip install 'transformer-cli[cluster]'") from None
     if not ray.is_initialized():
         _find(address)
         before = signal.getsignal(signal.SIGTERM)
@@ -304,7 +278,9 @@ def _find(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
         command = [sys.executable, "-c", PROBE, address]
         found = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=CONNECT_SECONDS)
-    except (OSError, OverflowError, ValueError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        raise UserError(f"{nothing} (what answers is no cluster that this machine has joined); {advice}") from None
+    except (OSError, OverflowError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "give auto or HOST:PORT"
         raise UserError(f"{nothing} ({reason}); {advice}") from None
     if found.returncode == 0:
@@ -318,8 +294,6 @@ def _find(address: str) -> None:
 
 def _machines(gpu: bool) -> dict[str, float]:
     """Return how many workers each machine of the cluster has room for, by Ray's name of it; none that has no room."""
-    import ray
-
     kind = "GPU" if gpu else "CPU"
     nodes = [node for node in ray.nodes() if node["Alive"]]
     return {node["NodeID"]: node["Resources"][kind] for node in nodes if node["Resources"].get(kind, 0) >= 1}
@@ -327,9 +301,6 @@ def _machines(gpu: bool) -> dict[str, float]:
 
 def _check(cluster: Cluster) -> None:
     """Raise `UserError` where a machine of the cluster lacks something that workers need."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     names = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
     ask = ray.remote(num_cpus=0, max_retries=0)(Needs.lack)
     asked = {}

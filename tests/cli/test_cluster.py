@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from tests.environment import unmeasured
-from transformer_cli import cluster as machines
-from transformer_cli.cluster import Needs, RemoteProcess
 from transformer_cli.jobs import shards as sharding
+
+machines = pytest.importorskip("transformer_cli.cluster", reason="needs Ray", exc_type=ImportError)
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
 TFM = [sys.executable, "-m", "transformer_cli"]
@@ -33,7 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 @pytest.fixture(scope="module")
 def start() -> Iterator[Callable[..., Any]]:
     """Start a cluster of so many machines, of one core each or the first without; it has their `address`."""
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    from ray import cluster_utils
+
     started = []
 
     def start(count: int, cores_of_first: int = 1) -> Any:
@@ -229,8 +230,8 @@ def test_a_process_is_started_again_where_its_machine_dies(start: Callable[..., 
     """On one that joins later, for want of others."""
     import ray
 
-    def begin(script: str) -> RemoteProcess:
-        return RemoteProcess(connected, partial(subprocess.Popen, ["sh", "-c", script], cwd=tmp_path))
+    def begin(script: str) -> Any:
+        return machines.RemoteProcess(connected, partial(subprocess.Popen, ["sh", "-c", script], cwd=tmp_path))
 
     def wait_for(starts: int) -> None:
         while not log.exists() or log.read_text().count("\n") < starts:
@@ -255,6 +256,18 @@ def test_a_process_is_started_again_where_its_machine_dies(start: Callable[..., 
     process.terminate()
     process.wait()
     assert log.read_text().split() == 3 * ["begun"] + ["ended"]
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_what_ends_each_of_its_workers_is_not_tried_for_ever(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(machines, "RESTARTS", 1)
+    ray.shutdown()
+    connected = machines.connect(address, "cpu", 1)
+    with pytest.raises(ChildProcessError, match="a worker of the cluster was lost 2 times"):
+        list(connected.map([os._exit].__getitem__, [3]))
     ray.shutdown()
 
 
@@ -405,7 +418,6 @@ def test_what_cannot_be_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("ray")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "source").write_text("ein\n")
     for name, value in variables.items():
@@ -415,7 +427,6 @@ def test_what_cannot_be_is_refused(
 
 
 def test_where_nobody_answers_that_is_said_at_once(trial: Any, tfm: Any, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -428,7 +439,6 @@ def test_where_nobody_answers_that_is_said_at_once(trial: Any, tfm: Any, tmp_pat
 def test_what_answers_but_is_no_cluster_is_waited_for_a_while(
     trial: Any, tfm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("ray")
     monkeypatch.setattr(machines, "CONNECT_SECONDS", 1.0)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -438,7 +448,7 @@ def test_what_answers_but_is_no_cluster_is_waited_for_a_while(
 
 
 def test_without_ray_the_extra_is_named(trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "transformer_cli.cluster", None)
     for command in (["translate", trial.run, "-o", tmp_path / "output"], ["doctor", trial.config]):
         assert "pip install 'transformer-cli[cluster]'" in tfm(*command, "--cluster", "auto").refused()
     assert not [*tmp_path.iterdir()]
@@ -448,7 +458,7 @@ def test_a_machine_has_the_same_files_and_programs(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "file"
     file.write_text("a")
-    needs = Needs.here([Path("file")])
+    needs = machines.Needs.here([Path("file")])
     monkeypatch.chdir("/")
     assert needs.lack() == ""
     assert Path.cwd() == tmp_path
@@ -456,4 +466,4 @@ def test_a_machine_has_the_same_files_and_programs(tmp_path: Path, monkeypatch: 
     assert needs.lack().startswith("has another file;")
     file.unlink()
     assert needs.lack().startswith("cannot read file: No such file or directory; it must be in a folder")
-    assert Needs(str(tmp_path / "none"), {**needs.versions, "torch": "0"}, {}).lack().startswith("has torch ")
+    assert machines.Needs(str(tmp_path / "none"), {**needs.versions, "torch": "0"}, {}).lack().startswith("has torch ")

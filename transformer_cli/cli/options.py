@@ -159,9 +159,7 @@ REFERENCES = option("--reference FILE", "Their translations, aligned. Repeatable
 METRICS = option("--metric METRIC", "bleu, chrf, chrf++ or ter; several with commas.  [default: bleu,chrf,ter]")
 ON_CLUSTER = "; with --cluster as many as it has room for"
 CLUSTER = option(
-    "--cluster ADDRESS",
-    "Work on the machines of a Ray cluster: auto (the one that this machine is part of) or HOST:PORT; with --device"
-    " cuda on its GPUs.",
+    "--cluster ADDRESS", "Work on the machines of a Ray cluster: auto (that of this machine) or HOST:PORT."
 )
 JSON = option("--json", "Print one JSON object instead of a table.", False)
 QUIET = option("--quiet -q", "No progress and no notes on stderr.", False)
@@ -368,8 +366,10 @@ def workplace(context: typer.Context, files: Sequence[Path] = ()) -> "int | Clus
         return given["jobs"] or 1
     if rank_and_size()[1] > 1:
         raise UserError("--cluster and torchrun exclude each other: Ray starts the processes itself")
-    from transformer_cli.cluster import connect
-
+    try:
+        from transformer_cli.cluster import connect
+    except ImportError:
+        raise UserError("--cluster needs Ray, which is not installed; pip install 'transformer-cli[cluster]'") from None
     return connect(given["cluster"], given.get("device", "cpu"), given["jobs"], files)
 
 

@@ -6,14 +6,16 @@ The checks are `data.quality`'s; here they become findings, the worst first.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from transformer_cli.cluster import Cluster
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.judge import OVERLAPS, RARE, Bounds, Judgement, either_side, judge_corpus
 from transformer_cli.doctor.repairs import repairs
+
+if TYPE_CHECKING:
+    from transformer_cli.cluster import Cluster
 
 EXAMPLES = 3
 LEAST_PAIRS = 10_000  # fewer are few, whatever the language
@@ -229,7 +231,7 @@ def examine(
     *,
     filters: Mapping[str, Mapping[str, float | None]] = MappingProxyType({}),
     tagged: Collection[str] = (),
-    workers: int | Cluster = 0,
+    workers: "int | Cluster" = 0,
     progress: bool = False,
 ) -> Report:
     """Judge train, or each of its sources by itself, and what it is evaluated on. Raises `UserError` as reading does.

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformer_cli.cluster import Cluster, RemoteProcess
 from transformer_cli.config import Config
 from transformer_cli.decoding.devices import device_of, usable_cores
 from transformer_cli.errors import UserError
@@ -30,6 +30,9 @@ from transformer_cli.jobs.study import Study, Trial
 from transformer_cli.storage.publishing import MANIFEST, is_complete, reach
 from transformer_cli.storage.run_folder import HELD_OUT, VOCAB, RunFolder
 from transformer_cli.training.start import build_vocabulary
+
+if TYPE_CHECKING:
+    from transformer_cli.cluster import Cluster, RemoteProcess
 
 POLL_SECONDS = 0.2
 WAIT_SECONDS = 5.0  # between two looks at what other machines do
@@ -69,7 +72,7 @@ class Search:
     folder: Path  # held by this process
     study: Study
     sampler: str = "tpe"
-    jobs: int | Cluster = 1
+    jobs: "int | Cluster" = 1
     device: str = "auto"
     note: Note = lambda _: None
 
@@ -259,6 +262,8 @@ class Search:
         words = [str(self.folder / "base.yaml"), "--quiet", "--until", str(leg.until)]
         words += [word for setting in given for word in ("--set", setting)]
         if not isinstance(self.jobs, int):
+            from transformer_cli.cluster import RemoteProcess
+
             device = "cuda" if self.jobs.gpu else "cpu"
             return RemoteProcess(self.jobs, partial(_start_training, leg.folder, [*words, "--device", device]))
         threads = str(max(1, usable_cores() // self.jobs)) if self.jobs > 1 else None

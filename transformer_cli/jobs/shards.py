@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformer_cli.cluster import Cluster
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
 from transformer_cli.decoding.devices import device_of, rank_and_size, usable_cores
 from transformer_cli.decoding.translation import Tally, Translation
@@ -26,6 +26,9 @@ from transformer_cli.jobs.layout import Layout
 from transformer_cli.jobs.translating import TranslationOptions
 from transformer_cli.storage.holding import Lock, clean, hold
 from transformer_cli.storage.publishing import atomic_write, whole_file
+
+if TYPE_CHECKING:
+    from transformer_cli.cluster import Cluster
 
 SHARD_LINES = 2000
 SHARD_CHARACTERS = 4_000_000  # so that very long lines stay within memory
@@ -162,7 +165,7 @@ class ShardWork:
     parts: Parts
     recipe: str  # all that decides what is kept of a line
     rows: Callable[[Shard, Iterable[Translation]], Iterable[str]]  # what is kept of a shard
-    jobs: int | Cluster = 1  # processes that share the machine, or machines
+    jobs: "int | Cluster" = 1  # processes that share the machine, or machines
 
     def __call__(self, number: int) -> Callable[[Shard], tuple[int, str]]:
         """Load the model, in the process of this number, and return what translates a shard and keeps it.
@@ -271,7 +274,7 @@ def translate_file(
     output: Path,
     layout: Layout | None = None,
     *,
-    jobs: int | Cluster = 1,
+    jobs: "int | Cluster" = 1,
     progress: Progress = UNSEEN,
     note: Note = UNHEARD,
 ) -> list[str]:

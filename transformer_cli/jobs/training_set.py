@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from transformer_cli.cluster import Cluster
 from transformer_cli.config.yaml_file import dump_flow
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.decoding.constraints import Line
@@ -36,6 +35,9 @@ from transformer_cli.jobs.shards import (
 from transformer_cli.jobs.translating import TranslationOptions
 from transformer_cli.storage.publishing import atomic_write, is_complete, publish, read_bytes, whole_file
 from transformer_cli.text.lines import one_line
+
+if TYPE_CHECKING:
+    from transformer_cli.cluster import Cluster
 
 Pair = tuple[str, str]
 Recipe = Mapping[str, Any]  # what decides the training set, by names that a user knows
@@ -119,7 +121,7 @@ class Making:
 class How(TypedDict, total=False):
     """Options of `make` that whatever calls it passes on."""
 
-    jobs: int | Cluster
+    jobs: "int | Cluster"
     share: tuple[int, int] | None
     progress: Progress
     note: Note
@@ -129,7 +131,7 @@ def make(
     training_set: TrainingSet,
     making: Making,
     *,
-    jobs: int | Cluster = 1,
+    jobs: "int | Cluster" = 1,
     share: tuple[int, int] | None = None,
     progress: Progress = UNSEEN,
     note: Note = UNHEARD,

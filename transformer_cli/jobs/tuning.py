@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformer_cli.cluster import Cluster
 from transformer_cli.config import Config, config_of_tree, dump_config, parse_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.config.yaml_file import dump_flow, dump_tree, merge
@@ -26,6 +26,9 @@ from transformer_cli.storage.holding import clean, hold
 from transformer_cli.storage.publishing import atomic_write, read_json
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.start import check_inputs, differences
+
+if TYPE_CHECKING:
+    from transformer_cli.cluster import Cluster
 
 MARK, BASE, BEST, DATABASE = "tune.json", "base.yaml", "best.yaml", "study.db"
 MOST_SEEDS = 10
@@ -69,7 +72,7 @@ class Answer:
 
 
 def tune(
-    question: Question, folder: Path, *, jobs: int | Cluster = 1, device: str = "auto", note: Note = lambda _: None
+    question: Question, folder: Path, *, jobs: "int | Cluster" = 1, device: str = "auto", note: Note = lambda _: None
 ) -> Answer:
     """Search in a folder, or continue there; return what came of it.
 
@@ -96,7 +99,7 @@ def tune(
         _compare(study.agree(asked), asked, f"study {question.study}", "give it another name with --study")
         for dimension in space.dimensions:
             note(f"vary         {dimension}")
-        if isinstance(jobs, Cluster):
+        if not isinstance(jobs, int):
             jobs = jobs.requiring([folder / MARK])
         search = Search(space, plan, budget, folder, study, question.sampler, jobs, device, note)
         search.run()

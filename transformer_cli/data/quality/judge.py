@@ -7,16 +7,15 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from transformer_cli.cluster import Cluster
 from transformer_cli.config.sections import FilterKind
 from transformer_cli.data.corpora import Corpus
 from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, shifted_regions
@@ -24,7 +23,10 @@ from transformer_cli.data.quality.languages import LEAST_LEARNED, LanguageIdenti
 from transformer_cli.data.quality.pair_checks import PairChecks, log_ratio, prose
 from transformer_cli.data.quality.repeats import KnownPairs, TextHashes
 from transformer_cli.data.quality.words import NUMBER, Words
-from transformer_cli.processes import map_in_processes
+from transformer_cli.processes import Prepare, map_in_processes
+
+if TYPE_CHECKING:
+    from transformer_cli.cluster import Cluster
 
 KINDS: tuple[str, ...] = get_args(FilterKind)
 OVERLAPS = {"valid": "overlap_valid", "test": "overlap_test"}  # those that a pair has with another corpus
@@ -45,6 +47,7 @@ USUAL_RATIOS = 6.0  # standard deviations of the logarithm of the lengths' ratio
 RATIO_BOUNDS = (1.8, 3.0)  # … within which the bound on it that is learned lies
 
 Pair = tuple[str, str]
+Around = tuple[list[Pair], int, int]  # a part with the lines around it, and where its own begin and end
 Lines = NDArray[np.int64]
 
 
@@ -163,7 +166,7 @@ def judge_corpus(
     *,
     others: Mapping[str, Corpus] | None = None,
     seed: int = 1,
-    workers: int | Cluster = 0,
+    workers: "int | Cluster" = 0,
     progress: bool = False,
 ) -> Judgement:
     """Return what is wrong with a corpus; others: `valid` and `test`, which it must not share texts with.
@@ -176,12 +179,7 @@ def judge_corpus(
     judge = Judge.learn(sample, bounds, others)
     parts = _parts(corpus.pairs())
     prepare = partial(_prepare, judge)
-    if not workers or pairs <= PART:
-        results: Iterator[Part] = map(prepare(0), parts)
-    elif isinstance(workers, int):
-        results = map_in_processes(prepare, parts, workers)
-    else:
-        results = workers.map_in_order(prepare, parts)
+    results = _map(prepare, parts, workers if pairs > PART else 0)
     found = Judgement(pairs, length_ratio=judge.checks.length_ratio, usual_ratio=judge.checks.usual_ratio)
     lines: dict[str, list[Lines]] = {kind: [] for kind in KINDS}
     hashes: list[TextHashes] = []
@@ -235,11 +233,18 @@ def _without_consequences(lines: Mapping[str, Sequence[Lines]]) -> dict[str, Lin
     return {kind: some for kind, some in together.items() if len(some)}
 
 
+def _map(prepare: Prepare[Around, Part], parts: Iterable[Around], workers: "int | Cluster") -> Iterator[Part]:
+    """Yield what is found in each part, in order; workers: processes that share the work, or machines."""
+    if not isinstance(workers, int):
+        return workers.map_in_order(prepare, parts)
+    return map_in_processes(prepare, parts, workers) if workers else map(prepare(0), parts)
+
+
 def _prepare(judge: Judge, number: int) -> "partial[Part]":
     return partial(_judge_part, judge)
 
 
-def _judge_part(judge: Judge, part: tuple[list[Pair], int, int]) -> Part:
+def _judge_part(judge: Judge, part: Around) -> Part:
     """Judge some lines; what stands before `start` and from `end` on is there to be aligned with."""
     around, start, end = part
     sources, targets = (Words.of(pair[side] for pair in around) for side in (0, 1))
@@ -320,7 +325,7 @@ def _sample(pairs: "Iterator[Pair] | tqdm[Pair]", seed: int) -> tuple[list[Pair]
     return sample, number + 1
 
 
-def _parts(pairs: Iterator[Pair]) -> Iterator[tuple[list[Pair], int, int]]:
+def _parts(pairs: Iterator[Pair]) -> Iterator[Around]:
     """Yield the lines in parts, each with those around it, and where its own begin and end."""
     before: list[Pair] = []
     ahead: list[Pair] = []
