@@ -241,7 +241,7 @@ def _result(reference: Any) -> Any:
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())[:200]
         raise ChildProcessError(
-            errno.ECHILD, f"a worker of the cluster was lost {RESTARTS + 1} times: {reason}"
+            errno.ECHILD, f"a part was given up, its worker was lost {RESTARTS + 1} times: {reason}"
         ) from None
 
 

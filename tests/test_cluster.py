@@ -1,0 +1,152 @@
+"""Workers get items one by one, whoever is the fastest. Ray is a stand-in; `cli/test_cluster.py` has true clusters."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+machines = pytest.importorskip("transformer_cli.cluster", reason="needs Ray", exc_type=ImportError)
+
+
+class StandIn:
+    """Ray, as far as `Cluster` knows it: each call is done when its result is asked for, the last call first."""
+
+    def __init__(self) -> None:
+        self.exceptions = machines.ray.exceptions
+        self.workers: list[Any] = []
+        self.ended: list[Any] = []
+        self.most = 0  # calls under way at once
+        self.alive = True
+
+    def remote(self, actor: type) -> Any:
+        def start() -> Any:
+            worker = actor()
+            calls = {name: self._method(getattr(worker, name)) for name in ("do", "run", "terminate")}
+            self.workers.append(SimpleNamespace(**calls))
+            return self.workers[-1]
+
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=start))
+
+    def _method(self, call: Callable[..., Any]) -> Any:
+        return SimpleNamespace(remote=lambda *given: lambda: call(*given))
+
+    def put(self, value: Any) -> Any:
+        return lambda: value
+
+    def get(self, reference: Any) -> Any:
+        return reference()
+
+    def wait(self, references: list[Any], timeout: float = 0) -> tuple[list[Any], list[Any]]:
+        self.most = max(self.most, len(references))
+        return (references[-1:] if self.alive else []), []
+
+    def kill(self, worker: Any) -> None:
+        self.ended.append(worker)
+
+    def get_gpu_ids(self) -> list[int]:
+        return []
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return []
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    stand_in = StandIn()
+    monkeypatch.setattr(machines, "ray", stand_in)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # which a worker without a GPU hides
+    return stand_in
+
+
+def cluster(workers: int) -> Any:
+    return machines.Cluster(workers, False, machines.Needs.here())
+
+
+def squares(number: int) -> Callable[[int], int]:
+    return lambda item: item * item + number
+
+
+@pytest.mark.parametrize(("items", "workers", "started"), [(7, 3, 3), (2, 5, 2), (0, 2, 0), (4, 1, 1)])
+def test_each_item_is_done_once_and_no_worker_is_left(items: int, workers: int, started: int, ray: StandIn) -> None:
+    found = list(cluster(workers).map(squares, range(10, 10 + items)))
+    assert sorted(found) == [(number, 10 + number, (10 + number) ** 2) for number in range(items)]
+    assert len(ray.workers) == ray.most == started
+    assert all(worker in ray.ended for worker in ray.workers)
+    assert list(cluster(workers).map_in_order(squares, range(items))) == [item * item for item in range(items)]
+
+
+def test_no_more_is_read_than_there_are_workers(ray: StandIn) -> None:
+    read: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(9):
+            read.append(item)
+            yield item
+
+    results = cluster(2).map(squares, items())
+    for done in range(3):
+        next(results)
+        assert len(read) == done + 2
+    results.close()
+    assert len(ray.ended) == 2
+
+
+def test_a_worker_without_work_makes_room_before_the_last_part_is_done(ray: StandIn) -> None:
+    results = cluster(3).map(squares, range(4))
+    next(results), next(results), next(results)
+    assert len(ray.ended) == 1, "one of a machine that was lost may wait for its place"
+    list(results)
+
+
+def test_what_fails_ends_all_workers(ray: StandIn) -> None:
+    def refuse(number: int) -> Any:
+        def work(item: int) -> None:
+            raise ray.exceptions.RayTaskError("work", "…", machines.UserError(f"item {item}"))
+
+        return work
+
+    with pytest.raises(machines.UserError, match=r"item 2$"):
+        list(cluster(2).map(refuse, [1, 2, 3]))
+    assert sorted(map(id, ray.ended)) == sorted(map(id, ray.workers))
+
+
+def test_where_no_machine_is_left_nobody_waits(ray: StandIn) -> None:
+    ray.alive = False
+    with pytest.raises(ChildProcessError, match="no machine of the cluster is left"):
+        list(cluster(2).map(squares, [1]))
+
+
+def test_a_worker_says_what_its_machine_lacks(ray: StandIn) -> None:
+    other = machines.Cluster(1, False, machines.Needs("/", {**machines.Needs.here().versions, "tfm": "0"}, {}))
+    with pytest.raises(machines.UserError, match=r"has tfm .*, not 0; install the same on all machines"):
+        list(other.map(squares, [1]))
+
+
+def test_a_process_of_a_worker_is_one(ray: StandIn) -> None:
+    process = machines.RemoteProcess(cluster(1), lambda: SimpleNamespace(wait=lambda: 7))
+    ray.alive = False
+    assert process.poll() is None
+    ray.alive = True
+    assert process.poll() == process.returncode == 7
+    assert ray.ended == ray.workers
+    process = machines.RemoteProcess(cluster(1), lambda: SimpleNamespace(wait=lambda: 7))
+    process.terminate()
+    process.wait()
+    assert ray.ended == ray.workers
+
+
+def test_a_machine_has_the_same_files_and_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "file"
+    file.write_text("a")
+    needs = machines.Needs.here([Path("file")])
+    monkeypatch.chdir("/")
+    assert needs.lack() == ""
+    assert Path.cwd() == tmp_path
+    file.write_text("b")
+    assert needs.lack().startswith("has another file;")
+    file.unlink()
+    assert needs.lack().startswith("cannot read file: No such file or directory; it must be in a folder")
+    assert machines.Needs(str(tmp_path / "none"), {**needs.versions, "torch": "0"}, {}).lack().startswith("has torch ")
