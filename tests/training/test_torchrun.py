@@ -40,14 +40,16 @@ class Job:
         options: Sequence[str] = ("--standalone", "--nproc-per-node", "2"),
         program: Sequence[str] = ("-m", "transformer_cli"),
         environment: Mapping[str, str] = MappingProxyType({}),
+        before: Sequence[str] = (),
+        out: str = "run",
     ) -> None:
         self.mark = f"TFM_TEST_JOB={uuid.uuid4()}"
         name, _, value = self.mark.partition("=")
         self.stderr = folder / f"stderr-{value}.txt"  # a file can be read while the job runs
-        command = [sys.executable, "-m", "torch.distributed.run", *options, *program, "train", "config.yaml"]
+        command = [*before, sys.executable, "-m", "torch.distributed.run", *options, *program, "train", "config.yaml"]
         with open(self.stderr, "ab") as file:
             self.process = subprocess.Popen(
-                [*command, "--out", "run", *arguments],
+                [*command, "--out", out, *arguments],
                 cwd=folder,
                 env={**os.environ, **environment, "OMP_NUM_THREADS": "1", name: value},
                 stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import IO
@@ -113,13 +113,20 @@ class Lock:
 
     file: BufferedReader
     path: Path
+    holder: str = ""  # our line in it; "" where it could not be written
 
     def is_there(self) -> bool:
-        """Return whether the path still leads to it: else the folder was renamed, or somebody deleted the file."""
+        """Return whether it is still held: else the folder was renamed, or somebody deleted the file; or our machine
+        could not be reached for so long that a file server gave the lock to another, who wrote a line in it."""
         try:
-            return os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path))
+            same = os.path.samestat(os.fstat(self.file.fileno()), os.stat(self.path))
+            return same and (not self.holder or self.holder in self.holders())
         except OSError:
             return False
+
+    def holders(self) -> list[str]:
+        """Return the lines of those that took it; of shares that have ended, too."""
+        return os.pread(self.file.fileno(), 1_000_000, 0).decode("utf-8", errors="replace").splitlines()
 
     def wait_for_others(self) -> None:
         """Hold it alone, as soon as those that hold other shares have ended."""
@@ -143,7 +150,7 @@ def hold(path: Path, doing: str, instead: str, share: tuple[int, int] = (0, 1)) 
             except OSError as error:
                 raise not_writable(path.parent, error) from None
             lock = Lock(file, path)
-            _take(lock, doing, instead, share)
+            lock = replace(lock, holder=_take(lock, doing, instead, share))
             if lock.is_there():
                 break  # else: its holder removed it after we had opened it
         try:
@@ -151,7 +158,10 @@ def hold(path: Path, doing: str, instead: str, share: tuple[int, int] = (0, 1)) 
         except (OSError, UserError) as error:
             if lock.is_there():
                 raise
-            gone = f"was renamed, moved or deleted while tfm was {doing} there; put it back and give the command again"
+            gone = (
+                f"was renamed, moved or deleted while tfm was {doing} there; put it back and give the command again "
+                "(or another tfm has taken it over; wait for that one)"
+            )
             raise OSError(errno.ENOENT, gone, str(path.parent)) from error
         finally:
             if lock.is_there() and _lock_range(file, (0, 1)):  # else: another share is still held
@@ -159,9 +169,10 @@ def hold(path: Path, doing: str, instead: str, share: tuple[int, int] = (0, 1)) 
                     path.unlink()
 
 
-def _take(lock: Lock, doing: str, instead: str, share: tuple[int, int]) -> None:
+def _take(lock: Lock, doing: str, instead: str, share: tuple[int, int]) -> str:
+    """Lock it, write our line into it, and return that."""
     held = not _lock_range(lock.file, share)
-    lines = os.pread(lock.file.fileno(), 1_000_000, 0).decode("utf-8", errors="replace").splitlines()
+    lines = lock.holders()
     if not all(map(HOLDER.fullmatch, lines)):
         raise UserError(f"{lock.path}: is not a lock of tfm's; move it away, or {instead}")
     own = f", share {share[0] + 1}/{share[1]}" if share[1] > 1 else ""
@@ -170,10 +181,14 @@ def _take(lock: Lock, doing: str, instead: str, share: tuple[int, int]) -> None:
         who = f" ({holders[-1]})" if holders else ""
         raise UserError(f"{lock.path.parent}: another tfm is {doing} here{who}; wait for it, or {instead}")
     host = re.sub(r"[^\w.-]", "-", socket.gethostname())[:100] or "localhost"
-    with contextlib.suppress(OSError):  # on a full disk it is a lock all the same
+    line = f"process {os.getpid()} on {host}{own}"
+    try:
         if not own:
             os.ftruncate(lock.file.fileno(), 0)
-        os.write(lock.file.fileno(), f"process {os.getpid()} on {host}{own}\n".encode())
+        whole = os.write(lock.file.fileno(), f"{line}\n".encode()) == len(line) + 1
+    except OSError:
+        whole = False
+    return line if whole else ""  # on a full disk it is a lock all the same
 
 
 def _lock_range(file: BufferedReader, share: tuple[int, int]) -> bool:

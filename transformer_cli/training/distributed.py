@@ -8,7 +8,9 @@ import errno
 import hashlib
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,8 +25,12 @@ from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.torch_private import import_compiler
 
-# How long a rank waits for the others: as long as the first may need to encode the corpus. torchrun sees a dead one.
+# How long a rank waits for what the others have to do: as long as the first may need to encode the corpus.
 PATIENCE = timedelta(hours=12)
+# And for any sign of life from them. After 30 seconds without a network, TCP may need as long again to go on.
+LOST_AFTER = timedelta(minutes=2)
+BEAT = 5.0  # seconds between signs of life
+TO_REPORT = 15.0  # seconds in which a rank that is not waiting meets the loss by itself, and says more about it
 
 Value = TypeVar("Value")
 
@@ -163,6 +169,38 @@ def _reporting_lost_ranks() -> Iterator[None]:
         ) from error
 
 
+class Pulse:
+    """A thread that sends the other ranks signs of life, for as long as this process has not left them.
+
+    Where one gives none for `LOST_AFTER` (it hangs, its machine is dead, the network is gone), every rank ends its
+    process, which may be waiting for that one: else a GPU would idle for hours, and the run stay held.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self._left = count, threading.Event()
+        self._group = distributed.new_group(backend="gloo", timeout=LOST_AFTER)
+        self._thread = threading.Thread(target=self._beat, name="tfm-pulse", daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Return when all ranks want to leave."""
+        self._left.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        leaving = torch.zeros(())
+        try:
+            with _reporting_lost_ranks():
+                while leaving.item() < self.count:
+                    self._left.wait(BEAT)
+                    leaving.fill_(self._left.is_set())
+                    distributed.all_reduce(leaving, group=self._group)
+        except ConnectionError as error:
+            time.sleep(TO_REPORT)
+            print(f"error: {error.strerror}", file=sys.stderr, flush=True)
+            os._exit(1)  # the main thread cannot be woken where it waits
+
+
 @contextmanager
 def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     """Give this process's place and device, as torchrun's environment says; one on its own without torchrun.
@@ -189,10 +227,13 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     import_compiler()
     with _reporting_lost_ranks():
         distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
+        pulse = Pulse(count)
     try:
         yield Ranks(rank, count), chosen
     except Interrupted:
+        pulse.leave()
         distributed.destroy_process_group()
         raise
+    pulse.leave()
     # Not after an error: the others would miss this process, and the job end, before it has said what was wrong.
     distributed.destroy_process_group()
