@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-HOLD = 'mount --make-rprivate / && ip link set lo up && echo ready && read -r _'
+HOLD = "mount --make-rprivate / && ip link set lo up && echo ready && read -r _"
 
 
 class NotPossibleHere(Exception):
@@ -83,7 +83,8 @@ def _hold(stack: ExitStack) -> int:
     shell = stack.enter_context(
         subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     )
-    assert shell.stdout is not None and shell.stderr is not None
+    assert shell.stdout is not None
+    assert shell.stderr is not None
     if shell.stdout.readline() != "ready\n":
         raise NotPossibleHere(shell.stderr.read().strip())
     stack.callback(shell.kill)

@@ -146,3 +146,24 @@ def test_each_rank_drops_out_for_itself(ask: Ask) -> None:
 def test_the_first_goes_first(ask: Ask) -> None:
     assert ask("main_process_first", fails=False) == [True, True]
     assert ask("main_process_first", fails=True) == ["ValueError", "ConnectionAbortedError"]
+
+
+@pytest.mark.parametrize("worlds", [(2, 3, 3), (3, 2)])
+def test_different_numbers_of_processes_are_refused_by_all(tmp_path: Path, worlds: tuple[int, ...]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    program = "from transformer_cli.training.distributed import join_ranks\nwith join_ranks('cpu'): pass"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env=os.environ | shared | {"RANK": str(rank), "WORLD_SIZE": str(count)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, count in enumerate(worlds)
+    ]
+    for process, count in zip(processes, worlds, strict=True):
+        said = process.communicate(timeout=120)[1]
+        assert f"UserError: this process was started as one of {count}, another one as one of {5 - count}" in said

@@ -1,8 +1,12 @@
 """Training on several machines, each with a network, a clock and files of its own: what goes wrong between them."""
 
+import json
 import os
+import re
 import shutil
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +16,40 @@ import pytest
 import yaml
 
 from tests.training.machines import Machine, NotPossibleHere, machines
-from tests.training.test_torchrun import Job, MakeTree
+from tests.training.test_torchrun import ENDS_WITHIN, Job, MakeTree, errors, random_tree, weights
+from transformer_cli.config import Config
 from transformer_cli.storage.run_folder import RunFolder
+from transformer_cli.training.run import train
 
 pytestmark = pytest.mark.slow
+
+ELASTIC = ("--max-restarts", "3", "--rdzv-conf", "last_call_timeout=3")
+# Else torch 2.13 does not find together again when a machine is added.
+OWN_STORES = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+# The command, but it gives a silent machine up after 10 seconds, not after minutes.
+IMPATIENT = """
+import sys
+from datetime import timedelta
+from transformer_cli.cli.app import main
+from transformer_cli.training import distributed
+
+distributed.LOST_AFTER, distributed.BEAT, distributed.TO_REPORT = timedelta(seconds=10), 1.0, 3.0
+sys.exit(main())
+"""
+WRONG_CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(clock, now);
+    if (!failed && clock == CLOCK_REALTIME) now->tv_sec += atol(getenv("SECONDS_OFF"));
+    return failed;
+}
+"""
 
 
 class Cluster:
@@ -25,6 +59,7 @@ class Cluster:
         self.folder, self.machines, self.place = folder, machines, place
         self.run = RunFolder(folder / "run")
         self.jobs: list[Job] = []
+        self.metrics = self.run.path / "metrics.jsonl"
 
     def start(self, number: int, nodes: str, *options: str, **named: Any) -> Job:
         """Call torchrun on a machine (from 1), with one process unless the options say otherwise."""
@@ -53,13 +88,16 @@ MakeCluster = Callable[..., Cluster]
 
 @pytest.fixture
 def cluster(tmp_path: Path, tiny_tree: MakeTree) -> Iterator[MakeCluster]:
-    """Call it with the number of machines and values of the config's section `training`."""
+    """Call it with the number of machines and values of the config's section `training`; all is random that can be."""
     with ExitStack() as stack:
 
         def make(count: int, **training: Any) -> Cluster:
             place = tmp_path / "here"
             place.mkdir()
-            (place / "config.yaml").write_text(yaml.safe_dump(tiny_tree(place, **training)))
+            (place / "impatient.py").write_text(IMPATIENT)
+            tree = random_tree(tiny_tree, place)
+            tree["training"] |= {"keep_last": 1000, **training}
+            (place / "config.yaml").write_text(yaml.safe_dump(tree))
             copies = [Path(shutil.copytree(place, tmp_path / f"disk{number}")) for number in range(1, count + 1)]
             try:
                 found = stack.enter_context(machines(count, [(copies, place)]))
@@ -80,17 +118,180 @@ def end_all(jobs: list[Job]) -> None:
 
 def kill(job: Job) -> None:
     """End all of a machine's processes at once, torchrun too: none has time to see another's end."""
-    found = job.processes()
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for process in found:
-            os.kill(process, number)
+    for process in stop(job):
+        os.kill(process, signal.SIGKILL)
+
+
+def stop(job: Job) -> list[int]:
+    """Let none of a machine's processes do anything until they get SIGCONT; return them."""
+    found = list(job.processes())
+    for process in found:
+        os.kill(process, signal.SIGSTOP)
+    return found
+
+
+def wait_until(condition: Callable[[], object], job: Job, within: float = 120.0) -> None:
+    """Return when it is so; `job` has to run on until then."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert job.process.poll() is None, job.said()
+        assert time.monotonic() < deadline, job.said()
+        time.sleep(0.05)
+
+
+def resumed(job: Job) -> list[int]:
+    """The steps that it has continued from."""
+    return [int(step.replace(",", "")) for step in re.findall(r"resumed after step ([0-9,]+)", job.said())]
 
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_machines_make_one_run(cluster: MakeCluster, count: int) -> None:
-    made = cluster(count)
-    ends = [job.end() for job in made.start_all()]
+    """The last one comes late."""
+    made = cluster(count, max_steps=12)
+    jobs = [made.start(number, str(count)) for number in range(1, count)]
+    listening = Path(f"/proc/{made.machines[0].shell}/net/tcp6"), f":{29500:04X} "
+    wait_until(lambda: listening[1] in listening[0].read_text(), jobs[0])
+    assert not made.run.path.exists()
+    jobs.append(made.start(count, str(count)))
+    ends = [job.end() for job in jobs]
     assert [code for code, _ in ends] == [0] * count, ends
     assert sum(said.count("finished  ") for _, said in ends) == 1
     assert sum(f"{count} processes" in said for _, said in ends) == 1
     assert made.run.index().last == 12
+    assert all(any((made.folder / f"disk{number}" / "cache").iterdir()) for number in range(1, count + 1))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_machine_that_dies(cluster: MakeCluster, number: int) -> None:
+    """The others end; the same command continues from the last checkpoint, as if nothing had been."""
+    made = cluster(2)
+    assert [job.end()[0] for job in made.start_all()] == [0, 0]
+    made.run.path.rename(made.folder / "whole")
+    jobs = made.start_all()
+    jobs[0].wait_for(made.metrics, 50)
+    kill(jobs[number - 1])
+    code, said = jobs[2 - number].end(ENDS_WITHIN)
+    assert code != 0
+    assert ["another process of this training ended" in line for line in errors(said)] in ([True], [])
+    last = made.run.index().last
+    assert last is not None
+    assert last < 240
+    jobs = made.start_all()
+    assert [job.end()[0] for job in jobs] == [0, 0]
+    assert resumed(jobs[0]) == [last]
+    assert weights(made.run.path, 240) == weights(made.folder / "whole", 240)
+
+
+def test_the_machines_that_are_left_continue(cluster: MakeCluster) -> None:
+    """As many processes as are left would, from the same checkpoint."""
+    made = cluster(3)
+    jobs = made.start_all(*ELASTIC, nodes="1:3")
+    jobs[0].wait_for(made.metrics, 50)
+    kill(jobs[1])
+    kill(jobs[2])
+    code, said = jobs[0].end()
+    assert code == 0, said
+    assert "processes changed from 3 to 1: an update takes 1 batches, not 3" in said
+    (step,) = resumed(jobs[0])
+    assert step >= 40
+    copy = RunFolder(shutil.copytree(made.run.path, made.folder / "copy"))
+    index = json.loads(copy.index_path.read_text())
+    index |= {"steps": [n for n in index["steps"] if n <= step], "last": step, "finished": None}
+    index |= {"best": [n for n in index["best"] if n <= step], "average": None, "average_score": None}
+    copy.index_path.write_text(json.dumps(index))
+    config = Config.model_validate(yaml.safe_load((made.folder / "here" / "config.yaml").read_text()))
+    train(config, copy.path, quiet=True)
+    assert weights(copy.path, 240) == weights(made.run.path, 240)
+
+
+def test_machines_are_added(cluster: MakeCluster) -> None:
+    """The others save, and all continue together from there."""
+    made = cluster(4, max_steps=1_000_000, save_every=1000)
+    jobs = [made.start(number, "1:4", *ELASTIC, environment=OWN_STORES) for number in (1, 2)]
+    jobs[0].wait_for(made.metrics, 20)
+    jobs += [made.start(number, "1:4", *ELASTIC, environment=OWN_STORES) for number in (3, 4)]
+    wait_until(lambda: "4 processes, each" in jobs[0].said(), jobs[0])
+    steps = resumed(jobs[0])
+    assert steps[0] >= 15, "not from the start: they were stopped, and saved"
+    assert made.run.index().last == steps[-1]
+
+
+def test_torchrun_starts_all_machines_again(cluster: MakeCluster) -> None:
+    made = cluster(2)
+    assert [job.end()[0] for job in made.start_all()] == [0, 0]
+    made.run.path.rename(made.folder / "whole")
+    jobs = made.start_all("--max-restarts", "1")
+    jobs[0].wait_for(made.metrics, 50)
+    os.kill(jobs[1].rank(1), signal.SIGKILL)
+    assert [job.end()[0] for job in jobs] == [0, 0]
+    assert resumed(jobs[0])[0] >= 40
+    assert weights(made.run.path, 240) == weights(made.folder / "whole", 240)
+
+
+@pytest.mark.parametrize("cable", [True, False])
+def test_a_machine_that_hangs(cluster: MakeCluster, cable: bool) -> None:
+    """The other ends, and so does the stale one when it wakes up, which has not written meanwhile.
+
+    `cable` False: its network is gone for good, and it runs on.
+    """
+    made = cluster(2, max_steps=1_000_000)
+    jobs = made.start_all("--rdzv-conf", "read_timeout=10", program=("impatient.py",))
+    jobs[0].wait_for(made.metrics, 50)
+    stopped = stop(jobs[0]) if cable else []
+    if not cable:
+        made.machines[0].set_link(False)
+    code, said = jobs[1].end(ENDS_WITHIN)
+    assert code != 0
+    (error,) = errors(said)
+    assert "another process of this training ended or cannot be reached" in error
+    before = made.metrics.read_bytes(), made.run.index()
+    for process in stopped:
+        os.kill(process, signal.SIGCONT)
+    code, said = jobs[0].end(ENDS_WITHIN)
+    assert code != 0
+    assert (made.metrics.read_bytes(), made.run.index()) == before
+
+
+def test_a_network_that_is_gone_for_half_a_minute(cluster: MakeCluster) -> None:
+    made = cluster(2, max_steps=1_000_000)
+    jobs = made.start_all()
+    jobs[0].wait_for(made.metrics, 50)
+    made.machines[1].set_link(False)
+    time.sleep(30)
+    lines = made.metrics.read_bytes().count(b"\n")
+    made.machines[1].set_link(True)
+    jobs[0].wait_for(made.metrics, lines + 50)
+    assert [job.process.poll() for job in jobs] == [None, None]
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_a_wrong_clock(cluster: MakeCluster, tmp_path: Path, seconds: int) -> None:
+    """The run is not touched; torchrun, whose machines tell each other the time, may wait for minutes afterwards."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here, for a clock of one's own")
+    made = cluster(2, max_steps=12)
+    command = ["cc", "-shared", "-fPIC", "-xc", "-", "-o", str(tmp_path / "clock.so"), "-ldl"]
+    subprocess.run(command, input=WRONG_CLOCK, text=True, check=True)
+    wrong = {"LD_PRELOAD": str(tmp_path / "clock.so"), "SECONDS_OFF": str(seconds)}
+    jobs = [made.start(1, "2"), made.start(2, "2", environment=wrong)]
+    wait_until(lambda: "finished  " in jobs[0].said(), jobs[0])
+    assert made.run.index().last == 12
+
+
+def test_a_second_group_is_refused(cluster: MakeCluster) -> None:
+    """Also where the first one hangs: it might wake up. Only its end lets go of the run."""
+    made = cluster(2, max_steps=1_000_000)
+    first = made.start(1, "1")
+    first.wait_for(made.metrics, 30)
+    stopped = stop(first)
+    second = made.start(2, "1", "--rdzv-endpoint", "machine2:29500", "--rdzv-id", "other")
+    code, said = second.end(ENDS_WITHIN)
+    assert code != 0
+    (error,) = errors(said)
+    assert re.search(r"another tfm is training here \(process \d+ on machine1\); wait for it", error)
+    for process in stopped:
+        os.kill(process, signal.SIGCONT)
+    first.wait_for(made.metrics, made.metrics.read_bytes().count(b"\n") + 20)
+    kill(first)
+    third = made.start(2, "1", "--rdzv-endpoint", "machine2:29500", "--rdzv-id", "third")
+    wait_until(lambda: resumed(third), third)

@@ -20,13 +20,15 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import rendezvous
 
-from transformer_cli.decoding.devices import choose_device
+from transformer_cli.decoding.devices import choose_device, rank_and_size
 from transformer_cli.errors import UserError
 from transformer_cli.model.torch_private import import_compiler
 
 # How long a rank waits for what the others have to do: as long as the first may need to encode the corpus.
 PATIENCE = timedelta(hours=12)
+JOINING = timedelta(minutes=10)  # for them to be there; torchrun's own limit
 # And for any sign of life from them. After 30 seconds without a network, TCP may need as long again to go on.
 LOST_AFTER = timedelta(minutes=2)
 BEAT = 5.0  # seconds between signs of life
@@ -169,6 +171,25 @@ def _reporting_lost_ranks() -> Iterator[None]:
         ) from error
 
 
+def _meet(rank: int, count: int) -> distributed.Store:
+    """Return what the processes find each other by, when all are there.
+
+    Raises `UserError` where they were started as different numbers of processes.
+    """
+    store, *_ = next(rendezvous(f"env://?rank={rank}&world_size=-1", timeout=JOINING))  # -1: it waits for nobody itself
+    if rank == 0:
+        store.set("count 0", str(count))
+    for other in range(1, count) if rank == 0 else [0]:
+        theirs = int(store.get(f"count {other}"))
+        store.set(f"count {rank}", str(count))  # rank 0, in whose process the store may be, reads it last and may leave
+        if theirs != count:
+            raise UserError(
+                f"this process was started as one of {count}, another one as one of {theirs}; end them, and start them "
+                "with the same --nnodes and --nproc-per-node on every machine"
+            )
+    return store
+
+
 class Pulse:
     """A thread that sends the other ranks signs of life, for as long as this process has not left them.
 
@@ -205,13 +226,14 @@ class Pulse:
 def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     """Give this process's place and device, as torchrun's environment says; one on its own without torchrun.
 
-    Raises `UserError` where the device is not there for every process, and `ConnectionError` where one does not come.
+    Raises `UserError` where the device is not there for every process, or the processes were not started as parts of
+    the same job, and `ConnectionError` where one does not come.
     """
-    count = int(os.environ.get("WORLD_SIZE", "1"))
+    rank, count = rank_and_size()
     if count == 1 or "RANK" not in os.environ:
         yield Ranks(), choose_device(device)
         return
-    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
     if ":" in device:
         raise UserError(f"--device {device}: torchrun gives each process a device of its own; say cuda or cpu")
     chosen = choose_device(device)
@@ -226,7 +248,8 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     # and now and then one of them aborts a process that is about to leave.
     import_compiler()
     with _reporting_lost_ranks():
-        distributed.init_process_group(backend, rank=rank, world_size=count, timeout=PATIENCE)
+        store = _meet(rank, count)
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
         pulse = Pulse(count)
     try:
         yield Ranks(rank, count), chosen

@@ -1,0 +1,202 @@
+"""What the exchange of gradients costs over slow links, and a model of its time that is held against what was measured.
+
+    python experiments/exchange.py [--processes 2 4] [--rates 10 1 0.1] [--delays 0.1 1 10] [--rounds 3] [--write]
+
+As root, on Linux: processes in network namespaces of this machine (`tests/training/machines.py`), joined by `links.py`.
+Each calls tfm's own `Ranks.sum_gradients`, with gradients of as many bytes as the paper's base and big have, or of
+fewer where a link would need more than `--seconds` for them. The model has three coefficients (`Point.terms`), fitted
+for each point on all the others: the errors in the table are those of points that the fit has not seen.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import distributed, nn
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+from links import Links, slow_links
+from page import describe_run, report
+
+from tests.training.machines import Machine, machines
+from transformer_cli.training.distributed import Ranks, join_ranks
+
+SCALING = ROOT / "docs" / "scaling.md"
+MODELS = {"base": 63_000_000, "big": 214_200_000}  # parameters, with 37,000 shared subwords
+SEGMENT = 2**20  # bytes: gloo's largest
+MATRIX = 1_000_000  # parameters of one tensor
+
+Ask = Callable[[int, int], list[list[float]]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place where the time of an exchange was measured."""
+
+    model: str
+    processes: int
+    rate: float  # bits per second, in each direction of each machine's link
+    delay: float  # seconds, one way
+    bytes: int = 0  # of the message
+    seconds: float = 0.0  # the median over the rounds, each that of its slowest process
+
+    def terms(self) -> list[float]:
+        """What the coefficients are multiplied by: bytes that all processes pass on through this machine's memory,
+        seconds on the wire at this rate, and seconds of delay.
+
+        In a ring of n each process sends 1 / n of the message 2 (n - 1) times, in segments that wait for each other.
+        """
+        passed = 2 * (self.processes - 1) / self.processes * self.bytes  # by each process
+        return [self.processes * passed, 8 * passed / self.rate, passed / SEGMENT * self.delay]
+
+
+def main() -> None:
+    """Measure every point and print the table and the model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rates", type=float, nargs="+", default=[10, 1, 0.1], metavar="GBIT_PER_SECOND")
+    parser.add_argument("--delays", type=float, nargs="+", default=[0.1, 1, 10], metavar="MILLISECONDS", help="one way")
+    parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8.0, help="that a message is on the wire, at most")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/scaling.md")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work()
+        return
+    points = []
+    for count in given.processes:
+        with ExitStack() as stack:
+            found = stack.enter_context(machines(count))
+            links = stack.enter_context(slow_links([machine.shell for machine in found]))
+            ask = stack.enter_context(workers(found))
+            for rate, delay, model in itertools.product(given.rates, given.delays, given.models):
+                place = Point(model, count, rate * 1e9, delay / 1e3)
+                points.append(measure(place, ask, links, given.seconds, given.rounds))
+                print(points[-1], file=sys.stderr, flush=True)
+    report([*describe(points), "", describe_run(1)], given.write, SCALING)
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def measure(place: Point, ask: Ask, links: Links, seconds: float, rounds: int) -> Point:
+    """Return the place with what was measured there; a first round is left out."""
+    links.shape(place.rate, place.delay)
+    passed = 2 * (place.processes - 1) / place.processes
+    numbers = min(MODELS[place.model], int(seconds * place.rate / passed / 32))
+    slowest = [max(times) for times in zip(*ask(numbers, rounds + 1), strict=True)]
+    return replace(place, bytes=4 * numbers, seconds=statistics.median(slowest[1:]))
+
+
+@contextmanager
+def workers(found: Sequence[Machine]) -> Iterator[Ask]:
+    """Give a function: call it with a number of parameters and of rounds for each process's seconds of each round."""
+    address = {
+        "MASTER_ADDR": "10.78.0.1",
+        "MASTER_PORT": "29500",
+        "GLOO_SOCKET_IFNAME": "slow0",
+        "OMP_NUM_THREADS": "1",
+    }
+    processes = []
+    for rank, machine in enumerate(found):
+        own = {**address, "RANK": str(rank), "WORLD_SIZE": str(len(found))}
+        command = [*machine.enter(ROOT), *(f"{key}={value}" for key, value in own.items())]
+        command += [sys.executable, str(Path(__file__).resolve()), "--worker"]
+        processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+
+    def ask(numbers: int, rounds: int) -> list[list[float]]:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([numbers, rounds]) + "\n")
+            process.stdin.flush()
+        return [json.loads(process.stdout.readline()) for process in processes if process.stdout is not None]
+
+    try:
+        yield ask
+    finally:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()  # all of them: they wait for each other
+        for process in processes:
+            process.wait()
+
+
+def work() -> None:
+    """Answer each line of stdin: the seconds of each round."""
+    with join_ranks("cpu") as (ranks, _):
+        for line in sys.stdin:
+            print(json.dumps(exchange(ranks, *json.loads(line))), flush=True)
+
+
+def exchange(ranks: Ranks, numbers: int, rounds: int) -> list[float]:
+    """Return how long `sum_gradients` took, in each round, from when all ranks were there."""
+    sizes = [min(MATRIX, numbers - start) for start in range(0, numbers, MATRIX)]
+    parameters = [nn.Parameter(torch.empty(size)) for size in sizes]
+    seconds = []
+    for _ in range(rounds):
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        distributed.barrier()
+        began = time.perf_counter()
+        ranks.sum_gradients(parameters, torch.zeros(()), 1.0)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+def predict(point: Point, coefficients: np.ndarray) -> float:
+    """Return seconds: the work, and the longer of what the rate and what the delay takes, which pass together."""
+    work, wire, delay = point.terms() * coefficients
+    return float(work + max(wire, delay))
+
+
+def fit(points: Sequence[Point]) -> np.ndarray:
+    """Return the coefficients, (3,), with the least squares of relative errors."""
+    seconds = np.array([point.seconds for point in points])
+    terms = np.array([point.terms() for point in points])
+    coefficients = np.ones(3)
+    for _ in range(20):  # which is longer follows from the coefficients, and they from that
+        longer = terms[:, 1:] * coefficients[1:]
+        used = terms * np.column_stack([np.ones(len(points)), longer == longer.max(axis=1, keepdims=True)])
+        coefficients = np.linalg.lstsq(used / seconds[:, None], np.ones(len(points)), rcond=None)[0]
+    return coefficients
+
+
+def describe(points: Sequence[Point]) -> Iterator[str]:
+    """Yield the table of all points, and the model."""
+    yield "| model | processes | Gbit/s | delay | message | measured | predicted | error |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    errors = []
+    for point in points:
+        predicted = predict(point, fit([other for other in points if other is not point]))
+        errors.append(predicted / point.seconds - 1)
+        yield (
+            f"| {point.model} | {point.processes} | {point.rate / 1e9:g} | {point.delay * 1e3:g} ms | "
+            f"{point.bytes / 1e6:,.0f} MB | {point.seconds:.3f} s | {predicted:.3f} s | {errors[-1]:+.0%} |"
+        )
+    work, wire, delay = fit(points)
+    within = sum(abs(error) <= 0.15 for error in errors)
+    yield ""
+    yield (
+        f"Seconds = {work * 1e9:.2f} × GB that all processes pass on + max({wire:.2f} × seconds on the wire, "
+        f"{delay:.2f} × delay × MB that a process passes on). {within} of {len(points)} points within 15 %."
+    )
+
+
+if __name__ == "__main__":
+    main()
