@@ -4,7 +4,7 @@
 
 As root, on Linux: processes in network namespaces of this machine (`tests/training/machines.py`), joined by `links.py`.
 Each calls tfm's own `Ranks.sum_gradients`, with gradients of as many bytes as the paper's base and big have, or of
-fewer where a link would need more than `--seconds` for them. The model has three coefficients (`Point.terms`), fitted
+fewer where a link would need more than `--seconds` for them. The model has four coefficients (`Point.terms`), fitted
 for each point on all the others: the errors in the table are those of points that the fit has not seen.
 """
 
@@ -35,6 +35,7 @@ from transformer_cli.training.distributed import Ranks, join_ranks
 SCALING = ROOT / "docs" / "scaling.md"
 MODELS = {"base": 63_000_000, "big": 214_200_000}  # parameters, with 37,000 shared subwords
 SEGMENT = 2**20  # bytes: gloo's largest
+SUMS = np.array([[1, 0, 1, 0], [1, 1, 0, 1]])  # terms that add up: where the wire takes longest, and where not
 MATRIX = 1_000_000  # parameters of one tensor
 
 Ask = Callable[[int, int], list[list[float]]]
@@ -52,13 +53,14 @@ class Point:
     seconds: float = 0.0  # the median over the rounds, each that of its slowest process
 
     def terms(self) -> list[float]:
-        """What the coefficients are multiplied by: bytes that all processes pass on through this machine's memory,
-        seconds on the wire at this rate, and seconds of delay.
+        """What the coefficients are multiplied by, (4,): the bytes of a process, which it copies; those that all of
+        this machine's processes pass on; seconds on the wire at this rate; and seconds of delay.
 
         In a ring of n each process sends 1 / n of the message 2 (n - 1) times, in segments that wait for each other.
         """
         passed = 2 * (self.processes - 1) / self.processes * self.bytes  # by each process
-        return [self.processes * passed, 8 * passed / self.rate, passed / SEGMENT * self.delay]
+        segments = self.bytes / SEGMENT
+        return [self.bytes, self.processes * passed, 8 * passed / self.rate, segments * self.delay]
 
 
 def main() -> None:
@@ -160,19 +162,18 @@ def exchange(ranks: Ranks, numbers: int, rounds: int) -> list[float]:
 
 
 def predict(point: Point, coefficients: np.ndarray) -> float:
-    """Return seconds: the work, and the longer of what the rate and what the delay takes, which pass together."""
-    work, wire, delay = point.terms() * coefficients
-    return float(work + max(wire, delay))
+    """Return seconds: the copies, and the longer of the wire and the work with its delays, which pass together."""
+    return float((SUMS @ (point.terms() * coefficients)).max())
 
 
 def fit(points: Sequence[Point]) -> np.ndarray:
-    """Return the coefficients, (3,), with the least squares of relative errors."""
+    """Return the coefficients, (4,), with the least squares of relative errors."""
     seconds = np.array([point.seconds for point in points])
     terms = np.array([point.terms() for point in points])
-    coefficients = np.ones(3)
-    for _ in range(20):  # which is longer follows from the coefficients, and they from that
-        longer = terms[:, 1:] * coefficients[1:]
-        used = terms * np.column_stack([np.ones(len(points)), longer == longer.max(axis=1, keepdims=True)])
+    coefficients = np.array([4e-9, 1e-9, 1.0, 1.0])
+    for _ in range(20):  # what takes longest follows from the coefficients, and they from that
+        longest = ((terms * coefficients) @ SUMS.T).argmax(axis=1)
+        used = terms * SUMS[longest]
         coefficients = np.linalg.lstsq(used / seconds[:, None], np.ones(len(points)), rcond=None)[0]
     return coefficients
 
@@ -189,12 +190,13 @@ def describe(points: Sequence[Point]) -> Iterator[str]:
             f"| {point.model} | {point.processes} | {point.rate / 1e9:g} | {point.delay * 1e3:g} ms | "
             f"{point.bytes / 1e6:,.0f} MB | {point.seconds:.3f} s | {predicted:.3f} s | {errors[-1]:+.0%} |"
         )
-    work, wire, delay = fit(points)
+    copies, passed, wire, delay = fit(points)
     within = sum(abs(error) <= 0.15 for error in errors)
     yield ""
     yield (
-        f"Seconds = {work * 1e9:.2f} × GB that all processes pass on + max({wire:.2f} × seconds on the wire, "
-        f"{delay:.2f} × delay × MB that a process passes on). {within} of {len(points)} points within 15 %."
+        f"Seconds = {copies * 1e9:.1f} × GB of the message + the longer of {wire:.2f} × seconds on the wire and "
+        f"{passed * 1e9:.1f} × GB that all processes pass on + {delay:.2f} × delay × MB of the message. {within} of "
+        f"{len(points)} points are predicted within 15 %."
     )
 
 
