@@ -50,6 +50,10 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     try:
         yield call
         for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()  # all of them: who leaves waits for the others
+            process.stdin = None
+        for process in processes:
             process.communicate(timeout=30)
             assert process.returncode == 0
     finally:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed import rendezvous
+from torch.distributed.rendezvous import rendezvous
 
 from transformer_cli.decoding.devices import choose_device, rank_and_size
 from transformer_cli.errors import UserError
@@ -171,8 +171,8 @@ def _reporting_lost_ranks() -> Iterator[None]:
         ) from error
 
 
-def _meet(rank: int, count: int) -> distributed.Store:
-    """Return what the processes find each other by, when all are there.
+def _meet(rank: int, count: int, backend: str) -> None:
+    """Make one group of the processes, as soon as all are there.
 
     Raises `UserError` where they were started as different numbers of processes.
     """
@@ -187,7 +187,7 @@ def _meet(rank: int, count: int) -> distributed.Store:
                 f"this process was started as one of {count}, another one as one of {theirs}; end them, and start them "
                 "with the same --nnodes and --nproc-per-node on every machine"
             )
-    return store
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
 
 
 class Pulse:
@@ -215,7 +215,7 @@ class Pulse:
                 while leaving.item() < self.count:
                     self._left.wait(BEAT)
                     leaving.fill_(self._left.is_set())
-                    distributed.all_reduce(leaving, group=self._group)
+                    self._group.allreduce([leaving]).wait()
         except ConnectionError as error:
             time.sleep(TO_REPORT)
             print(f"error: {error.strerror}", file=sys.stderr, flush=True)
@@ -248,8 +248,7 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     # and now and then one of them aborts a process that is about to leave.
     import_compiler()
     with _reporting_lost_ranks():
-        store = _meet(rank, count)
-        distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
+        _meet(rank, count, backend)
         pulse = Pulse(count)
     try:
         yield Ranks(rank, count), chosen
