@@ -31,6 +31,7 @@ LAYERS = [
         "training.distributed",
         "training.schedules",
         "training.objective",
+        "training.muon",
         "training.loop",
     },
     {"variants"},

@@ -146,7 +146,7 @@ def build_objective(model: Transformer, config: Config) -> TranslationObjective:
     if generation == "mask_predict":
         return MaskedObjective(model, smoothing)
     if training.guided_attention is not None:
-        return GuidedObjective(model, smoothing, training.guided_attention)
+        return GuidedObjective(model, smoothing, training.guided_attention, training.r_drop)
     if training.scheduled_sampling is not None:
         return ScheduledSamplingObjective(model, smoothing, training.scheduled_sampling)
     return TranslationObjective(model, smoothing, training.r_drop)

@@ -82,8 +82,8 @@ class Config(Section):
         `training.noise` exclude `vocabulary.lowercase`.
         `model.tie_embeddings: all` needs `vocabulary.shared: true`.
         `training.r_drop`, `guided_attention`, `scheduled_sampling` and a `model.generation` other than
-        `autoregressive` exclude each other.
-        `training.guided_attention` names a layer and heads that the decoder has; its `alignments` are of tokens as
+        `autoregressive` exclude each other, but for the first two.
+        `training.guided_attention` names a layer and heads that the decoder has; a file of `alignments` is of tokens as
         they were encoded once, so that they exclude `training.subword_sampling` and `training.noise`.
         `training.source_vectors` and `target_vectors` are not both set where `model.tie_embeddings` is `all`.
         `training.freeze` leaves some part to be trained; a tied generator is frozen with the embeddings.
@@ -146,7 +146,7 @@ class Config(Section):
             "training.scheduled_sampling": training.scheduled_sampling is not None,
         }
         chosen = [name for name, is_chosen in kinds.items() if is_chosen]
-        if len(chosen) > 1:
+        if len(chosen) > 1 and chosen != ["training.r_drop", "training.guided_attention"]:
             raise ValueError(f"{chosen[0]}: excludes {chosen[1]}, which is set too; leave one of them out")
 
     def _check_drawn(self) -> None:

@@ -322,10 +322,11 @@ class ModelConfig(Section):
 
 class GuidedAttention(Section):
     """A loss on the decoder's attention to the source, such as `{prior: diagonal}` (Tachibana et al. 2017, eq. 6-7), or
-    `{prior: alignments, alignments: train.align}` (Garg et al. 2019, eq. 5)."""
+    `{prior: alignments}` (Garg et al. 2019, eq. 5)."""
 
-    prior: Literal["diagonal", "alignments"] = "diagonal"  # towards the diagonal, or towards alignments of a file
-    # The alignments of `data.train`: a Pharaoh file (`0-0 1-2 …`, words between spaces counted from 0), line by line.
+    prior: Literal["diagonal", "alignments"] = "diagonal"  # towards the diagonal, or towards the tokens' translations
+    # The alignments of `data.train`: a Pharaoh file (`0-0 1-2 …`, words between spaces counted from 0), line by line;
+    # null: they are found by statistics, in the training text alone.
     alignments: Annotated[str, Field(min_length=1)] | None = None
     weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 1.0  # of this loss, a target token, beside the translation's
     width: Annotated[float, Field(gt=0.0, le=10.0)] = 0.2  # diagonal only: how far from it is free, g of the paper
@@ -340,13 +341,9 @@ class GuidedAttention(Section):
 
     @model_validator(mode="after")
     def _file_fits(self) -> "GuidedAttention":
-        """`prior: alignments` needs the file `alignments`; `diagonal` has none. `heads` names heads, each once."""
-        if (self.prior == "alignments") != (self.alignments is not None):
-            raise ValueError(
-                "alignments: prior alignments needs this file"
-                if self.prior == "alignments"
-                else "alignments: prior diagonal has no such file; leave it out, or set prior: alignments"
-            )
+        """`prior: diagonal` has no file of `alignments`. `heads` names heads, each once."""
+        if self.prior == "diagonal" and self.alignments is not None:
+            raise ValueError("alignments: prior diagonal has no such file; leave it out, or set prior: alignments")
         if self.heads is not None and (not self.heads or len(set(self.heads)) < len(self.heads)):
             raise ValueError("heads: name one head or more, each once; or null")
         return self
@@ -399,7 +396,8 @@ class TrainingConfig(Section):
     accumulation: Positive = 1  # batches per update; the update is that of one batch as large as all of them
     max_steps: Positive | None = 100_000  # updates after which training ends; null: `max_epochs` decides
     max_epochs: Positive | None = None  # passes over the training data after which training ends
-    optimizer: Literal["adam", "adamw"] = "adam"  # Adam, or Adam with decoupled weight decay
+    # Adam; Adam with decoupled weight decay; or Muon for the matrices of the layers, with Adam for all else.
+    optimizer: Literal["adam", "adamw", "muon"] = "adam"
     betas: tuple[Fraction, Fraction] = (0.9, 0.98)  # decay of Adam's first and second moments
     epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-9  # added to the denominator of Adam
     # adamw only: how much weights shrink at each step, times the learning rate.

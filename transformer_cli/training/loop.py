@@ -16,6 +16,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.model.torch_private import step_where
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.hardware import Precision
+from transformer_cli.training.muon import MuonAndAdam, hidden_matrices
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.schedules import learning_rate
 
@@ -41,17 +42,19 @@ class Update:
 
 
 def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Return Adam (§5.3) or AdamW, which decays matrices only: norms and biases have no size to lose."""
-    parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    """Return Adam (§5.3), AdamW, which decays matrices only (norms and biases have no size), or Muon with Adam."""
+    matrices = dict(hidden_matrices(objective.model)) if config.optimizer == "muon" else {}
+    parameters = [p for p in objective.parameters() if p.requires_grad and p not in matrices]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     fused = parameters[0].device.type in ("cpu", "cuda")
-    return kind(
+    adam = kind(
         [group for group in groups if group["params"]], lr=0.0, betas=config.betas, eps=config.epsilon, fused=fused
     )
+    return MuonAndAdam(matrices.items(), adam) if matrices else adam
 
 
 class BatchTooLarge(Exception):

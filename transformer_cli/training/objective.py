@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.data.batch import Batch
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.data.mixture import Mixture
 from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 
 CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**27}  # logits that stand in memory at once: about what a cache or kernel likes
@@ -34,6 +36,17 @@ class Loss(NamedTuple):
         return self.smoothed if self.regularised is None else self.regularised
 
 
+class Passes(NamedTuple):
+    """What the model reads and what it has to predict from it: a batch, or with R-Drop a batch twice."""
+
+    source: Tensor  # (B, S)
+    source_mask: Tensor  # (B, 1, 1, S)
+    target_input: Tensor  # (B, T)
+    places: Tensor  # (N,) of the flattened (B, T): where an id is wanted; with R-Drop those of one token side by side
+    target: Tensor  # (N,) these ids
+    r_drop: float = 0.0
+
+
 class TranslationObjective(nn.Module):
     """Teacher forcing: each target token is predicted from the true ones before it.
 
@@ -50,26 +63,31 @@ class TranslationObjective(nn.Module):
 
     def forward(self, batch: Batch) -> Loss:
         """Return the loss summed over the batch's target tokens; padding takes no part."""
-        r_drop = self.r_drop if self.training else 0.0
+        passes = self.passes(batch)
+        return self.loss_at(self.model(passes.source, passes.source_mask, passes.target_input), passes)
+
+    def passes(self, batch: Batch) -> Passes:
+        """Return what the model reads and has to predict: the batch, or with R-Drop in training the batch twice."""
         inputs = batch.source, batch.source_mask, batch.target_input
         places, target = batch.target_places, at_places(batch.target_places, batch.target_output)  # (N,) each
-        if r_drop:
-            inputs = _twice(inputs[0]), _twice(inputs[1]), _twice(inputs[2])
-            places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
-            target = target.repeat_interleave(2)
-        return self.loss_at(self.model(*inputs), inputs[0], places, target, r_drop)
+        if not (self.training and self.r_drop):
+            return Passes(*inputs, places, target)
+        places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
+        return Passes(*map(_twice, inputs), places, target.repeat_interleave(2), self.r_drop)
 
-    def loss_at(
-        self, output: DecoderOutput, source: Tensor, places: Tensor, target: Tensor, r_drop: float = 0.0
-    ) -> Loss:
-        """Return the loss at the places (N,) of the output (B, T, D), where the target ids (N,) are wanted."""
+    def prepare(self, corpus: EncodedCorpus | Mixture) -> None:
+        """Learn from the training corpus, before the first update, what the objective needs to know of it: nothing."""
+
+    def loss_at(self, output: DecoderOutput, passes: Passes) -> Loss:
+        """Return the loss of the output (B, T, D) at the places where ids are wanted."""
+        places, target, r_drop = passes.places, passes.target, passes.r_drop
         generator = self.model.generator
         if type(generator) is Generator:  # a plain projection: its logits need never stand in memory at once
             hidden, projection = at_places(places, output.hidden), generator.projection
             return fused_linear_cross_entropy(
                 hidden, projection.weight, projection.bias, target, self.label_smoothing, r_drop
             )
-        log_probabilities = at_places(places, generator(output, source))  # (N, V and what can be copied)
+        log_probabilities = at_places(places, generator(output, passes.source))  # (N, V and what can be copied)
         words = generator.projection.out_features
         return smoothed_cross_entropy(log_probabilities, target, self.label_smoothing, r_drop, words)
 

@@ -242,6 +242,7 @@ def make_learner(
     if config.training.compile:
         compile_layers(model)
     objective = build_objective(model, config)
+    objective.prepare(data.train)
     learner = Learner(
         objective,
         build_optimizer(objective, config.training),

@@ -14,13 +14,16 @@ from torch import Tensor
 from transformer_cli.config import Config, GuidedAttention
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import Corpus, count_lines, dropped, open_split
+from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.files import LocalFile
+from transformer_cli.data.mixture import Mixture
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.alignments import AlignedPair, aligned_pair
 from transformer_cli.text.lines import TextLines, read_lines
 from transformer_cli.text.vocabulary import PAD
 from transformer_cli.training.objective import Loss, TranslationObjective, at_places
+from transformer_cli.variants.lexicon import Lexicon, learn_lexicon
 
 LEAST_WEIGHT = 1e-20  # of attention in a logarithm: far below what a softmax gives, and its inverse is still finite
 
@@ -28,29 +31,45 @@ LEAST_WEIGHT = 1e-20  # of attention in a logarithm: far below what a softmax gi
 class GuidedObjective(TranslationObjective):
     """Teacher forcing with guided attention, in training only; afterwards, and in validation, it is the plain one."""
 
-    def __init__(self, model: Transformer, label_smoothing: float, guide: GuidedAttention) -> None:
-        super().__init__(model, label_smoothing)
+    lexicon: Lexicon | None = None  # where alignments are found by statistics
+
+    def __init__(
+        self, model: Transformer, label_smoothing: float, guide: GuidedAttention, r_drop: float = 0.0
+    ) -> None:
+        super().__init__(model, label_smoothing, r_drop)
         self.guide = guide
+
+    def prepare(self, corpus: EncodedCorpus | Mixture) -> None:
+        """Learn which tokens translate which, where no file says it."""
+        if self.guide.prior == "alignments" and self.guide.alignments is None:
+            self.lexicon = learn_lexicon(corpus)
 
     def forward(self, batch: Batch) -> Loss:
         """Return the losses summed over the batch's target tokens; `regularised` has the guide's, times its weight."""
         guide = self.guide
         if not self.training or (guide.max_steps is not None and self.updates >= guide.max_steps):
             return super().forward(batch)
-        memory = self.model.encode(batch.source, batch.source_mask)
-        output = self.model.decode(batch.target_input, memory, batch.source_mask, need_weights=True)
-        target = at_places(batch.target_places, batch.target_output)  # (N,)
-        plain = self.loss_at(output, batch.source, batch.target_places, target)
+        passes = self.passes(batch)
+        memory = self.model.encode(passes.source, passes.source_mask)
+        output = self.model.decode(passes.target_input, memory, passes.source_mask, need_weights=True)
+        translation = self.loss_at(output, passes)
         attention = output.cross_attention[guide.layer]  # (B, H, T, S)
         heads = guide.supervised_heads or guide.heads
         if heads is not None:
             attention = torch.stack([attention[:, head] for head in heads], dim=1)  # no list of indices goes to a GPU
-        if guide.prior == "diagonal":
-            guided = diagonal_loss(attention, batch, guide.width)
-        else:
-            assert batch.links is not None, "the corpus was encoded without alignments"
-            guided = alignment_loss(attention, batch.links)
-        return Loss(plain.smoothed.detach(), plain.likelihood, plain.smoothed + guide.weight * guided)
+        both = 2 if passes.r_drop else 1
+        attention = torch.cat(attention.chunk(both), dim=1)  # (B, both · H, T, S): the heads of both passes
+        guided = guide.weight * both * self.guide_loss(attention, batch)
+        return Loss(translation.smoothed.detach(), translation.likelihood, translation.minimised + guided)
+
+    def guide_loss(self, attention: Tensor, batch: Batch) -> Tensor:
+        """Return the guide's loss over the batch's target tokens, the mean over heads; attention (B, H, T, S) → ()."""
+        if self.guide.prior == "diagonal":
+            return diagonal_loss(attention, batch, self.guide.width)
+        if self.lexicon is not None:
+            return lexicon_loss(attention, self.lexicon.alignment(batch))
+        assert batch.links is not None, "the corpus was encoded without alignments"
+        return alignment_loss(attention, batch.links)
 
 
 def diagonal_loss(attention: Tensor, batch: Batch, width: float) -> Tensor:
@@ -83,6 +102,16 @@ def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
     token = row * length + target
     counts = log_weights.new_zeros(batch * length).index_add_(0, token, torch.ones_like(log_weights))
     return -(log_weights / counts[token]).sum()
+
+
+def lexicon_loss(attention: Tensor, alignment: Tensor) -> Tensor:
+    """Return -Σ over t and s of G[t, s] · log A[t, s], mean over heads; attention (B, H, T, S), G (B, T, S) → ().
+
+    As `alignment_loss`, but G is how sure each link is: a token of whose translation nothing is known takes no part.
+    """
+    dtype = torch.promote_types(attention.dtype, torch.float32)
+    log_weights = attention.to(dtype).clamp_min(LEAST_WEIGHT).log().mean(dim=1)  # (B, T, S)
+    return -(alignment * log_weights).sum()
 
 
 def _places_along(ids: Tensor, dtype: torch.dtype) -> Tensor:

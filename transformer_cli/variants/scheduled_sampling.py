@@ -45,8 +45,7 @@ class ScheduledSamplingObjective(TranslationObjective):
         predictions = self.predict(batch, memory, places)
         torch.clear_autocast_cache()  # else an older torch keeps weights that it cast without a gradient
         output = self.decode(batch, memory, places, predictions)
-        target = at_places(batch.target_places, batch.target_output)  # (N,)
-        return self.loss_at(output, batch.source, batch.target_places, target)
+        return self.loss_at(output, self.passes(batch))
 
     @torch.no_grad()
     def predict(self, batch: Batch, memory: Tensor, places: Tensor) -> Tensor:

@@ -1,0 +1,77 @@
+"""Muon: the momentum of hidden matrices, made nearly orthogonal, as their update; Adam for all else.
+
+Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks". An update is scaled so that its entries
+are about as large as Adam's (Liu et al. 2025, "Muon is Scalable for LLM Training", §2.2): one learning rate suits both.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_cli.model.transformer import Transformer
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: singular values come near 1 in few iterations
+ITERATIONS = 5
+MOMENTUM = 0.95
+SIZE = 0.2  # of the entries of an update, as a root of their mean square: what Adam's usually have
+
+
+class MuonAndAdam(torch.optim.Optimizer):
+    """Muon for `matrices`, each a parameter with the number of equal matrices that stand in it one above the other; for
+    all others the given Adam. The learning rate is that of `param_groups`, as for any optimizer."""
+
+    def __init__(self, matrices: Iterable[tuple[nn.Parameter, int]], adam: torch.optim.Optimizer) -> None:
+        self.adam = adam
+        self._parts = dict(matrices)
+        super().__init__([{"params": [*self._parts]}], {"lr": 0.0})
+        self.param_groups += adam.param_groups
+        self.state = adam.state
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Take a step with the gradients that there are."""
+        assert closure is None, "the loop computes the loss itself"
+        alike: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+        updates: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is None:
+                continue
+            momentum = self.state[parameter].setdefault("exp_avg", torch.zeros_like(parameter))
+            momentum.lerp_(parameter.grad, 1 - MOMENTUM)
+            update = parameter.grad.lerp(momentum, MOMENTUM)  # Nesterov's
+            for matrix, change in zip(*(it.chunk(self._parts[parameter]) for it in (parameter, update)), strict=True):
+                alike[tuple(matrix.shape)].append(matrix)
+                updates[tuple(matrix.shape)].append(change)
+        for shape, matrices in alike.items():  # those of one shape in one product
+            scale = -self.param_groups[0]["lr"] * SIZE * max(shape) ** 0.5
+            torch._foreach_add_(matrices, list(orthogonal(torch.stack(updates[shape]))), alpha=scale)
+        self.adam.step()
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Return matrices (n, R, C) with the same singular vectors and singular values near 1, by Newton and Schulz.
+
+    In bfloat16 on a GPU, in the type of the matrices elsewhere. The values end between 0.7 and 1.2, which does.
+    """
+    rows = matrices.to(torch.bfloat16) if matrices.device.type == "cuda" else matrices
+    rows = rows.mT if rows.size(1) > rows.size(2) else rows  # (n, fewer, more): the product below is the smaller one
+    rows = rows / rows.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
+    first, third, fifth = COEFFICIENTS
+    for _ in range(ITERATIONS):
+        square = rows @ rows.mT
+        rows = torch.baddbmm(rows, torch.baddbmm(square, square, square, beta=third, alpha=fifth), rows, beta=first)
+    return (rows.mT if matrices.size(1) > matrices.size(2) else rows).to(matrices.dtype)
+
+
+def hidden_matrices(model: Transformer) -> Iterable[tuple[nn.Parameter, int]]:
+    """Yield what of a model's weights Muon is for: matrices that are neither embeddings nor the output's.
+
+    Each with the number of matrices in it: keys and values are one parameter.
+    """
+    for part in (model.encoder, model.decoder):
+        for name, module in part.named_modules():
+            if isinstance(module, nn.Linear) and module.weight.requires_grad:
+                yield module.weight, 1 + name.endswith("key_value")
