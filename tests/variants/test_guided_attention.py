@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.variants.test_lexicon import Pairs
 from transformer_cli.build import build_model, build_objective
 from transformer_cli.config import Config, GuidedAttention, ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
@@ -22,7 +23,6 @@ from transformer_cli.training.loop import build_optimizer, compute_gradients, tr
 from transformer_cli.training.objective import Loss, TranslationObjective
 from transformer_cli.training.run import train
 from transformer_cli.variants.guided_attention import GuidedObjective, alignment_loss, diagonal_loss, lexicon_loss
-from tests.variants.test_lexicon import Pairs
 
 CPU = torch.device("cpu")
 VOCABULARY = 20

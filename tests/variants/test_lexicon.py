@@ -34,7 +34,7 @@ class Pairs(EncodedCorpus):
 
 
 def made_up(count: int, words: int = 40, seed: int = 1) -> tuple[list[Sides], list[list[int]]]:
-    """A language whose words are another's plus 100, two neighbours exchanged now and then; and where each comes from."""
+    """A language whose words are another's plus 100, two neighbours exchanged at times; and where each comes from."""
     draw = random.Random(seed)
     pairs: list[Sides] = []
     places = []

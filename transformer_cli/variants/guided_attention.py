@@ -33,9 +33,7 @@ class GuidedObjective(TranslationObjective):
 
     lexicon: Lexicon | None = None  # where alignments are found by statistics
 
-    def __init__(
-        self, model: Transformer, label_smoothing: float, guide: GuidedAttention, r_drop: float = 0.0
-    ) -> None:
+    def __init__(self, model: Transformer, label_smoothing: float, guide: GuidedAttention, r_drop: float = 0.0) -> None:
         super().__init__(model, label_smoothing, r_drop)
         self.guide = guide
 

@@ -26,7 +26,7 @@ MOST_CELLS = 10_000_000  # pairs of tokens that stand in one sentence pair; of a
 LEAST = 1e-4  # probabilities below this are not kept
 
 Reals = NDArray[np.float32]
-Numbers = NDArray[np.int64]
+Numbers = NDArray[np.int64] | NDArray[np.int32]
 
 
 @dataclass
@@ -46,7 +46,9 @@ class Direction:
         known, place (B, T, S): whether and where a pair of tokens is among those kept; prior (B, T, S).
         """
         weight = prior * torch.where(known, self.probability[place], 0.0)
-        nothing = NOWHERE * self.nothing[tokens.clamp_max(len(self.nothing) - 1)].clamp_min(LEAST)  # unseen ones: of no matter
+        nothing = NOWHERE * self.nothing[tokens.clamp_max(len(self.nothing) - 1)].clamp_min(
+            LEAST
+        )  # unseen ones: of no matter
         return weight / (weight.sum(dim=2) + nothing).unsqueeze(2)
 
 
@@ -106,13 +108,15 @@ def learn_lexicon(corpus: EncodedCorpus | Mixture) -> Lexicon:
     ours, theirs = (np.array([len(ids) for ids in side]) for side in zip(*pairs, strict=True))
     source, target, near = _cells(ours, theirs)
     keys, kind = np.unique(sources[source] * SPAN + targets[target], return_inverse=True)
-    kinds = keys >> 32, keys & (SPAN - 1)
+    kind = kind.astype(np.int32)
+    kinds = np.divmod(keys, SPAN)
     size = 1 + int(max(kinds[0].max(), kinds[1].max()))
     ahead = _learn(kind, kinds[0], target, targets, near, size)
     back = _learn(kind, kinds[1], source, sources, near, size)
     kept = (ahead[0] >= LEAST) & (back[0] >= LEAST)
     directions = (
-        Direction(torch.from_numpy(probability[kept]), torch.from_numpy(nothing)) for probability, nothing in (ahead, back)
+        Direction(torch.from_numpy(probability[kept]), torch.from_numpy(nothing))
+        for probability, nothing in (ahead, back)
     )
     return Lexicon(torch.from_numpy(keys[kept]), *directions)
 
@@ -123,11 +127,15 @@ def _cells(ours: Numbers, theirs: Numbers) -> tuple[Numbers, Numbers, Reals]:
     ours, theirs: tokens of each source and target.
     """
     cells = ours * theirs
-    owner = np.repeat(np.arange(len(cells)), cells)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(cells) - cells, cells)
-    target, source = np.divmod(within, ours[owner])
-    near = np.exp(-TENSION * np.abs((target + 0.5) / theirs[owner] - (source + 0.5) / ours[owner])).astype(np.float32)
-    return source + (np.cumsum(ours) - ours)[owner], target + (np.cumsum(theirs) - theirs)[owner], near
+    owner = np.repeat(np.arange(len(cells), dtype=np.int32), cells)
+    within = np.arange(len(owner), dtype=np.int32) - (np.cumsum(cells) - cells).astype(np.int32)[owner]
+    target, source = np.divmod(within, ours.astype(np.int32)[owner])
+    along = [
+        (place + np.float32(0.5)) / side.astype(np.float32)[owner] for place, side in ((target, theirs), (source, ours))
+    ]
+    near = np.exp(-TENSION * np.abs(along[0] - along[1]))
+    starts = ((np.cumsum(side) - side).astype(np.int32)[owner] for side in (ours, theirs))
+    return source + next(starts), target + next(starts), near
 
 
 def _learn(
