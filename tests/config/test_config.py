@@ -132,7 +132,7 @@ CHOICES: dict[str, list[str]] = {
     "model.norm": ["post", "pre"],
     "model.positions": ["sinusoidal", "learned"],
     "model.tie_embeddings": ["none", "decoder", "all"],
-    "training.optimizer": ["adam", "adamw"],
+    "training.optimizer": ["adam", "adamw", "muon"],
     "training.schedule": ["noam", "inverse_sqrt", "cosine", "constant"],
     "training.precision": ["fp32", "bf16", "fp16", "auto"],
     "training.best_metric": ["bleu", "chrf", "loss"],
@@ -244,7 +244,6 @@ def test_choices_are_named_when_another_is_made(key: str) -> None:
     }
     for choice in CHOICES[key]:
         more = extra.get(key, []) if choice != "noam" else []
-        more = ["training.guided_attention.alignments=train.align"] if choice == "alignments" else more
         assert value(read(*more, f"{key}={choice}"), key) == choice
     message = refused(f"{key}={CHOICES[key][0]}x")
     assert all(f"'{choice}'" in message for choice in CHOICES[key])
@@ -297,7 +296,6 @@ def test_a_language_code_is_no_path(code: str) -> None:
     [
         (["model.heads=7"], "model.heads", "7 does not divide d_model = 512"),
         (["model.d_model=9", "model.heads=3"], "model.d_model", "even number, got 9"),
-        (["training.guided_attention.prior=alignments"], "training.guided_attention.alignments", "needs this file"),
         (["training.guided_attention.alignments=a"], "training.guided_attention.alignments", "has no such file"),
         (["training.guided_attention.heads=[1, 1]"], "training.guided_attention.heads", "each once"),
         (["training.guided_attention.heads=[]"], "training.guided_attention.heads", "one head or more"),
@@ -437,6 +435,8 @@ def test_what_does_not_fit_together_is_refused(overrides: list[str], key: str, s
         ["training.noise={capitals: 0.5, title_case: 0.5}"],
         ["training.noise={typos: 0.1, no_final_punctuation: 0.1}", "vocabulary.lowercase=true"],
         ["training.noise={typos: 0.1}", "training.guided_attention={}"],
+        ["training.noise={typos: 0.1}", "training.guided_attention={prior: alignments}"],
+        ["training.r_drop=1", "training.guided_attention={prior: alignments}"],
         ["training.noise={typos: 0.1}", "model.generator=pointer"],
     ],
 )
