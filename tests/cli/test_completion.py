@@ -74,7 +74,7 @@ def test_bash_completes_after_installing(shell: dict[str, str]) -> None:
     assert options.split() == ["--beam"]
     assert files == ""
     assert key == "vocabulary.algorithm="
-    assert schedules.split() == ["noam", "inverse_sqrt", "cosine", "constant"]
+    assert schedules.split() == ["noam", "inverse_sqrt", "cosine", "wsd", "constant"]
     assert norms.split() == ["post", "pre"]
     assert formats == "json"
 

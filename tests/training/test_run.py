@@ -313,6 +313,26 @@ def test_patience_stops_early(tmp_path: Path, tiny_config: MakeConfig) -> None:
     assert result.best_step == 2
 
 
+def test_with_wsd_patience_lets_the_rate_fall_and_an_interruption_changes_nothing(
+    tmp_path: Path, tiny_config: MakeConfig, capsys: Any
+) -> None:
+    # Nothing changes: the first validation stays the best, after the fourth, at step 8, the rate falls for 3 steps.
+    wsd = {"schedule": "wsd", "peak_learning_rate": 1e-12, "warmup_steps": 1}
+    config = tiny_config(tmp_path, max_steps=100, validate_every=2, save_every=1, log_every=1, patience=3, **wsd)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    result = train(config, whole)
+    assert "patience): the learning rate falls to zero by step 11" in capsys.readouterr().err
+    assert result.step == 11
+    assert "patience" in (result.finished or "")
+    rates = {event["step"]: event["learning_rate"] for event in events(whole) if "learning_rate" in event}
+    assert {rates[step] for step in range(1, 9)} == {1e-12}
+    assert 1e-12 > rates[9] > rates[10] > rates[11] == 0.0
+    for until in (8, 9, 100):
+        train(config, parts, until=until, quiet=True)
+    assert weights(parts, 11) == weights(whole, 11)
+    assert RunFolder(parts).index() == RunFolder(whole).index()
+
+
 @pytest.mark.parametrize("schedule", ["cosine", pytest.param("noam", marks=pytest.mark.slow)])
 def test_a_run_that_paused_ends_as_one_that_never_did(
     tmp_path: Path, tiny_config: MakeConfig, schedule: str, capsys: Any

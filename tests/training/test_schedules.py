@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import TrainingConfig
-from transformer_cli.training.schedules import learning_rate
+from transformer_cli.training.schedules import decay, learning_rate
 
 
 def rates(steps: int, d_model: int = 512, **training: Any) -> list[float]:
@@ -18,7 +18,7 @@ def test_noam_is_equation_3() -> None:
         assert math.isclose(rate, 2.0 / math.sqrt(512) * min(1 / math.sqrt(step), step / 100**1.5), rel_tol=1e-12)
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "constant"])
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "wsd", "constant"])
 def test_warmup_rises_linearly_to_the_peak(schedule: Any) -> None:
     rising = rates(50, schedule=schedule, warmup_steps=50, peak_learning_rate=0.01, max_steps=200)
     for step, rate in enumerate(rising, start=1):
@@ -35,6 +35,19 @@ def test_after_the_peak() -> None:
     assert all(a > b for a, b in pairwise(cosine))
     assert math.isclose(cosine[74], 0.005, rel_tol=1e-9), "half-way down at half the way"
     assert abs(cosine[-1]) < 1e-12
+
+
+def test_wsd_stays_and_falls_in_the_last_quarter_wherever_that_begins() -> None:
+    config = TrainingConfig(schedule="wsd", warmup_steps=50, peak_learning_rate=0.01, max_steps=200)
+    for decay_from, last in ((None, 200), (100, 133), (60, 80), (170, 200)):  # 170: later than max_steps allows
+        found = [learning_rate(config, 512, step, decay_from) for step in range(51, 201)]
+        begins = min(150, decay_from or 150)
+        assert set(found[: begins - 50]) == {0.01}
+        assert all(a > b for a, b in pairwise(found[begins - 51 : last - 50]))
+        assert set(found[last - 51 :]) == {0.0}
+        assert decay(config, decay_from) == (begins, last)
+    quarter = learning_rate(config, 512, 150 + 50 // 4, None)
+    assert math.isclose(quarter, 0.01 * (1 - math.sqrt(12 / 50)))
 
 
 def test_no_warmup_starts_at_the_peak() -> None:

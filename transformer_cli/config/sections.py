@@ -403,7 +403,7 @@ class TrainingConfig(Section):
     # adamw only: how much weights shrink at each step, times the learning rate.
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     # The learning rate over the steps: `noam` is the paper's; the others rise to `peak_learning_rate` in the warmup.
-    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "wsd", "constant"] = "noam"
     warmup_steps: Annotated[int, Field(ge=0)] = 4000  # steps in which the learning rate rises
     factor: Annotated[float, Field(gt=0.0)] = 1.0  # noam only: multiplies the paper's learning rate
     peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # of every schedule but `noam`
@@ -422,7 +422,8 @@ class TrainingConfig(Section):
     keep_last: Positive = 3  # how many of the newest checkpoints are kept
     keep_best: Positive = 1  # how many of the best checkpoints are kept
     best_metric: Literal["bleu", "chrf", "loss"] = "bleu"  # highest BLEU, highest chrF or lowest loss in validation
-    patience: Positive | None = None  # validations without a new best before training stops; null: never
+    # Validations without a new best before training stops, or, with schedule wsd, before its rate decays; null: never.
+    patience: Positive | None = None
     average_last: Annotated[int, Field(ge=2)] | None = None  # average so many checkpoints at the end; null: none
     average_best: Annotated[int, Field(ge=2)] | None = None  # average so many of the best instead; null: none
     # Decay of an exponential moving average of the weights, which is then what is validated and saved; null: none.
@@ -451,7 +452,7 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "TrainingConfig":
         """`max_steps` or `max_epochs` is set. Schedules other than `noam` need `peak_learning_rate`, `noam` has none;
-        `noam` and `inverse_sqrt` need `warmup_steps` of at least 1, `cosine` needs `max_steps` above `warmup_steps`.
+        `noam` and `inverse_sqrt` need `warmup_steps` of at least 1; `cosine` and `wsd` `max_steps` above `warmup_steps`
         `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`, `average_best` at most
         `keep_best`; only one of the two is set. `freeze` names each part once. `init_from` brings embeddings of its
         own: neither `source_vectors` nor `target_vectors` is set with it. `init_vocabulary: own` needs `init_from`."""
@@ -465,8 +466,8 @@ class TrainingConfig(Section):
             raise ValueError(f"peak_learning_rate: schedule {self.schedule} needs it (for example 0.0005)")
         if self.schedule in ("noam", "inverse_sqrt") and self.warmup_steps == 0:
             raise ValueError(f"warmup_steps: schedule {self.schedule} needs at least 1")
-        if self.schedule == "cosine" and (self.max_steps is None or self.max_steps <= self.warmup_steps):
-            raise ValueError("max_steps: the cosine schedule ends there; set it above warmup_steps")
+        if self.schedule in ("cosine", "wsd") and (self.max_steps is None or self.max_steps <= self.warmup_steps):
+            raise ValueError(f"max_steps: the {self.schedule} schedule ends there; set it above warmup_steps")
         if self.weight_decay and self.optimizer != "adamw":
             raise ValueError("weight_decay: only optimizer adamw has it")
         if self.average_last is not None and self.average_last > self.keep_last:

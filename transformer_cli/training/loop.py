@@ -1,7 +1,7 @@
 """The training loop: batches in, updates out. It knows no files; who consumes it saves, validates and reports."""
 
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,8 +74,11 @@ def train_steps(
     step: int = 0,
     ranks: Ranks = SINGLE_PROCESS,
     skipped: int = 0,
+    decay_from: Callable[[], int | None] = lambda: None,
 ) -> Generator[Update, None, None]:
     """Train without end, an `Update` at a time; whoever consumes it stops. `skipped`: updates in a row up to now.
+
+    decay_from: for `learning_rate`, as it is at each update.
 
     The gradient of an update is that of Σ loss ÷ Σ target tokens over all of its batches, so batching, accumulation and
     the number of ranks never change it. An update whose loss or gradient is not finite is skipped, its batches with it;
@@ -89,7 +92,7 @@ def train_steps(
     for update_batches in updates:
         objective.train()
         objective.updates = step
-        rate = learning_rate(config, d_model, step + 1)
+        rate = learning_rate(config, d_model, step + 1, decay_from())
         for settings in optimizer.param_groups:
             settings["lr"] = rate
         loss, tokens, halvings, signal = compute_gradients(objective, precision, update_batches.batches, ranks)

@@ -182,8 +182,9 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
 
 
 def _say_finished(state: RunState) -> None:
-    if state.config.training.schedule == "cosine":
-        advice = "its cosine schedule has come down to zero: start again with --fresh or in another folder"
+    schedule = state.config.training.schedule
+    if schedule in ("cosine", "wsd"):
+        advice = f"its {schedule} schedule has come down to zero: start again with --fresh or in another folder"
     else:
         advice = "raise the limit to continue, or start again with --fresh"
     print(f"{state.run.path}: this run is finished ({state.finished}); {advice}", file=sys.stderr)

@@ -28,6 +28,7 @@ from transformer_cli.training.averaging import MovingAverage
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import AGAINST_DIVERGENCE, Update
 from transformer_cli.training.objective import TranslationObjective
+from transformer_cli.training.schedules import decay
 
 CPU_RANDOM, CUDA_RANDOM = "random.cpu", "random.cuda"  # of rank 0; the others' carry their rank behind a dot
 
@@ -52,6 +53,7 @@ class Progress:
     seconds: float = 0.0  # spent training, validation included, over all sessions
     scores: dict[int, float] = field(default_factory=dict)  # step → the best metric's value there
     validations_without_best: int = 0
+    decay_from: int | None = None  # the step after which the rate of schedule wsd falls, once patience is over
     validation_seconds: float = 0.0  # of `seconds`
     skipped: int = 0  # updates without a finite loss and gradient
     skipped_in_row: int = 0  # of them, since the last update that was applied
@@ -73,9 +75,15 @@ class Progress:
             return f"max_steps = {training.max_steps:,} reached"
         if training.max_epochs is not None and self.position.epoch >= training.max_epochs:
             return f"max_epochs = {training.max_epochs:,} reached"
-        if training.patience is not None and self.validations_without_best >= training.patience:
-            return f"no new best {training.best_metric} in {training.patience:,} validations (patience)"
-        return None
+        if training.schedule == "wsd":
+            ended = self.decay_from is not None and self.step >= decay(training, self.decay_from)[1]
+        else:
+            ended = self.is_impatient(training)
+        return f"no new best {training.best_metric} in {training.patience:,} validations (patience)" if ended else None
+
+    def is_impatient(self, training: TrainingConfig) -> bool:
+        """Return whether there was no new best for as many validations as `training.patience` says."""
+        return training.patience is not None and self.validations_without_best >= training.patience
 
     def ranked(self) -> list[int]:
         """Return the validated steps, best first, of equals the earlier; never one whose score is not finite."""

@@ -4,13 +4,17 @@ import math
 
 from transformer_cli.config import TrainingConfig
 
+DECAY = 0.25  # of all steps of wsd: those in which the rate falls
 
-def learning_rate(config: TrainingConfig, d_model: int, step: int) -> float:
+
+def learning_rate(config: TrainingConfig, d_model: int, step: int, decay_from: int | None = None) -> float:
     """Return the learning rate of update `step` (the first is 1).
 
     noam: factor · d_model^-0.5 · min(step^-0.5, step · warmup^-1.5) (§5.3, eq. 3). The others rise linearly to
     `peak_learning_rate` over the warmup steps, then: inverse_sqrt falls with step^-0.5, cosine falls to zero at
-    `max_steps`, constant stays.
+    `max_steps`, constant stays, wsd stays and in the end falls to zero with 1 - √ (Hu et al. 2024, "MiniCPM", §4;
+    Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations", §3).
+    decay_from: wsd: the step after which it falls; None: as late as `max_steps` allows.
     """
     assert step >= 1
     warmup = config.warmup_steps
@@ -26,4 +30,15 @@ def learning_rate(config: TrainingConfig, d_model: int, step: int) -> float:
         assert config.max_steps is not None
         progress = min(1.0, (step - warmup) / (config.max_steps - warmup))
         return peak * 0.5 * (1.0 + math.cos(math.pi * progress))
+    if config.schedule == "wsd":
+        first, last = decay(config, decay_from)
+        return peak * (1.0 - min(1.0, max(0, step - first) / (last - first)) ** 0.5)
     return peak
+
+
+def decay(config: TrainingConfig, decay_from: int | None) -> tuple[int, int]:
+    """Return the steps after which the rate of wsd begins to fall and is zero: the last quarter of all."""
+    assert config.max_steps is not None
+    latest = min(config.max_steps - 1, math.floor((1 - DECAY) * config.max_steps))
+    first = latest if decay_from is None else min(decay_from, latest)
+    return first, min(config.max_steps, max(first + 1, round(first / (1 - DECAY))))

@@ -21,6 +21,7 @@ from transformer_cli.training.distributed import Interrupted, Ranks
 from transformer_cli.training.loop import train_steps
 from transformer_cli.training.recorder import Profiling, Recorder
 from transformer_cli.training.saving import Learner, Progress, Saver, capture_random
+from transformer_cli.training.schedules import decay
 from transformer_cli.training.training_data import TrainingData, describe_training
 from transformer_cli.training.validation import Validation, Validator
 
@@ -141,6 +142,7 @@ class Session:
             progress.step,
             self.ranks,
             progress.skipped_in_row,
+            lambda: progress.decay_from,
         )
         steps = self.profiling.record(steps) if self.profiling else steps
         self.recorder.start(self._hardware())
@@ -193,7 +195,20 @@ class Session:
         progress.validations_without_best = 0 if is_best else progress.validations_without_best + 1
         progress.scores[progress.step] = value
         self.recorder.validation(progress.step, validation, is_best, seconds)
+        self._decay_if_impatient()
         return progress.step in progress.ranked()[: training.keep_best]
+
+    def _decay_if_impatient(self) -> None:
+        """Let the rate of schedule wsd fall from here on where nothing gets better any more at its peak."""
+        training, progress = self.config.training, self.progress
+        latest, _ = decay(training, None) if training.schedule == "wsd" else (0, 0)
+        if progress.decay_from is None and progress.step < latest and progress.is_impatient(training):
+            progress.decay_from = progress.step
+            _, last = decay(training, progress.step)
+            self.recorder.say(
+                f"no new best {training.best_metric} in {training.patience:,} validations (patience): the learning "
+                f"rate falls to zero by step {last:,}"
+            )
 
     def _doubts(self, finished: str | None) -> Iterator[str]:
         """Yield a warning where the finished model hardly looks at the source."""

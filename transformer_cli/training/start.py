@@ -133,8 +133,8 @@ def check_continuation(
     for key, before, after in differences(old, new):
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
         fixed |= key == "data.valid"  # from or to null: pairs are held out of data.train, or no longer
-        if key == "training.max_steps" and new.training.schedule == "cosine" and has_checkpoint:
-            fixed = True  # the cosine schedule's shape depends on it
+        if key == "training.max_steps" and new.training.schedule in ("cosine", "wsd") and has_checkpoint:
+            fixed = True  # the shape of these schedules depends on it
         if fixed:
             reason = "the run was trained" if has_checkpoint else "its vocabulary was built"
             origin = _origin(key, asked or new, new)
