@@ -65,8 +65,10 @@ may be a list of sources, [which are mixed](data.md#several-sources). `data.vali
 """
 
 PRESETS_HEADER = """\
-`model.preset` names a size, or `auto`, which counts the pairs of `data.train`, those held out of it too. Keys that
-neither the config nor `--set` sets then have these values instead of their defaults. Training and `tfm build-vocab`
+`model.preset` names a size, or `auto`, which goes by the amount of text in `data.train`, what is held out of it too: the
+letters (characters; those of dense scripts count three times) of the targets of all pairs that differ. `tiny` and
+`small` train for as many updates as that text needs: 1,500 for 60,000 letters (1,000 captions), 2,500 for 300,000, 9,000
+for 1.8 million and 36,000 for 12 million, with as many in between. Keys that neither the config nor `--set` sets then have these values instead of their defaults. Training and `tfm build-vocab`
 report what was chosen; the config saved in the run folder contains the values themselves. How they were chosen:
 [results.md](results.md#presets).
 """
@@ -136,12 +138,12 @@ def preset_table() -> str:
 
 
 def ladder() -> str:
-    """What `auto` takes from how many pairs on."""
+    """What `auto` takes from how much text on."""
     rows = []
     for rung in LADDER:
         changes = ", ".join(f"`{key}: {value}`" for key, value in rung.changes.items())
-        rows.append((f"{rung.pairs:,}", f"`{rung.preset}`" + (f" with {changes}" if changes else "")))
-    return table(("pairs from", "`auto` takes"), rows)
+        rows.append((f"{rung.letters:,}", f"`{rung.preset}`" + (f" with {changes}" if changes else "")))
+    return table(("letters of target text from", "`auto` takes"), rows)
 
 
 def key_table(model: type[Section], meanings: Mapping[str, Mapping[str, str]], prefix: str) -> str:

@@ -101,9 +101,9 @@ def test_what_can_be_seen_at_once_is_refused_before_anything_is_computed(
         raise AssertionError("the fault was there before this")
 
     for module, names in (
-        (start, ("build_codecs", "count_pairs")),
-        (run, ("count_pairs",)),
-        (dry_run, ("count_pairs",)),
+        (start, ("build_codecs", "measure_corpus")),
+        (run, ("measure_corpus",)),
+        (dry_run, ("measure_corpus",)),
     ):
         for name in names:
             monkeypatch.setattr(module, name, computes)

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.config import Config, config_of_tree, dump_config, load_config, parse_config
-from transformer_cli.config.presets import LADDER, PRESETS, Values, resolve_preset, rung_for
-from transformer_cli.data.corpora import count_pairs
+from transformer_cli.config import Config, DataConfig, config_of_tree, dump_config, load_config, parse_config
+from transformer_cli.config.presets import LADDER, PRESETS, UPDATES, CorpusSize, Values, resolve_preset, rung_for
+from transformer_cli.data import size
+from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
 
-ALL: dict[str, Values] = {**{f"from {rung.pairs}": rung.values() for rung in LADDER}, **PRESETS}
+ALL: dict[str, Values] = {**{f"from {rung.letters}": rung.values() for rung in LADDER}, **PRESETS}
 
 
 def parse(folder: Path, *overrides: str, pairs: int = 3) -> Config:
@@ -23,7 +24,7 @@ def parse(folder: Path, *overrides: str, pairs: int = 3) -> Config:
 
 
 def resolved(folder: Path, *overrides: str) -> Config:
-    return resolve_preset(parse(folder, *overrides), count_pairs)[0]
+    return resolve_preset(parse(folder, *overrides), measure_corpus)[0]
 
 
 def value(config: Config, key: str) -> Any:
@@ -65,17 +66,17 @@ def test_what_is_set_stays_even_where_it_is_the_default(preset: str, tmp_path: P
 def test_without_a_preset_nothing_changes_and_nothing_is_read() -> None:
     text = "data: {source_language: de, target_language: en, train: {file: no.tsv}, valid: {file: no.tsv}}"
     config = parse_config(text, "my.yaml")
-    assert resolve_preset(config, count_pairs) == (config, [])
+    assert resolve_preset(config, measure_corpus) == (config, [])
 
 
-@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: str(rung.pairs))
-def test_auto_goes_by_the_number_of_pairs(rung: Any) -> None:
-    assert rung_for(rung.pairs) is rung
-    assert rung.pairs == 0 or rung_for(rung.pairs - 1) is LADDER[LADDER.index(rung) - 1]
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: str(rung.letters))
+def test_auto_goes_by_the_amount_of_text(rung: Any) -> None:
+    assert rung_for(rung.letters) is rung
+    assert rung.letters == 0 or rung_for(rung.letters - 1) is LADDER[LADDER.index(rung) - 1]
 
 
 def test_the_ladder_goes_up() -> None:
-    starts = [rung.pairs for rung in LADDER]
+    starts = [rung.letters for rung in LADDER]
     sizes = [list(PRESETS).index(rung.preset) for rung in LADDER]
     assert starts[0] == 0
     assert starts == sorted(set(starts))
@@ -83,12 +84,55 @@ def test_the_ladder_goes_up() -> None:
     assert set(sizes) == set(range(len(PRESETS)))
 
 
-def test_auto_counts_the_pairs_and_says_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.config.presets.LADDER", (LADDER[0], LADDER[2]._replace(pairs=4)))
-    for pairs, preset in ((3, LADDER[0].preset), (4, LADDER[2].preset)):
-        config, lines = resolve_preset(parse(tmp_path, "model.preset=auto", "model.d_ff=7", pairs=pairs), count_pairs)
+def asked_for(letters: int) -> Config:
+    """What `auto` takes for so much text."""
+    text = "data: {source_language: de, target_language: en, train: {file: no.tsv}, valid: {file: no.tsv}}"
+    measured = CorpusSize(letters // 60, letters // 60, letters)
+    config = parse_config(text, "my.yaml", ["model.preset=auto"])
+    return resolve_preset(config, lambda _: measured)[0]
+
+
+def test_more_text_is_trained_on_for_longer_but_seen_less_often() -> None:
+    letters = [10**3, 2 * 10**4, *(round(10 ** (place / 8)) for place in range(39, 57))]
+    steps = [asked_for(count).training.max_steps or 0 for count in letters]
+    assert steps == sorted(steps)
+    passes = [step / count for step, count in zip(steps, letters, strict=True)]
+    assert passes == sorted(passes, reverse=True)
+    for count, updates in UPDATES[:3]:
+        assert asked_for(count).training.max_steps == updates
+    training = asked_for(500_000).training
+    assert (training.max_steps or 0) // training.validate_every == 10
+
+
+def table_of(folder: Path, lines: list[str]) -> DataConfig:
+    (folder / "all.tsv").write_text("".join(f"{line}\n" for line in ["de\ten", *lines]), encoding="utf-8")
+    files = f"train: {{file: {folder / 'all.tsv'}}}, valid: {{file: no.tsv}}"
+    return parse_config(f"data: {{source_language: de, target_language: en, {files}}}", "my.yaml").data
+
+
+def test_repeated_pairs_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [f"ein Wort {n}\tone word {n}" for n in range(30)]
+    data = table_of(tmp_path, [*pairs, *pairs[:20]])
+    letters = sum(len(line.split("\t")[1]) for line in pairs)
+    assert measure_corpus(data) == CorpusSize(50, 30, letters)
+    monkeypatch.setattr(size, "MOST_COMPARED", 45)  # 15 repetitions among 45: of 50 pairs, 33 differ
+    measured = measure_corpus(data)
+    assert measured[:2] == (50, 33)
+    assert measured.letters == pytest.approx(letters * 33 / 30, rel=0.02)
+
+
+def test_a_dense_script_counts_as_much_as_an_alphabet(tmp_path: Path) -> None:
+    assert measure_corpus(table_of(tmp_path, ["a\t翻译 ok"])).letters == 3 + 2 * 3
+
+
+def test_auto_measures_the_text_and_says_what_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformer_cli.config.presets.LADDER", (LADDER[0], LADDER[2]._replace(letters=8)))
+    for pairs, preset in ((1, LADDER[0].preset), (2, LADDER[2].preset)):
+        config, lines = resolve_preset(
+            parse(tmp_path, "model.preset=auto", "model.d_ff=7", pairs=pairs), measure_corpus
+        )
         assert config.model.d_model == PRESETS[preset]["model.d_model"]
-        assert lines[0].startswith(f"preset       {preset} for {pairs} pairs: ")
+        assert lines[0].startswith(f"preset       {preset} for {pairs} pairs, {4 * pairs} letters of target text: ")
         assert f"d_model {config.model.d_model}, " in lines[0]
         assert "d_ff 7, " in lines[0]
         assert lines[1].endswith("sets them: model.d_ff")
@@ -100,7 +144,7 @@ def test_a_resolved_config_is_whole_and_stays_as_it_is(preset: str, tmp_path: Pa
     (tmp_path / "config.yaml").write_text(dump_config(config))
     again = load_config(tmp_path / "config.yaml")
     assert again == config
-    assert resolve_preset(again, count_pairs) == (again, [])
+    assert resolve_preset(again, measure_corpus) == (again, [])
 
 
 def test_values_set_may_need_those_of_the_preset(tmp_path: Path) -> None:
@@ -144,7 +188,10 @@ def test_words_are_no_subwords(tmp_path: Path) -> None:
     ("overrides", "says"),
     [
         (["model.preset=tiny", "model.d_model=66"], "model.preset tiny: model.heads: 4 does not divide d_model = 66"),
-        (["model.preset=auto", "data.max_length=99999"], "model.preset tiny for 3 pairs: data.max_length: 99999"),
+        (
+            ["model.preset=auto", "data.max_length=99999"],
+            "model.preset tiny for 3 pairs, 1 of them different, 4 letters of target text: data.max_length: 99999",
+        ),
         (["model.preset=base", "training.peak_learning_rate=0.1"], "model.preset base: training.peak_learning_rate: "),
         (["model.preset=small", "training.factor=2.0"], "training.factor: the cosine schedule has none"),
         (["model.preset=auto", "data.train.source=no"], "no: no such file"),
@@ -153,7 +200,7 @@ def test_words_are_no_subwords(tmp_path: Path) -> None:
 def test_what_contradicts_a_preset_is_one_line(overrides: list[str], says: str, tmp_path: Path) -> None:
     config = parse(tmp_path, *overrides)
     with pytest.raises(UserError) as error:
-        resolve_preset(config, count_pairs)
+        resolve_preset(config, measure_corpus)
     assert str(error.value).startswith(says)
     assert "\n" not in str(error.value)
 

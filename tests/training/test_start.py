@@ -13,7 +13,7 @@ import torch
 from tests.training.conftest import write_corpus
 from transformer_cli.build import build_model, load_model
 from transformer_cli.config import Config, ModelConfig, TextFiles, config_of_tree, dump_config, parse_config
-from transformer_cli.config.presets import resolve_preset
+from transformer_cli.config.presets import CorpusSize, resolve_preset
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.errors import UserError
 from transformer_cli.storage.checkpoint import load_training_state
@@ -144,13 +144,19 @@ def begun(folder: Path, config: Config, pairs: int = 200) -> RunFolder:
     """A run that has its config so far, as `tfm build-vocab` leaves it."""
     run = RunFolder(folder)
     run.create()
-    run.config_path.write_text(dump_config(resolve_preset(config, lambda _: pairs)[0]))
+    run.config_path.write_text(dump_config(resolve_preset(config, lambda _: CorpusSize(pairs, pairs, 60 * pairs))[0]))
     return run
 
 
 def refusal(run: RunFolder, asked: Config, pairs: int = 200) -> str:
     with pytest.raises(UserError) as error:
-        find_run_state(run, asked, resolve_preset(asked, lambda _: pairs)[0], resuming=True, resume=None)
+        find_run_state(
+            run,
+            asked,
+            resolve_preset(asked, lambda _: CorpusSize(pairs, pairs, 60 * pairs))[0],
+            resuming=True,
+            resume=None,
+        )
     return str(error.value)
 
 
@@ -163,7 +169,9 @@ def test_a_key_that_the_preset_chose_is_reported_as_such(tmp_path: Path, tiny_tr
     tree = tiny_tree(tmp_path)
     auto = with_vocabulary(tree, "auto")
     run = begun(tmp_path / "run", auto)
-    find_run_state(run, auto, resolve_preset(auto, lambda _: 200)[0], resuming=True, resume=None)
+    find_run_state(
+        run, auto, resolve_preset(auto, lambda _: CorpusSize(200, 200, 12_000))[0], resuming=True, resume=None
+    )
     said = refusal(run, auto, pairs=20_000)
     for part in ("vocabulary.size = 2000", "4000", "model.preset = auto", "data.train", "set it back"):
         assert part in said

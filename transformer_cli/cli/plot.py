@@ -242,12 +242,12 @@ def schedule(
     """
     path = _output_path(context, "schedule.png")
     from transformer_cli.config.presets import resolve_preset
-    from transformer_cli.data.corpora import count_pairs
+    from transformer_cli.data.size import measure_corpus
     from transformer_cli.plots.diagrams import schedule_figure
     from transformer_cli.plots.style import distinct_names
     from transformer_cli.storage.origin import load_found_config
 
-    settings = [resolve_preset(load_found_config(config, overrides or []), count_pairs)[0] for config in configs]
+    settings = [resolve_preset(load_found_config(config, overrides or []), measure_corpus)[0] for config in configs]
     _save(schedule_figure(list(zip(distinct_names(configs), settings, strict=True)), steps), path, quiet)
 
 

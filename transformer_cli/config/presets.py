@@ -86,10 +86,22 @@ PRESETS: Mapping[str, Values] = {
 }
 
 
-class Rung(NamedTuple):
-    """What `auto` takes for at least so many pairs."""
+class CorpusSize(NamedTuple):
+    """How much text there is to learn from: what `auto` goes by."""
 
     pairs: int
+    different: int  # pairs that are not repetitions of others, letter for letter
+    letters: int  # characters of the targets of these, spaces included
+
+    def __str__(self) -> str:
+        repeated = f", {self.different:,} of them different" if self.different < self.pairs else ""
+        return f"{self.pairs:,} pairs{repeated}, {self.letters:,} letters of target text"
+
+
+class Rung(NamedTuple):
+    """What `auto` takes for at least so much target text, in letters: a caption of Multi30k has 61."""
+
+    letters: int
     preset: str
     changes: Values = MappingProxyType({})
 
@@ -100,12 +112,12 @@ class Rung(NamedTuple):
 
 LADDER = (
     Rung(0, "tiny"),
-    Rung(3_000, "tiny", {"vocabulary.size": 4000, "training.max_steps": 2500}),
-    Rung(10_000, "small"),
-    Rung(60_000, "small", {"vocabulary.size": 8000, "training.max_steps": 30_000, "training.batch_tokens": 2000}),
+    Rung(180_000, "tiny", {"vocabulary.size": 4000}),
+    Rung(600_000, "small"),
+    Rung(3_600_000, "small", {"vocabulary.size": 8000, "training.batch_tokens": 2000}),
     # What is usual for talks (IWSLT's 160,000 pairs): the paper's layers, narrower inside, more dropout, small updates.
     Rung(
-        150_000,
+        12_000_000,
         "base",
         {
             "vocabulary.size": 10_000,
@@ -118,25 +130,29 @@ LADDER = (
             "training.max_steps": 50_000,
         },
     ),
-    Rung(1_000_000, "base"),
-    Rung(10_000_000, "big"),
+    Rung(100_000_000, "base"),
+    Rung(1_000_000_000, "big"),
 )
+# Updates that so many letters take with `tiny` and `small`; in between their logarithms rise evenly. The first three
+# are those of 1,000, 5,000 and 29,000 captions (docs/results.md).
+UPDATES = ((60_000, 1500), (300_000, 2500), (1_800_000, 9000), (12_000_000, 36_000))
 
 
-def resolve_preset(config: Config, count_pairs: Callable[[DataConfig], int]) -> tuple[Config, list[str]]:
+def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) -> tuple[Config, list[str]]:
     """Return the config with the preset's values for all that it does not set, `preset` null then; and lines to show.
 
-    `count_pairs` gives the number of training pairs, which `auto` asks for. Raises `UserError` where values that are
-    set and values of the preset do not fit together.
+    `measure` gives the size of the training text, which `auto` asks for. Raises `UserError` where values that are set
+    and values of the preset do not fit together.
     """
     if config.model.preset is None:
         return config, []
     if config.model.preset == "auto":
-        pairs = count_pairs(config.data)
-        rung, why = rung_for(pairs), f" for {pairs:,} pairs"
+        size = measure(config.data)
+        rung, why = rung_for(size.letters), f" for {size}"
+        values = {**rung.values(), **_length_of_training(rung, size.letters)}
     else:
         rung, why = Rung(0, config.model.preset), ""
-    values = rung.values()
+        values = rung.values()
     sections = config.model_dump(exclude_unset=True)
     given = {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
     wanted = _adapted(values, given)
@@ -151,9 +167,25 @@ def resolve_preset(config: Config, count_pairs: Callable[[DataConfig], int]) -> 
     return resolved, lines
 
 
-def rung_for(pairs: int) -> Rung:
-    """Return what `auto` takes for so many pairs."""
-    return [rung for rung in LADDER if rung.pairs <= pairs][-1]
+def rung_for(letters: int) -> Rung:
+    """Return what `auto` takes for so much target text."""
+    return [rung for rung in LADDER if rung.letters <= letters][-1]
+
+
+def _length_of_training(rung: Rung, letters: int) -> Values:
+    """Return how long to train for so much target text, and how often to validate and save meanwhile."""
+    if rung.preset not in ("tiny", "small"):
+        return {}
+    known, updates = ([math.log(value) for value in column] for column in zip(*UPDATES, strict=True))
+    place = min(max(math.log(max(1, letters)), known[0]), known[-1])
+    after = max(1, sum(value < place for value in known))
+    share = (place - known[after - 1]) / (known[after] - known[after - 1])
+    steps = 100 * round(math.exp(updates[after - 1] + share * (updates[after] - updates[after - 1])) / 100)
+    return {
+        "training.max_steps": steps,
+        "training.validate_every": steps // 10,
+        "training.save_every": steps // 20,
+    }
 
 
 def _adapted(values: Values, given: Values) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from transformer_cli.config import DataConfig, HubDataset, MosesZip, Source, Tab
 from transformer_cli.data.files import LocalFile, Member, find_tmx, read_pairs_of_members
 from transformer_cli.data.tmx import TmxCorpus
 from transformer_cli.errors import UserError, one_of
-from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes, with_bar
+from transformer_cli.text.lines import LONGEST_LINE, TextLines, newlines_to_spaces, open_bytes
 
 COUNTED = 1_000_000  # lines without a counterpart that are counted: a small gzip file may hold very many
 
@@ -135,11 +135,6 @@ class JoinedCorpus:
         """Return what they are, but for those beyond the third."""
         names = [corpus.describe() for corpus in self.corpora]
         return "; ".join(names[:3] + [f"and {len(names) - 3} more"] * (len(names) > 3))
-
-
-def count_pairs(data: DataConfig, progress: bool = False) -> int:
-    """Return the number of pairs of `data.train`, in one pass over them; `progress` shows a bar, on a terminal."""
-    return sum(1 for _ in with_bar(open_split(data, "train").pairs(), "counting pairs", progress))
 
 
 def dropped(lines: TextLines) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from transformer_cli.config import Config, config_of_tree, dump_config, parse_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.config.yaml_file import dump_flow, dump_tree, merge
-from transformer_cli.data.corpora import count_pairs
+from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.comparing import LEVEL, t_quantile
 from transformer_cli.jobs.halving import Note, Search
@@ -110,7 +110,7 @@ def tune(
 
 
 def _checked(question: Question) -> tuple[Config, Budget, Plan, Space]:
-    config, _ = resolve_preset(question.config, partial(count_pairs, progress=False))
+    config, _ = resolve_preset(question.config, partial(measure_corpus, progress=False))
     space = Space(config, tuple(parse_dimension(setting, config) for setting in question.vary))
     space.check()
     if question.sampler not in ("tpe", "random", "grid"):
@@ -243,7 +243,7 @@ def best_config(asked: Config, base: Config, trial: Trial, metric: str) -> str:
     for setting in settings(trial.values):
         merge(tree, setting)
     try:
-        again, _ = resolve_preset(config_of_tree(tree, "best"), partial(count_pairs, progress=False))
+        again, _ = resolve_preset(config_of_tree(tree, "best"), partial(measure_corpus, progress=False))
     except UserError:
         again = None
     return title + (dump_tree(tree) if again == resolved else dump_config(resolved))

@@ -21,8 +21,8 @@ from torch.distributed import is_torchelastic_launched
 from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.corpora import count_pairs
 from transformer_cli.data.loader import START, UpdateBatches
+from transformer_cli.data.size import measure_corpus
 from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
@@ -65,7 +65,7 @@ def dry_run(
     with tuned_process(torch_device):
         check_beforehand(run, config, fresh)
         asked = config
-        config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
+        config, preset = resolve_preset(asked, partial(measure_corpus, progress=not quiet))
         yield from preset
         resuming = run.exists() and not fresh
         config, sentences = resolve_split(config, run if resuming else None)

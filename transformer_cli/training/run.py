@@ -17,9 +17,9 @@ from torch import nn
 from transformer_cli.build import build_model, build_objective, count_parameters, load_model, set_target_ids
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.presets import resolve_preset
-from transformer_cli.data.corpora import count_pairs
 from transformer_cli.data.held_out import open_corpora
 from transformer_cli.data.quality.judge import learn_languages
+from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import load_scorers
 from transformer_cli.model.transformer import Transformer
@@ -80,7 +80,7 @@ def train(
             if ranks.is_main:
                 check_beforehand(run, config, fresh, profile)
             asked = config
-            config, preset = resolve_preset(asked, partial(count_pairs, progress=not quiet))
+            config, preset = resolve_preset(asked, partial(measure_corpus, progress=not quiet))
             for line in [] if quiet else preset:  # at once: what goes wrong later may come of these values
                 print(line, file=sys.stderr)
             resuming = run.exists() and (not fresh or not ranks.is_main)

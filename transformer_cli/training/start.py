@@ -17,11 +17,12 @@ from transformer_cli.codecs import load_codecs, model_codecs
 from transformer_cli.config import Config, dump_config, load_config
 from transformer_cli.config.languages import check_languages
 from transformer_cli.config.presets import resolve_preset
-from transformer_cli.data.corpora import Corpus, count_pairs, open_corpus, open_split
+from transformer_cli.data.corpora import Corpus, open_corpus, open_split
 from transformer_cli.data.held_out import HeldOut, open_corpora
 from transformer_cli.data.noise import noise_of, with_noise
 from transformer_cli.data.quality.judge import learn_languages
 from transformer_cli.data.quality.languages import FILE, LanguageIdentifier
+from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
@@ -373,7 +374,7 @@ def build_vocabulary(
                     "rename this one aside and build again"
                 )
         check_inputs(config, run, begins)
-        config, preset = resolve_preset(config, partial(count_pairs, progress=progress))
+        config, preset = resolve_preset(config, partial(measure_corpus, progress=progress))
         config, _ = resolve_split(config, None)
         for line in preset:
             note(line)

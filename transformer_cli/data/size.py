@@ -1,0 +1,35 @@
+"""How much text a corpus has to learn from: what `model.preset: auto` goes by. No torch."""
+
+import re
+
+from transformer_cli.config import DataConfig
+from transformer_cli.config.presets import CorpusSize
+from transformer_cli.data.corpora import open_split
+from transformer_cli.text.lines import with_bar
+
+MOST_COMPARED = 1_000_000  # pairs among which repetitions are sought; beyond them the same share is taken to be one
+# Characters of scripts that write a word or a syllable with one: about three letters of an alphabet each.
+_DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_LETTERS = 3
+
+
+def measure_corpus(data: DataConfig, progress: bool = False) -> CorpusSize:
+    """Return the size of `data.train`, in one pass over it; `progress` shows a bar, on a terminal."""
+    seen: set[int] = set()
+    pairs = letters = 0
+    for pairs, pair in enumerate(with_bar(open_split(data, "train").pairs(), "measuring", progress), start=1):
+        if pairs <= MOST_COMPARED:
+            key = hash(pair)
+            if key in seen:
+                continue
+            seen.add(key)
+        letters += _letters(pair[1])
+    compared = min(pairs, MOST_COMPARED)
+    if pairs > compared:  # only the first are known to differ
+        share = len(seen) / compared
+        return CorpusSize(pairs, round(share * pairs), round(letters * share * pairs / (len(seen) + pairs - compared)))
+    return CorpusSize(pairs, len(seen), letters)
+
+
+def _letters(text: str) -> int:
+    return len(text) if text.isascii() else len(text) + (_LETTERS - 1) * len(_DENSE.findall(text))
