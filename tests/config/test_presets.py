@@ -15,9 +15,9 @@ ALL: dict[str, Values] = {**{f"from {rung.letters}": rung.values() for rung in L
 
 
 def parse(folder: Path, *overrides: str, pairs: int = 3) -> Config:
-    """A config over so many pairs, all of them one word."""
+    """A config over so many pairs, each of a word of four letters."""
     for name in ("a", "b"):
-        (folder / name).write_text("word\n" * pairs)
+        (folder / name).write_text("".join(f"w{number:03}\n" for number in range(pairs)))
     files = f"{{source: {folder / 'a'}, target: {folder / 'b'}}}"
     text = f"data: {{source_language: de, target_language: en, train: {files}, valid: {files}}}"
     return parse_config(text, "my.yaml", overrides)
@@ -190,7 +190,7 @@ def test_words_are_no_subwords(tmp_path: Path) -> None:
         (["model.preset=tiny", "model.d_model=66"], "model.preset tiny: model.heads: 4 does not divide d_model = 66"),
         (
             ["model.preset=auto", "data.max_length=99999"],
-            "model.preset tiny for 3 pairs, 1 of them different, 4 letters of target text: data.max_length: 99999",
+            "model.preset tiny for 3 pairs, 12 letters of target text: data.max_length: 99999",
         ),
         (["model.preset=base", "training.peak_learning_rate=0.1"], "model.preset base: training.peak_learning_rate: "),
         (["model.preset=small", "training.factor=2.0"], "training.factor: the cosine schedule has none"),
