@@ -140,11 +140,16 @@ def test_a_vocabulary_has_nothing_of_lines_too_long_to_train_on(
 # --- where a run stands -----------------------------------------------------------------------------------------------
 
 
+def preset_for(config: Config, pairs: int) -> Config:
+    """The config with what its preset takes for so many captions."""
+    return resolve_preset(config, lambda _: CorpusSize(pairs, pairs, 60 * pairs))[0]
+
+
 def begun(folder: Path, config: Config, pairs: int = 200) -> RunFolder:
     """A run that has its config so far, as `tfm build-vocab` leaves it."""
     run = RunFolder(folder)
     run.create()
-    run.config_path.write_text(dump_config(resolve_preset(config, lambda _: CorpusSize(pairs, pairs, 60 * pairs))[0]))
+    run.config_path.write_text(dump_config(preset_for(config, pairs)))
     return run
 
 
@@ -153,7 +158,7 @@ def refusal(run: RunFolder, asked: Config, pairs: int = 200) -> str:
         find_run_state(
             run,
             asked,
-            resolve_preset(asked, lambda _: CorpusSize(pairs, pairs, 60 * pairs))[0],
+            preset_for(asked, pairs),
             resuming=True,
             resume=None,
         )
@@ -169,9 +174,7 @@ def test_a_key_that_the_preset_chose_is_reported_as_such(tmp_path: Path, tiny_tr
     tree = tiny_tree(tmp_path)
     auto = with_vocabulary(tree, "auto")
     run = begun(tmp_path / "run", auto)
-    find_run_state(
-        run, auto, resolve_preset(auto, lambda _: CorpusSize(200, 200, 12_000))[0], resuming=True, resume=None
-    )
+    find_run_state(run, auto, preset_for(auto, 200), resuming=True, resume=None)
     said = refusal(run, auto, pairs=20_000)
     for part in ("vocabulary.size = 2000", "4000", "model.preset = auto", "data.train", "set it back"):
         assert part in said
