@@ -1,11 +1,12 @@
 """A preset fills what a config leaves out and nothing else; what comes of it holds every value and needs no preset."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transformer_cli.config import Config, DataConfig, config_of_tree, dump_config, load_config, parse_config
+from transformer_cli.config import Config, DataConfig, Section, config_of_tree, dump_config, load_config, parse_config
 from transformer_cli.config.presets import LADDER, PRESETS, UPDATES, CorpusSize, Values, resolve_preset, rung_for
 from transformer_cli.data import size
 from transformer_cli.data.size import measure_corpus
@@ -28,8 +29,10 @@ def resolved(folder: Path, *overrides: str) -> Config:
 
 
 def value(config: Config, key: str) -> Any:
+    """A value as YAML has it."""
     section, name = key.split(".")
-    return getattr(getattr(config, section), name)
+    found = getattr(getattr(config, section), name)
+    return found.model_dump(exclude_unset=True) if isinstance(found, Section) else found
 
 
 @pytest.mark.parametrize("values", ALL.values(), ids=ALL)
@@ -58,7 +61,7 @@ def test_a_preset_fills_what_is_not_set(preset: str, tmp_path: Path) -> None:
 def test_what_is_set_stays_even_where_it_is_the_default(preset: str, tmp_path: Path) -> None:
     default = parse(tmp_path)
     kept = [key for key in PRESETS[preset] if "schedule" not in key and "rate" not in key and "factor" not in key]
-    overrides = [f"{key}={value(default, key)}" for key in kept]
+    overrides = [f"{key}={json.dumps(value(default, key))}" for key in kept]
     config = resolved(tmp_path, f"model.preset={preset}", *overrides)
     assert all(value(config, key) == value(default, key) for key in kept)
 
@@ -166,6 +169,19 @@ def test_another_schedule_keeps_the_peak(tmp_path: Path) -> None:
             )
         ]
         assert peaks[0] == pytest.approx(peaks[1])
+
+
+def test_what_guides_attention_gives_way_to_what_it_does_not_go_with(tmp_path: Path) -> None:
+    assert resolved(tmp_path, "model.preset=tiny").training.guided_attention is not None
+    assert resolved(tmp_path, "model.preset=tiny", "training.r_drop=1").training.guided_attention is not None
+    for override in (
+        "training.scheduled_sampling={}",
+        "model.generation=mask_predict",
+        "model.decoder_layers=1",
+        "training.guided_attention=null",
+    ):
+        assert resolved(tmp_path, "model.preset=tiny", override).training.guided_attention is None
+    assert resolved(tmp_path, "model.preset=tiny", "training.optimizer=adamw", "training.weight_decay=0.01")
 
 
 def test_a_short_trial_warms_up_in_time(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from transformer_cli.errors import UserError
 
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
-# Few layers, short cosine schedules down to zero and many small updates: anything larger memorises little text.
+# Few layers, short cosine schedules down to zero and many small updates: anything larger memorises little text. Muon,
+# and statistics of which word translates which, let attention find the source soon (docs/results.md, "Little text").
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -24,6 +25,8 @@ _LITTLE_TEXT: Values = {
     "model.d_ff": 512,
     "model.norm": "pre",
     "training.batch_tokens": 1000,
+    "training.optimizer": "muon",
+    "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
     "training.schedule": "cosine",
     "training.peak_learning_rate": 0.0015,
     "training.label_smoothing": 0.1,
@@ -194,6 +197,11 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
     if given.get("training.max_steps", 0) is None and values["training.schedule"] == "cosine":
         values["training.schedule"] = "inverse_sqrt"  # which needs no end
     both = {**values, **given}
+    elsewhere = given.get("model.generation", "autoregressive") != "autoregressive"
+    if elsewhere or given.get("training.scheduled_sampling") is not None or both["model.decoder_layers"] < 2:
+        values.pop("training.guided_attention", None)
+    if given.get("training.weight_decay"):
+        values.pop("training.optimizer", None)
     if given.get("vocabulary.tokenizer", "sentencepiece") != "sentencepiece":
         for key in ("vocabulary.algorithm", "vocabulary.size", "training.subword_sampling"):
             values.pop(key, None)
