@@ -1,5 +1,6 @@
 """A dry run tells what training would begin with, and leaves nothing behind."""
 
+import json
 import re
 import resource
 from collections.abc import Callable
@@ -50,6 +51,22 @@ def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path
     assert "200 pairs" in lines["data"]
     assert " MiB" in lines["memory"]
     assert len(re.findall(r"[\d.e-]+ s per update with the", lines["time"])) == 2
+
+
+@pytest.mark.parametrize(("gain", "says"), [(0.31, "hardly follows from the source"), (1.4, "it follows its source")])
+def test_says_whether_the_source_is_of_use_to_a_run(
+    gain: float, says: str, tiny_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    config = tiny_config(tmp_path, validate_every=3)
+    assert "source" not in reported(config, tmp_path / "run", quiet=True)
+    train(config, tmp_path / "run", quiet=True, until=1)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    lines = [{**json.loads(line), "valid_source_gain": gain} for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    line = reported(config, tmp_path / "run", quiet=True)["source"]
+    assert "at step 3 " in line
+    assert f"{gain:.2f} nats" in line
+    assert says in line
 
 
 def test_says_what_a_corpus_of_this_size_led_to(tiny_config: Callable[..., Config], tmp_path: Path) -> None:

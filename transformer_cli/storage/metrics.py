@@ -19,7 +19,7 @@ from transformer_cli.storage.publishing import atomic_write, naming
 METRICS = "metrics.jsonl"
 LARGEST = 1e12  # no step or value of a training is above it
 THIN = 0.8  # points of the line of the training loss
-KEYS = ("loss", "valid_loss", "valid_bleu", "valid_chrf", "learning_rate")
+KEYS = ("loss", "valid_loss", "valid_bleu", "valid_chrf", "valid_source_gain", "learning_rate")
 
 
 class Series(NamedTuple):

@@ -26,6 +26,7 @@ from transformer_cli.data.size import measure_corpus
 from transformer_cli.decoding.devices import choose_device
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
+from transformer_cli.storage.metrics import METRICS, Series, read_metrics
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.text.codec import Codecs
 from transformer_cli.text.lines import one_line
@@ -35,6 +36,7 @@ from transformer_cli.training.loop import probe_memory, train_steps
 from transformer_cli.training.run import check_beforehand, find_run_state, make_data, make_learner
 from transformer_cli.training.saving import Learner
 from transformer_cli.training.schedules import learning_rate
+from transformer_cli.training.session import LEAST_GAIN
 from transformer_cli.training.start import resolve_split
 from transformer_cli.training.training_data import TrainingData, describe_training
 
@@ -68,6 +70,8 @@ def dry_run(
         config, preset = resolve_preset(asked, partial(measure_corpus, progress=not quiet))
         yield from preset
         resuming = run.exists() and not fresh
+        if resuming:
+            yield from _use_of_source(run)
         config, sentences = resolve_split(config, run if resuming else None)
         state = find_run_state(run, asked, config, resuming, resume)
         if state.finished:
@@ -96,6 +100,23 @@ def _expect(pairs: int) -> str:
         f"{MEASURED[nearest]} with preset auto (docs/results.md)"
         + "; nothing larger was measured"
         * (pairs > 3 * max(MEASURED))
+    )
+
+
+def _use_of_source(run: RunFolder) -> Iterator[str]:
+    """Yield how much the source is of use to the run so far, where it was validated."""
+    gains = read_metrics(run.path)["valid_source_gain"] if (run.path / METRICS).exists() else Series([], [])
+    if not gains.values or math.isnan(gains.values[-1]):
+        return
+    verdict = (
+        f"less than {LEAST_GAIN:g}: what it writes hardly follows from the source yet "
+        '(docs/training.md, "When nothing is learned from the source")'
+        if gains.values[-1] < LEAST_GAIN
+        else "it follows its source"
+    )
+    yield (
+        f"source       at step {gains.steps[-1]:,} a sentence's own source predicts its tokens by "
+        f"{gains.values[-1]:.2f} nats better than another's; {verdict}"
     )
 
 
