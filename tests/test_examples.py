@@ -35,14 +35,14 @@ def tfm(*arguments: object) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def improve(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    """Run the script, with the `tfm` that is tested."""
+def example(script: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Run a script, with the `tfm` that is tested."""
     scripts = Path("scripts")
     scripts.mkdir(exist_ok=True)
     (scripts / "tfm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m transformer_cli "$@"\n')
     (scripts / "tfm").chmod(0o755)
     environment = os.environ | {"PATH": f"{scripts.absolute()}:{os.environ['PATH']}"}
-    command = ["sh", str(ROOT / "examples" / "improve.sh"), *map(str, arguments)]
+    command = ["sh", str(ROOT / "examples" / script), *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
@@ -71,7 +71,7 @@ def test_corrections_become_a_better_translator_that_is_served(
 
     made = "{file: corrections.jsonl, source_column: source, target_column: target, weight: 3}"
     Path("next.yaml").write_text(CONFIG.format(train=f"[{few}, {made}]", sample=SAMPLE, steps=150, rate=0.003))
-    done = improve("live", "next.yaml", server.process.pid)
+    done = example("improve.sh", "live", "next.yaml", server.process.pid)
     assert done.returncode == 0, done.stderr
     assert "is better by" in done.stdout
     new = Path("live").resolve()
@@ -86,7 +86,7 @@ def test_corrections_become_a_better_translator_that_is_served(
     )
 
     Path("same.yaml").write_text(CONFIG.format(train=few, sample=SAMPLE, steps=21, rate=1e-9))
-    done = improve("live", "same.yaml")
+    done = example("improve.sh", "live", "same.yaml")
     assert done.returncode == 1
     assert "not better" in done.stderr
     assert Path("live").resolve() == new
@@ -95,10 +95,44 @@ def test_corrections_become_a_better_translator_that_is_served(
 def test_what_is_no_link_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("run").mkdir()
-    done = improve("run", "next.yaml")
+    done = example("improve.sh", "run", "next.yaml")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "no symbolic link" in done.stderr
-    assert improve("run").returncode == 2
+    assert example("improve.sh", "run").returncode == 2
+
+
+@pytest.mark.slow
+def test_the_best_from_little_learns_from_both_directions_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for language in ("de", "en"):
+        lines = (SAMPLE / f"train.{language}").read_text("utf-8").splitlines()[:400]
+        Path(f"few.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    small = ["model.d_model=64", "model.d_ff=128", "vocabulary.size=500", "training.max_steps=200", "data.workers=0"]
+    options = [part for setting in small for part in ("--set", setting)]
+    command = ("best.sh", "de", "en", "few", SAMPLE / "valid", "out", "--quiet", *options)
+    done = example(*command)
+    assert done.returncode == 0, done.stderr
+    trained_on = yaml.safe_load(Path("out/final/config.yaml").read_text())["data"]["train"]
+    assert [one["source"] for one in trained_on] == ["few.de", "out/translated/train.de", "out/backtranslated/train.de"]
+    assert Path("out/translated/train.de").read_text() == Path("few.de").read_text()
+    assert set(Path("out/backtranslated/train.en").read_text().splitlines()) <= set(
+        Path("few.en").read_text().splitlines()
+    )
+    assert tfm("translate", "out/final", "Wo ist der Bahnhof?", "--greedy").strip()
+
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.safetensors")}
+    assert example(*command).returncode == 0
+    assert before == {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.safetensors")}
+
+
+def test_the_best_from_little_says_how_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = example("best.sh", "de", "en")
+    assert done.returncode == 2
+    assert "SOURCE TARGET TRAIN VALID OUT" in done.stderr
+    assert not [*tmp_path.glob("[!s]*")]
 
 
 def test_deployments_call_the_server_as_it_is_called() -> None:

@@ -1,0 +1,34 @@
+#!/bin/sh
+# The best translator from little text: the corpus beside what models of both directions make of it; docs/training.md.
+#
+#   examples/best.sh SOURCE TARGET TRAIN VALID OUT [OPTION …]
+#
+# SOURCE, TARGET: language codes, such as de en. TRAIN, VALID: text files without their endings: data/train stands for
+# data/train.de and data/train.en. OUT: a folder; the translator becomes OUT/final. OPTION: of every tfm train, such as
+# --device or --set training.r_drop=5. Given again, it continues where it was interrupted.
+set -eu
+[ $# -ge 5 ] || { sed -n '2,9s/^# *//p' "$0" >&2; exit 2; }
+source=$1 target=$2 train=$3 valid=$4 out=$5
+shift 5
+mkdir -p "$out"
+config() { # of one direction
+    cat << END
+data:
+  source_language: $1
+  target_language: $2
+  train: {source: $train.$1, target: $train.$2}
+  valid: {source: $valid.$1, target: $valid.$2}
+model: {preset: auto}
+END
+}
+config "$source" "$target" > "$out/forward.yaml"
+config "$target" "$source" > "$out/backward.yaml"
+for direction in forward backward; do
+    tfm train "$out/$direction.yaml" --out "$out/$direction" "$@"
+done
+[ -e "$out/translated/manifest.json" ] || tfm distill "$out/forward" "$out/forward.yaml" --out "$out/translated"
+[ -e "$out/backtranslated/manifest.json" ] ||
+    tfm backtranslate "$out/backward" --input "$train.$target" --out "$out/backtranslated" --config "$out/forward.yaml"
+pair() { echo "{source: $1.$source, target: $1.$target}"; }
+tfm train "$out/forward.yaml" --out "$out/final" "$@" \
+    --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"
