@@ -19,13 +19,24 @@ MakeConfig = Callable[..., Config]
 def test_an_update_keeps_singular_vectors_and_makes_values_near_one(shape: tuple[int, int]) -> None:
     torch.manual_seed(1)
     matrices = torch.randn(3, *shape, dtype=torch.float64)
-    for matrix, found in zip(matrices, orthogonal(matrices), strict=True):
+    for matrix, found in zip(matrices, orthogonal(matrices, torch.float64), strict=True):
         left, _, right = torch.linalg.svd(matrix, full_matrices=False)
         values = left.T @ found @ right.T
         assert values.diagonal().min() > 0.3  # of the least, which begin near 0
         assert values.diagonal().max() < 1.3
         assert values.diagonal().median() > 0.65
         torch.testing.assert_close(values, torch.diag(values.diagonal()), rtol=0, atol=1e-9)
+
+
+def test_bfloat16_is_enough() -> None:
+    torch.manual_seed(1)
+    matrices = torch.randn(3, 16, 48)
+    for matrix, found in zip(matrices, orthogonal(matrices, torch.bfloat16), strict=True):
+        assert found.dtype == torch.float32
+        left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+        values = left.T @ found @ right.T
+        assert 0.3 < values.diagonal().min() < values.diagonal().max() < 1.3
+        torch.testing.assert_close(values, torch.diag(values.diagonal()), rtol=0, atol=0.05)
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")

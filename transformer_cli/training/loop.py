@@ -15,7 +15,7 @@ from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.torch_private import step_where
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
-from transformer_cli.training.hardware import Precision
+from transformer_cli.training.hardware import Precision, choose_precision
 from transformer_cli.training.muon import MuonAndAdam, hidden_matrices
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.schedules import learning_rate
@@ -54,7 +54,11 @@ def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> 
     adam = kind(
         [group for group in groups if group["params"]], lr=0.0, betas=config.betas, eps=config.epsilon, fused=fused
     )
-    return MuonAndAdam(matrices.items(), adam) if matrices else adam
+    if not matrices:
+        return adam
+    device = parameters[0].device
+    narrow = device.type == "cuda" or choose_precision(config.precision, device) == "bf16"
+    return MuonAndAdam(matrices.items(), adam, torch.bfloat16 if narrow else torch.float32)
 
 
 class BatchTooLarge(Exception):

@@ -21,10 +21,18 @@ SIZE = 0.2  # of the entries of an update, as a root of their mean square: what 
 
 class MuonAndAdam(torch.optim.Optimizer):
     """Muon for `matrices`, each a parameter with the number of equal matrices that stand in it one above the other; for
-    all others the given Adam. The learning rate is that of `param_groups`, as for any optimizer."""
+    all others the given Adam. The learning rate is that of `param_groups`, as for any optimizer.
 
-    def __init__(self, matrices: Iterable[tuple[nn.Parameter, int]], adam: torch.optim.Optimizer) -> None:
-        self.adam = adam
+    products: the type that updates are computed in; bfloat16 is enough, and fast where the device multiplies it itself.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[tuple[nn.Parameter, int]],
+        adam: torch.optim.Optimizer,
+        products: torch.dtype = torch.float32,
+    ) -> None:
+        self.adam, self.products = adam, products
         self._parts = dict(matrices)
         super().__init__([{"params": [*self._parts]}], {"lr": 0.0})
         self.param_groups += adam.param_groups
@@ -47,16 +55,16 @@ class MuonAndAdam(torch.optim.Optimizer):
                 updates[tuple(matrix.shape)].append(change)
         for shape, matrices in alike.items():  # those of one shape in one product
             scale = -self.param_groups[0]["lr"] * SIZE * max(shape) ** 0.5
-            torch._foreach_add_(matrices, list(orthogonal(torch.stack(updates[shape]))), alpha=scale)
+            torch._foreach_add_(matrices, list(orthogonal(torch.stack(updates[shape]), self.products)), alpha=scale)
         self.adam.step()
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def orthogonal(matrices: Tensor, products: torch.dtype) -> Tensor:
     """Return matrices (n, R, C) with the same singular vectors and singular values near 1, by Newton and Schulz.
 
-    In bfloat16 on a GPU, in the type of the matrices elsewhere. The values end between 0.7 and 1.2, which does.
+    products: the type to compute in. The values end between 0.7 and 1.2, which does.
     """
-    rows = matrices.to(torch.bfloat16) if matrices.device.type == "cuda" else matrices
+    rows = matrices.to(products)
     rows = rows.mT if rows.size(1) > rows.size(2) else rows  # (n, fewer, more): the product below is the smaller one
     rows = rows / rows.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
     first, third, fifth = COEFFICIENTS
