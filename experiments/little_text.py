@@ -95,12 +95,12 @@ def result(folder: Path, row: str, seed: int) -> dict[str, float]:
     found = json.loads(said.read_text(encoding="utf-8"))
     validations = [event for event in events(run) if "valid_bleu" in event]
     best = max(validations, key=lambda event: event["valid_bleu"])
-    scores = {one["name"]: one["score"] for one in found["metrics"]}
+    test_scores = {one["name"]: one["score"] for one in found["metrics"]}
     return {
         "val": best["valid_bleu"],
         "gain": validations[-1]["valid_source_gain"],
-        "bleu": scores["BLEU"],
-        "chrf": scores["chrF2"],
+        "bleu": test_scores["BLEU"],
+        "chrf": test_scores["chrF2"],
     }
 
 

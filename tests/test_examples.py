@@ -35,14 +35,14 @@ def tfm(*arguments: object) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def example(script: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def example(script: object, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run a script, with the `tfm` that is tested."""
     scripts = Path("scripts")
     scripts.mkdir(exist_ok=True)
     (scripts / "tfm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m transformer_cli "$@"\n')
     (scripts / "tfm").chmod(0o755)
     environment = os.environ | {"PATH": f"{scripts.absolute()}:{os.environ['PATH']}"}
-    command = ["sh", str(ROOT / "examples" / script), *map(str, arguments)]
+    command = ["sh", str(ROOT / "examples" / str(script)), *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 

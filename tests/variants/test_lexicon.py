@@ -24,7 +24,7 @@ class Pairs(EncodedCorpus):
     def __init__(self, pairs: Sequence[Sides]) -> None:
         self.pairs = pairs
 
-    def ids(self, pair: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:  # type: ignore[type-arg]
+    def ids(self, pair: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         source, target = self.pairs[pair]
         return np.array(source, np.uint16), np.array(target, np.uint16)
 
@@ -146,7 +146,7 @@ def test_of_a_large_corpus_a_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> 
     read = []
 
     class Counted(Pairs):
-        def ids(self, pair: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:  # type: ignore[type-arg]
+        def ids(self, pair: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
             read.append(pair)
             return super().ids(pair)
 

@@ -152,7 +152,7 @@ def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) 
     if config.model.preset == "auto":
         size = measure(config.data)
         rung, why = rung_for(size.letters), f" for {size}"
-        values = {**rung.values(), **_length_of_training(rung, size.letters)}
+        values: Values = {**rung.values(), **_length_of_training(rung, size.letters)}
     else:
         rung, why = Rung(0, config.model.preset), ""
         values = rung.values()

@@ -5,8 +5,8 @@ are about as large as Adam's (Liu et al. 2025, "Muon is Scalable for LLM Trainin
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ class MuonAndAdam(torch.optim.Optimizer):
         self.state = adam.state
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Take a step with the gradients that there are."""
         assert closure is None, "the loop computes the loss itself"
         alike: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
@@ -74,7 +74,7 @@ def orthogonal(matrices: Tensor, products: torch.dtype) -> Tensor:
     return (rows.mT if matrices.size(1) > matrices.size(2) else rows).to(matrices.dtype)
 
 
-def hidden_matrices(model: Transformer) -> Iterable[tuple[nn.Parameter, int]]:
+def hidden_matrices(model: Transformer) -> Iterator[tuple[nn.Parameter, int]]:
     """Yield what of a model's weights Muon is for: matrices that are neither embeddings nor the output's.
 
     Each with the number of matrices in it: keys and values are one parameter.
@@ -82,4 +82,4 @@ def hidden_matrices(model: Transformer) -> Iterable[tuple[nn.Parameter, int]]:
     for part in (model.encoder, model.decoder):
         for name, module in part.named_modules():
             if isinstance(module, nn.Linear) and module.weight.requires_grad:
-                yield module.weight, 1 + name.endswith("key_value")
+                yield cast(nn.Parameter, module.weight), 1 + name.endswith("key_value")

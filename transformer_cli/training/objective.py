@@ -73,7 +73,8 @@ class TranslationObjective(nn.Module):
         if not (self.training and self.r_drop):
             return Passes(*inputs, places, target)
         places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
-        return Passes(*map(_twice, inputs), places, target.repeat_interleave(2), self.r_drop)
+        source, mask, target_input = map(_twice, inputs)
+        return Passes(source, mask, target_input, places, target.repeat_interleave(2), self.r_drop)
 
     def prepare(self, corpus: EncodedCorpus | Mixture) -> None:
         """Learn from the training corpus, before the first update, what the objective needs to know of it: nothing."""

@@ -32,7 +32,7 @@ def learning_rate(config: TrainingConfig, d_model: int, step: int, decay_from: i
         return peak * 0.5 * (1.0 + math.cos(math.pi * progress))
     if config.schedule == "wsd":
         first, last = decay(config, decay_from)
-        return peak * (1.0 - min(1.0, max(0, step - first) / (last - first)) ** 0.5)
+        return peak * (1.0 - math.sqrt(min(1.0, max(0, step - first) / (last - first))))
     return peak
 
 

@@ -8,6 +8,7 @@ computed when it is needed, however they were drawn.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ MOST_CELLS = 10_000_000  # pairs of tokens that stand in one sentence pair; of a
 LEAST = 1e-4  # probabilities below this are not kept
 
 Reals = NDArray[np.float32]
-Numbers = NDArray[np.int64] | NDArray[np.int32]
+Numbers = NDArray[np.integer[Any]]
 
 
 @dataclass
@@ -134,8 +135,8 @@ def _cells(ours: Numbers, theirs: Numbers) -> tuple[Numbers, Numbers, Reals]:
         (place + np.float32(0.5)) / side.astype(np.float32)[owner] for place, side in ((target, theirs), (source, ours))
     ]
     near = np.exp(-TENSION * np.abs(along[0] - along[1]))
-    starts = ((np.cumsum(side) - side).astype(np.int32)[owner] for side in (ours, theirs))
-    return source + next(starts), target + next(starts), near
+    before, ahead = ((np.cumsum(side) - side).astype(np.int32)[owner] for side in (ours, theirs))
+    return source + before, target + ahead, near
 
 
 def _learn(
@@ -152,9 +153,8 @@ def _learn(
         weight = prior * probability[kind]
         alone = NOWHERE * nothing[tokens]
         total = np.bincount(token, weight, len(tokens)) + alone
-        weight /= total[token]
-        counts = np.bincount(kind, weight, len(given))
+        counts = np.bincount(kind, weight / total[token], len(given))
         probability = counts / np.bincount(given, counts, size)[given]
-        nothing = np.bincount(tokens, alone / total, size)
-        nothing /= nothing.sum()
+        alone = np.bincount(tokens, alone / total, size)
+        nothing = alone / alone.sum()
     return probability.astype(np.float32), nothing.astype(np.float32)
