@@ -148,13 +148,14 @@ def _learn(
     are `tokens`; size: of the vocabulary.
     """
     prior = near * ((1 - NOWHERE) / np.bincount(token, near, len(tokens)).astype(np.float32))[token]
-    probability, nothing = np.full(len(given), 1 / size), np.full(size, 1 / size)
+    probability: NDArray[np.float64] = np.full(len(given), 1 / size)
+    nothing: NDArray[np.float64] = np.full(size, 1 / size)
     for _ in range(ROUNDS):
         weight = prior * probability[kind]
         alone = NOWHERE * nothing[tokens]
         total = np.bincount(token, weight, len(tokens)) + alone
         counts = np.bincount(kind, weight / total[token], len(given))
         probability = counts / np.bincount(given, counts, size)[given]
-        alone = np.bincount(tokens, alone / total, size)
-        nothing = alone / alone.sum()
+        counts = np.bincount(tokens, alone / total, size)
+        nothing = counts / counts.sum()
     return probability.astype(np.float32), nothing.astype(np.float32)
