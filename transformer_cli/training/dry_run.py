@@ -43,7 +43,7 @@ from transformer_cli.training.training_data import TrainingData, describe_traini
 TIMED = 10  # updates at most, after one that is not timed
 TIMED_SECONDS = 20.0  # after which no other update begins
 SHOWN_PAIRS = 3
-# BLEU by pairs: Multi30k, German to English, with the sizes and schedules of `preset: auto`, and Adam (docs/results.md).
+# BLEU by pairs: Multi30k, German to English, sizes and schedules of `preset: auto`, with Adam (docs/results.md).
 MEASURED = {1_000: 15.11, 5_000: 26.19, 29_000: 40.55}
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
