@@ -95,7 +95,7 @@ def result(folder: Path, row: str, seed: int) -> dict[str, float]:
     found = json.loads(said.read_text(encoding="utf-8"))
     validations = [event for event in events(run) if "valid_bleu" in event]
     best = max(validations, key=lambda event: event["valid_bleu"])
-    test_scores = {one["name"]: one["score"] for one in found["metrics"]}
+    test_scores = {one["name"]: one["score"] for one in found["scores"]}
     return {
         "val": best["valid_bleu"],
         "gain": validations[-1]["valid_source_gain"],
