@@ -69,7 +69,7 @@ def main() -> int:
     print("| training | seeds | BLEU, val | nats from the source | BLEU, test | chrF2, test |\n" + "| --- " * 6 + "|")
     for row in options.rows:
         print(table_row(row, [result(folder, row, seed) for seed in options.seeds]), flush=True)
-    print(f"\n`{' '.join(['python', *sys.argv])}`; {describe_run(threads=1)}")
+    print(f"\n{describe_run(threads=1)}")
     return 0
 
 
