@@ -545,7 +545,10 @@ def test_losses_of_different_vocabularies_are_not_compared(ask: Ask) -> None:
         parse_dimension("vocabulary.min_freq=1,2", by_loss)
 
 
-def test_another_question_in_the_same_folder_is_refused_by_name(ask: Ask, tmp_path: Path) -> None:
+def test_another_question_in_the_same_folder_is_refused_by_name(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     tune(ask(budget="90steps"), tmp_path / "out")
     other = ask().config.model_copy(update={"model": ask().config.model.model_copy(update={"d_ff": 32})})
     cases: list[tuple[dict[str, Any], str]] = [
