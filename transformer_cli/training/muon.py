@@ -47,7 +47,10 @@ class MuonAndAdam(torch.optim.Optimizer):
         for parameter in self.param_groups[0]["params"]:
             if parameter.grad is None:
                 continue
-            momentum = self.state[parameter].setdefault("exp_avg", torch.zeros_like(parameter))
+            state = self.state[parameter]
+            if not state:
+                state["exp_avg"] = torch.zeros_like(parameter)
+            momentum = state["exp_avg"]
             momentum.lerp_(parameter.grad, 1 - MOMENTUM)
             update = parameter.grad.lerp(momentum, MOMENTUM)  # Nesterov's
             for matrix, change in zip(*(it.chunk(self._parts[parameter]) for it in (parameter, update)), strict=True):
@@ -55,7 +58,8 @@ class MuonAndAdam(torch.optim.Optimizer):
                 updates[tuple(matrix.shape)].append(change)
         for shape, matrices in alike.items():  # those of one shape in one product
             scale = -self.param_groups[0]["lr"] * SIZE * max(shape) ** 0.5
-            torch._foreach_add_(matrices, list(orthogonal(torch.stack(updates[shape]), self.products)), alpha=scale)
+            for matrix, update in zip(matrices, orthogonal(torch.stack(updates[shape]), self.products), strict=True):
+                matrix.add_(update, alpha=scale)
         self.adam.step()
 
 
