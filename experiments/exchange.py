@@ -31,6 +31,7 @@ from page import describe_run, report
 
 from tests.training.machines import Machine, machines
 from transformer_cli.training.distributed import Ranks, join_ranks
+from transformer_cli.training.hardware import PRECISIONS
 
 SCALING = ROOT / "docs" / "scaling.md"
 MODELS = {"base": 63_000_000, "big": 214_200_000}  # parameters, with 37,000 shared subwords
@@ -38,7 +39,7 @@ SEGMENT = 2**20  # bytes: gloo's largest
 SUMS = np.array([[1, 0, 1, 0], [1, 1, 0, 1]])  # terms that add up: where the wire takes longest, and where not
 MATRIX = 1_000_000  # parameters of one tensor
 
-Ask = Callable[[int, int], list[list[float]]]
+Ask = Callable[[int, int, str], list[list[float]]]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[10, 1, 0.1], metavar="GBIT_PER_SECOND")
     parser.add_argument("--delays", type=float, nargs="+", default=[0.1, 1, 10], metavar="MILLISECONDS", help="one way")
     parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS])
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of what is sent")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="that a message is on the wire, at most")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/scaling.md")
@@ -86,7 +88,7 @@ def main() -> None:
             ask = stack.enter_context(workers(found))
             for rate, delay, model in itertools.product(given.rates, given.delays, given.models):
                 place = Point(model, count, rate * 1e9, delay / 1e3)
-                points.append(measure(place, ask, links, given.seconds, given.rounds))
+                points.append(measure(place, ask, links, given))
                 print(points[-1], file=sys.stderr, flush=True)
     report([*describe(points), "", describe_run(1)], given.write, SCALING)
 
@@ -94,18 +96,19 @@ def main() -> None:
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def measure(place: Point, ask: Ask, links: Links, seconds: float, rounds: int) -> Point:
+def measure(place: Point, ask: Ask, links: Links, given: argparse.Namespace) -> Point:
     """Return the place with what was measured there; a first round is left out."""
     links.shape(place.rate, place.delay)
     passed = 2 * (place.processes - 1) / place.processes
-    numbers = min(MODELS[place.model], int(seconds * place.rate / passed / 32))
-    slowest = [max(times) for times in zip(*ask(numbers, rounds + 1), strict=True)]
-    return replace(place, bytes=4 * numbers, seconds=statistics.median(slowest[1:]))
+    width = 4 if given.precision == "fp32" else 2  # bytes of a number
+    numbers = min(MODELS[place.model], int(given.seconds * place.rate / passed / (8 * width)))
+    slowest = [max(times) for times in zip(*ask(numbers, given.rounds + 1, given.precision), strict=True)]
+    return replace(place, bytes=width * numbers, seconds=statistics.median(slowest[1:]))
 
 
 @contextmanager
 def workers(found: Sequence[Machine]) -> Iterator[Ask]:
-    """Give a function: call it with a number of parameters and of rounds for each process's seconds of each round."""
+    """Give a function: call it with a number of parameters, of rounds, and a precision: each process's seconds."""
     address = {
         "MASTER_ADDR": "10.78.0.1",
         "MASTER_PORT": "29500",
@@ -119,10 +122,10 @@ def workers(found: Sequence[Machine]) -> Iterator[Ask]:
         command += [sys.executable, str(Path(__file__).resolve()), "--worker"]
         processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
-    def ask(numbers: int, rounds: int) -> list[list[float]]:
+    def ask(*wanted: int | str) -> list[list[float]]:
         for process in processes:
             assert process.stdin is not None
-            process.stdin.write(json.dumps([numbers, rounds]) + "\n")
+            process.stdin.write(json.dumps(wanted) + "\n")
             process.stdin.flush()
         return [json.loads(process.stdout.readline()) for process in processes if process.stdout is not None]
 
@@ -143,7 +146,7 @@ def work() -> None:
             print(json.dumps(exchange(ranks, *json.loads(line))), flush=True)
 
 
-def exchange(ranks: Ranks, numbers: int, rounds: int) -> list[float]:
+def exchange(ranks: Ranks, numbers: int, rounds: int, precision: str) -> list[float]:
     """Return how long `sum_gradients` took, in each round, from when all ranks were there."""
     sizes = [min(MATRIX, numbers - start) for start in range(0, numbers, MATRIX)]
     parameters = [nn.Parameter(torch.empty(size)) for size in sizes]
@@ -153,7 +156,7 @@ def exchange(ranks: Ranks, numbers: int, rounds: int) -> list[float]:
             parameter.grad = torch.ones_like(parameter)
         distributed.barrier()
         began = time.perf_counter()
-        ranks.sum_gradients(parameters, torch.zeros(()), 1.0)
+        ranks.sum_gradients(parameters, torch.zeros(()), 1.0, PRECISIONS[precision])
         seconds.append(time.perf_counter() - began)
     return seconds
 

@@ -135,6 +135,7 @@ CHOICES: dict[str, list[str]] = {
     "training.optimizer": ["adam", "adamw", "muon"],
     "training.schedule": ["noam", "inverse_sqrt", "cosine", "wsd", "constant"],
     "training.precision": ["fp32", "bf16", "fp16", "auto"],
+    "training.exchange_precision": ["fp32", "bf16"],
     "training.best_metric": ["bleu", "chrf", "loss"],
     "training.init_vocabulary": ["parent", "own"],
     "model.generator": ["softmax", "pointer"],

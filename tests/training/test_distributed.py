@@ -96,6 +96,20 @@ def test_two_processes_are_one_with_twice_the_accumulation(ask: Ask, accumulatio
     assert alone["calls"] == {}, "a process on its own tells nobody"
 
 
+def test_gradients_sent_in_bfloat16_are_those_of_one_process_to_its_digits(ask: Ask) -> None:
+    """The first update's: afterwards the weights differ. Neither the loss nor the count of tokens is rounded."""
+    both = ask("train", exchange_precision="bf16", batch_tokens=82)
+    alone = ask("train", batch_tokens=82, alone=True)[0]
+    assert both[0]["weights"] == both[1]["weights"], "bit for bit"
+    assert both[0]["weights"] != alone["weights"], "nothing was rounded"
+    ours, theirs = both[0]["updates"][0], alone["updates"][0]
+    np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-10)
+    np.testing.assert_allclose(ours["gradient_norm"], theirs["gradient_norm"], rtol=2**-8)
+    losses = [[update["loss"] for update in answer["updates"]] for answer in (both[0], alone)]
+    np.testing.assert_allclose(*losses, rtol=0.02)
+    assert both[0]["calls"]["all_reduce"] == 40, "gradients and loss, apart"
+
+
 def test_memory_that_runs_out_on_one_rank_makes_all_begin_again(ask: Ask) -> None:
     both = ask("train", updates=8, memory=3, batch_tokens=82)
     alone = ask("train", updates=8, alone=True, batch_tokens=82)[0]

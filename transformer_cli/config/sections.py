@@ -412,6 +412,8 @@ class TrainingConfig(Section):
     # Of the forward and backward pass; weights are fp32 always. `auto`: bf16 where the GPU or CPU supports it natively,
     # else fp32; the run says which.
     precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    # Of the gradients that several processes send each other: bf16 halves the message and rounds to three digits.
+    exchange_precision: Literal["fp32", "bf16"] = "fp32"
     # Segment training text differently in each epoch; bpe: probability of dropping a merge; unigram: smoothing α of
     # the sampling; 0: off. Sampled segmentations are longer: a batch may be up to 1.5 times as long as planned.
     subword_sampling: Fraction = 0.0

@@ -120,10 +120,13 @@ class Ranks:
         if self.is_main:
             self.gather(True)
 
-    def sum_gradients(self, parameters: Sequence[nn.Parameter], loss: Tensor, factor: float) -> Tensor:
+    def sum_gradients(
+        self, parameters: Sequence[nn.Parameter], loss: Tensor, factor: float, narrow: torch.dtype | None = None
+    ) -> Tensor:
         """Replace every `.grad` by the sum of factor × gradient over the ranks, and return the sum of the loss, ().
 
-        One message for all; a rank that had nothing to do brings zeros.
+        One message for all; a rank that had nothing to do brings zeros. `narrow`: the type in which gradients are sent
+        and summed, None: their own; the loss, which would lose digits, is a message of its own then.
         """
         if self.count == 1:
             return loss
@@ -131,7 +134,13 @@ class Ranks:
         flat = torch.cat([*(gradient.flatten() for gradient in gradients), loss.to(gradients[0]).view(1)])
         flat[:-1] *= factor
         with _reporting_lost_ranks():
-            distributed.all_reduce(flat)
+            if narrow is None:
+                distributed.all_reduce(flat)
+            else:
+                sent = flat[:-1].to(narrow)
+                distributed.all_reduce(sent)
+                distributed.all_reduce(flat[-1:])
+                flat[:-1] = sent
         *parts, total = torch.split(flat, [*(parameter.numel() for parameter in parameters), 1])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)

@@ -15,7 +15,7 @@ from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.torch_private import step_where
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
-from transformer_cli.training.hardware import Precision, choose_precision
+from transformer_cli.training.hardware import PRECISIONS, Precision, choose_precision
 from transformer_cli.training.muon import MuonAndAdam, hidden_matrices
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.schedules import learning_rate
@@ -99,7 +99,9 @@ def train_steps(
         rate = learning_rate(config, d_model, step + 1, decay_from())
         for settings in optimizer.param_groups:
             settings["lr"] = rate
-        loss, tokens, halvings, signal = compute_gradients(objective, precision, update_batches.batches, ranks)
+        loss, tokens, halvings, signal = compute_gradients(
+            objective, precision, update_batches.batches, ranks, PRECISIONS[config.exchange_precision]
+        )
         precision.scaler.unscale_(optimizer)
         norm = clip_grad_norm_(parameters, config.clip_norm or math.inf)
         apply_gradients(optimizer, precision, finite=(loss + norm).isfinite())
@@ -137,13 +139,17 @@ class Gradients(NamedTuple):
 
 
 def compute_gradients(
-    objective: TranslationObjective, precision: Precision, batches: list[Batch], ranks: Ranks = SINGLE_PROCESS
+    objective: TranslationObjective,
+    precision: Precision,
+    batches: list[Batch],
+    ranks: Ranks = SINGLE_PROCESS,
+    exchanged: torch.dtype | None = None,
 ) -> Gradients:
     """Put the gradient of Σ loss ÷ Σ target tokens over all ranks' batches into the weights' `.grad`.
 
     Where a rank runs out of memory for one of its batches, all ranks start again, that batch in halves. The ranks share
     this, and how many tokens they have, when a GPU has yet to compute what they launched; until then each takes the
-    others to have as many as itself.
+    others to have as many as itself. `exchanged`: the type in which gradients are sent, None: their own.
     """
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     own_tokens = sum(batch.target_tokens for batch in batches)
@@ -158,7 +164,7 @@ def compute_gradients(
         everywhere_fits, all_tokens, signals = zip(*gathered, strict=True)
         if all(everywhere_fits):
             tokens = sum(all_tokens)
-            loss = ranks.sum_gradients(parameters, loss, presumed / tokens)
+            loss = ranks.sum_gradients(parameters, loss, presumed / tokens, exchanged)
             return Gradients(loss, tokens, halvings, next(filter(None, signals), None))
         objective.zero_grad(set_to_none=True)
         halvings += 1
