@@ -32,12 +32,13 @@ from variants import tfm
 from transformer_cli.config.yaml_file import Tree, dump_tree
 
 GUIDE = {"prior": "alignments", "weight": 0.05, "layer": -2}
-SMALL: Tree = {"batch_tokens": 1000, "peak_learning_rate": 0.0015}
+SMALL: Tree = {"batch_tokens": 1000, "peak_learning_rate": 0.0015, "r_drop": 0.0}
 ROWS: dict[str, Tree] = {
     "plain": {**SMALL, "optimizer": "adam", "guided_attention": None},
     "guided": {**SMALL, "optimizer": "adam", "guided_attention": GUIDE},
     "muon": {**SMALL, "optimizer": "muon", "guided_attention": None},
     "both": {**SMALL, "optimizer": "muon", "guided_attention": GUIDE},
+    "larger": {"batch_tokens": 2000, "peak_learning_rate": 0.003, "r_drop": 0.0},
     "auto": {},
 }
 HELP: Tree = {"max_steps": 2000, "validate_every": 500, "save_every": 2000, "keep_last": 1}  # far from the end

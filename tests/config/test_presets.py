@@ -181,6 +181,9 @@ def test_what_guides_attention_gives_way_to_what_it_does_not_go_with(tmp_path: P
         "training.guided_attention=null",
     ):
         assert resolved(tmp_path, "model.preset=tiny", override).training.guided_attention is None
+    assert resolved(tmp_path, "model.preset=tiny").training.r_drop > 0
+    for override in ("training.scheduled_sampling={}", "model.generation=mask_predict", "model.dropout=0.0"):
+        assert resolved(tmp_path, "model.preset=tiny", override).training.r_drop == 0
     assert resolved(tmp_path, "model.preset=tiny", "training.optimizer=adamw", "training.weight_decay=0.01")
 
 

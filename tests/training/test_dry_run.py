@@ -78,10 +78,7 @@ def test_says_what_a_corpus_of_this_size_led_to(tiny_config: Callable[..., Confi
         assert ("nothing larger" in line) == (pairs == 10**6)
     results = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
     for pairs, bleu in rehearsal.MEASURED.items():
-        if pairs < 29_000:
-            assert re.search(rf"^\| {pairs:,} \| vocabulary .* \| {bleu} \| ", results, re.MULTILINE)
-        else:
-            assert f"| {bleu} |" in results
+        assert re.search(rf"^\| {pairs:,} .*\| {bleu}(0|) (\(.*\) |)\| ", results, re.MULTILINE)
 
 
 def test_says_where_characters_crowd_the_vocabulary(tiny_tree: Any, tmp_path: Path) -> None:
