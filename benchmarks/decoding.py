@@ -177,7 +177,7 @@ def cold_starts(work: dict[str, Any], threads: int, rounds: int) -> list[str]:
             "-c",
             STARTS["ctranslate2"],
             work["ctranslate2"],
-            " ".join([*work["tokens"][0], "</s>"]),
+            " ".join(work["tokens"][0]),
         ],
     }
     seconds: dict[str, list[float]] = {name: [] for name in commands}

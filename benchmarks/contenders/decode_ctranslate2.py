@@ -43,7 +43,7 @@ def start(work: dict[str, Any], compute_type: str) -> Callable[..., dict[str, An
         return time.perf_counter() - began
 
     def decode(beam: int, batch: int, first: int, count: int) -> dict[str, Any]:
-        rows = [[*tokens, "</s>"] for tokens in work["tokens"][first : first + count]]
+        rows = work["tokens"][first : first + count]  # the model adds </s> itself
         if (beam, batch) not in best:
             best[beam, batch] = min(translators, key=lambda one: seconds(one, beam, batch, rows))
         return {"tokens": translate(best[beam, batch], beam, batch, rows)}

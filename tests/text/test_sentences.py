@@ -1,5 +1,6 @@
 """Sentences are found in every language, and what is no sentence for sure is never cut off."""
 
+import re
 import time
 
 import pytest
@@ -12,6 +13,18 @@ from transformer_cli.text.sentences import share_of_several, split_sentences
 
 def cut(text: str, language: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text, language)]
+
+
+@pytest.mark.parametrize("language", ["en", "el", "my", "xx"])
+@given(
+    text=st.text(st.characters(categories=["L", "N"]) | st.sampled_from(" ,'-_"), max_size=200),
+    end=st.text(".!?… \n»", max_size=4),
+)
+def test_words_without_marks_are_one_sentence_without_asking(language: str, text: str, end: str) -> None:
+    taken = split_sentences(text + end, language)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentences, "_ONE_SENTENCE", re.compile("(?!)"))
+        assert split_sentences(text + end, language) == taken
 
 
 # As they are to be cut: at each |, where languages that are written with spaces have one.

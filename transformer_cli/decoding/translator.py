@@ -102,7 +102,8 @@ class Translator:
 
     def tag_ids(self, tag: str | None) -> list[int]:
         """Return the ids that the model reads before a text; `tag` as in `Line`. Raises as `tag_before` does."""
-        return self.codecs.source.encode_tag(tag_before(self.config, tag))
+        own = tag_before(self.config, tag)
+        return self.codecs.source.encode_tag(own) if own else []
 
     def tagged(self, texts: Iterable[str], tag: str | None = None) -> list[str]:
         """Return source texts as the model reads them, each with its tag; arguments as `tag_ids`."""

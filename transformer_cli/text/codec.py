@@ -24,7 +24,7 @@ from transformer_cli.text.tokenizers import (
     split_symbols,
     symbol_pattern,
 )
-from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from transformer_cli.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 VERSION = 1  # of the rules in this package: what is encoded by other rules is encoded again
 CACHED_WORDS = 1 << 17
@@ -159,13 +159,13 @@ class Codec:
 
     def decode(self, ids: Iterable[int], unknowns: Sequence[str] | None = None) -> str:
         """Return the text of ids but `<pad>`, `<s>` and `</s>`; `unknowns`: tokens, one for each `<unk>` in turn."""
-        tokens = []
-        replacements = iter(unknowns or ())
-        for index in ids:
-            if index == UNK:
-                tokens.append(next(replacements, SPECIALS[UNK]))
-            elif index not in (PAD, BOS, EOS):
-                tokens.append(self.vocabulary.lookup_token(index))
+        ids = [index for index in ids if index not in (PAD, BOS, EOS)]
+        tokens = self.vocabulary.lookup_tokens(ids)
+        if unknowns:
+            replacements = iter(unknowns)
+            tokens = [
+                next(replacements, token) if index == UNK else token for index, token in zip(ids, tokens, strict=True)
+            ]
         return self.tokenizer.join(tokens)
 
     def _encode_word(self, word: str) -> list[int]:

@@ -13,6 +13,9 @@ BLOCK = 1000  # characters that are looked at together: the time that sentencex 
 # Not in its text: white space of several bytes has made it fail, and halves of characters are no UTF-8.
 _PLAIN_SPACE = re.compile("[^\\S ]|[\ud800-\udfff]")
 
+# Words and, at the end, marks: one sentence, whatever the language. Most lines are, and sentencex need not be asked.
+_ONE_SENTENCE = re.compile(r"[\w ,'-]*+\W*+")
+
 # A capital alone ("J. Smith", "M. Dupont", "U.S. Army"), and titles that sentencex knows in some languages only.
 _NAME_FOLLOWS = re.compile(r"(?<![^\W_])([^\W\d_]|Dr|Prof|Mr|Mrs|Ms|Mme|Mlle)\.\s*\Z")
 # Languages that write "the 2nd floor" as "2. Stock": a short number and a dot end no sentence there.
@@ -46,6 +49,9 @@ def share_of_several(texts: Iterable[str], language: str) -> float:
 
 def _sentences(text: str, language: str) -> Iterator[str]:
     """Yield all of a text, sentence by sentence."""
+    if _ONE_SENTENCE.fullmatch(text):
+        yield text
+        return
     cased = not text.islower()  # else a small letter says nothing
     parts: list[str] = []  # of the sentence that is open, and whether they hold a letter: "1. First" is one
     letter = False

@@ -111,6 +111,8 @@ class SubwordTokenizer:
 
     def join(self, tokens: Sequence[str]) -> str:
         """Return the text of pieces; bytes that are not UTF-8 become U+FFFD."""
+        if self._known.issuperset(tokens):  # nearly always
+            return _show_spaces("".join(tokens).replace(SPACE, " ").removeprefix(" "))
         parts: list[str] = []
         pending = bytearray()
         for token in tokens:

@@ -129,7 +129,11 @@ class Vocabulary:
 
     def lookup_tokens(self, indices: Iterable[int]) -> list[str]:
         """Return the strings of ids."""
-        return [self.lookup_token(index) for index in indices]
+        indices = list(indices)
+        if min(indices, default=0) < 0:
+            raise IndexError(min(indices))
+        strings = self._itos
+        return [strings[index] for index in indices]
 
     def lookup_indices(self, tokens: Iterable[str]) -> list[int]:
         """Return the ids of strings, unknown ones the default index."""
