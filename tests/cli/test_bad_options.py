@@ -58,6 +58,7 @@ def arguments(path: tuple[str, ...], trial: Any, folder: Path) -> list[object]:
         ("init",): [trial.source, trial.reference, "--out", folder / "new"],
         ("doctor",): [trial.config],
         ("demo",): ["--out", folder / "demo", "--quiet"],
+        ("export",): [trial.run, "--format", "ctranslate2", "--out", folder / "new"],
         ("build-vocab",): [trial.config, "--out", folder / "run"],
         ("train",): [trial.config, "--out", folder / "run"],
         ("translate",): [trial.run, "ein hund"],

@@ -57,6 +57,8 @@ def test_a_model_that_differs_is_told_and_not_kept(
         (["{run}", "--format", "safetensors", "--out", "new", "--sentences", "file"], "translates nothing"),
         (["{run}", "--format", "onnx", "--out", "new", "--sentences", "file"], "file: holds no sentence"),
         (["{run}", "--format", "onnx", "--out", "new", "--sentences", "none"], "none: no such file"),
+        (["{run}", "--format", "onnx", "--out", "new", "--shortlist", "9"], "--shortlist: is for --format ctranslate2"),
+        (["{run}", "--format", "ctranslate2", "--out", "new", "--shortlist", "0"], "--shortlist"),
         (["{words}", "--format", "huggingface", "--out", "new"], "model.positions: learned: Marian"),
         (["none", "--format", "onnx", "--out", "new"], "none: no such folder"),
         (["{run}", "--format", "pickle", "--out", "new"], "--format"),

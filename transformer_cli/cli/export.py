@@ -22,6 +22,11 @@ def export(
         "--quantization TYPE",
         "Type of ctranslate2's and argos' weights: int8, int8_float32, float16 or bfloat16.  [default: float32]",
     ),
+    shortlist: int | None = option(
+        "--shortlist N",
+        "ctranslate2: each source token has N likely translations to choose from, which is faster.  [default: all]",
+        min=1,
+    ),
     verify: bool = option("--verify/--no-verify", "Translate with both models, and fail where they differ.", True),
     sentences: Path | None = option(
         "--sentences FILE",
@@ -52,6 +57,8 @@ def export(
 
     if quantization is not None and format_ not in ("ctranslate2", "argos"):
         raise UserError(f"--quantization: is for --format ctranslate2 and argos, not {format_}; leave it out")
+    if shortlist is not None and format_ != "ctranslate2":
+        raise UserError(f"--shortlist: is for --format ctranslate2, not {format_}; leave it out")
     if sentences is not None and not verify:
         raise UserError("--sentences and --no-verify exclude each other: give sentences to verify with, or do not")
     if sentences is not None and format_ == "safetensors":
@@ -66,7 +73,15 @@ def export(
         if format_ == "ctranslate2":
             from transformer_cli.export.ctranslate2 import export_ctranslate2
 
-            report = export_ctranslate2(folder, out, quantization=quantization, verify=verify, sentences=sentences)
+            report = export_ctranslate2(
+                folder,
+                out,
+                quantization=quantization,
+                shortlist=shortlist,
+                verify=verify,
+                sentences=sentences,
+                progress=not quiet,
+            )
         elif format_ == "argos":
             from transformer_cli.export.argos import export_argos
 

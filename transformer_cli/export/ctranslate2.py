@@ -5,6 +5,7 @@ engine.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from transformer_cli.decoding.translation import FILE as CONFIDENCE
 from transformer_cli.decoding.translation import load_confidence
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import corpus_metric
+from transformer_cli.export.shortlist import FILE as SHORTLIST
+from transformer_cli.export.shortlist import Shortlist, learn_shortlist
 from transformer_cli.export.verify import (
     BATCH,
     ExportDiffers,
@@ -29,7 +32,8 @@ from transformer_cli.search_options import SearchOptions
 
 LEAST_IDENTICAL = 0.995  # of the translations of a float32 model
 LARGEST_DIFFERENCE = 1e-3  # of a score, by forced decoding of the same translation
-LEAST_CHRF = 95.0  # between the translations of a reduced model and those of our own
+LEAST_CHRF = 95.0  # between the translations of a reduced model and those of our own …
+LEAST_LISTED_CHRF = 80.0  # … and between those with and without shortlists, one sentence at a time
 
 
 def export_ctranslate2(
@@ -37,12 +41,15 @@ def export_ctranslate2(
     out: Path,
     *,
     quantization: str | None = None,
+    shortlist: int | None = None,
     verify: bool = True,
     sentences: Path | None = None,
+    progress: bool = False,
 ) -> str | None:
     """Publish as `out` a checkpoint as a CTranslate2 model; return how the check went (None: not checked).
 
-    quantization: int8, int8_float32, float16, bfloat16; None: float32. `verify` translates `sentences` (else the first
+    quantization: int8, int8_float32, float16, bfloat16; None: float32. shortlist: how many translations each source
+    token has among the target tokens to choose from; None: all are. `verify` translates `sentences` (else the first
     ones of `data.valid`) with both engines. Raises `UserError` before anything is written, and `ExportDiffers` with
     nothing left.
     """
@@ -54,10 +61,15 @@ def export_ctranslate2(
     check_plain(loaded.config.model, "ctranslate2")
     spec = build_spec(folder, loaded.config, loaded.codecs)  # refuses what CTranslate2 cannot be
     compared = verification_sentences(loaded.config, loaded.folder, sentences) if verify else []
+    lists = Shortlist() if shortlist is None else learn_shortlist(loaded, shortlist, progress)
+    # Scores among fewer tokens are higher, so what confidence was fitted on other ones is not for them.
+    confidence = [CONFIDENCE] if shortlist is None and load_confidence(folder) is not None else []
 
     def write(temporary: Path) -> None:
-        write_model(temporary, spec, loaded.config, quantization)
-        copy_text_files(loaded, folder, temporary, *([] if load_confidence(folder) is None else [CONFIDENCE]))
+        write_model(temporary, spec, loaded.config, quantization, lists.common)
+        if lists.text:
+            (temporary / SHORTLIST).write_text(lists.text, encoding="utf-8", newline="\n")
+        copy_text_files(loaded, folder, temporary, *confidence)
 
     def compare(temporary: Path) -> str:
         return _compare(temporary, loaded, compared, quantization)
@@ -69,7 +81,7 @@ def _compare(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quanti
     """Translate with both engines, greedily and with beams; return how alike they are, in a sentence.
 
     Raises `ExportDiffers` where a float32 model gives fewer than LEAST_IDENTICAL of the same translations or other
-    scores for them, or a reduced one translations of less than LEAST_CHRF.
+    scores for them, or a reduced one translations of less than LEAST_CHRF; and where shortlists make others of them.
     """
     from ctranslate2 import get_supported_compute_types
 
@@ -80,18 +92,24 @@ def _compare(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quanti
     compute_type = wanted if wanted in get_supported_compute_types("cpu") else "float32"
     advice = "give --no-verify"
     exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, advice=advice)
+    engines: tuple[Engine, Engine] = exported, ours
     kept = [ids for _, ids in encoded_sentences(loaded, sentences, ours.max_source_length)]
     kept.sort(key=len, reverse=True)
-    engines: tuple[Engine, Engine] = exported, ours
     batches = [SearchBatch(kept[start : start + BATCH]) for start in range(0, len(kept), BATCH)]
-    alike = []
+    alone = [SearchBatch([ids]) for ids in kept]  # a batch has the lists of all its sentences
+    described, alike = exported.description, []
     for name, options in _searches(loaded):
+        exported.description = replace(described, shortlist=0)
         theirs, own = ([one for found in engine.search(batches, options) for one, *_ in found] for engine in engines)
         if quantization is None:
             forced = exported.score(kept, [one.ids for one in own])
             alike.append(_compare_exactly(name, theirs, own, forced, options))
         else:
-            alike.append(_compare_roughly(name, theirs, own, loaded))
+            alike.append(_compare_roughly(name, theirs, own, loaded, LEAST_CHRF))
+        if described.shortlist:
+            exported.description = described
+            chosen = [one for found in exported.search(alone, options) for one, *_ in found]
+            alike.append(_compare_roughly(f"{name} with shortlists", chosen, theirs, loaded, LEAST_LISTED_CHRF))
     return f"verified with {len(kept):,} sentences: {'; '.join(alike)}"
 
 
@@ -134,13 +152,15 @@ def _compare_exactly(
     return f"{name} {same / len(own):.1%} the same, scores within {largest:.0e}"
 
 
-def _compare_roughly(name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypothesis], loaded: LoadedModel) -> str:
-    """Check a model with reduced weights: the translations are much alike."""
+def _compare_roughly(
+    name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypothesis], loaded: LoadedModel, least: float
+) -> str:
+    """Check a model with reduced weights, or one with shortlists: the translations are much alike."""
     found, expected = ([loaded.codecs.target.decode(one.ids) for one in side] for side in (theirs, own))
     chrf = corpus_metric("chrf", found, [expected], loaded.config.data.target_language).score
-    if not chrf >= LEAST_CHRF:
+    if not chrf >= least:
         raise ExportDiffers(
             f"the translations of the exported model ({name}) are too different: chrF {chrf:.1f} between both, less "
-            f"than {LEAST_CHRF:.0f}"
+            f"than {least:.0f}"
         )
     return f"{name} chrF {chrf:.1f} between both"

@@ -40,6 +40,7 @@ class Description:
     alignment_layer: int = -1  # whose attention it gives
     alignment_heads: int | None = None  # the mean of its first ones; None: of all
     quantization: str | None = None  # the type that weights are stored in; None: float32
+    shortlist: int = 0  # target tokens that are on every source token's list of those it may become; 0: no lists
 
 
 def worker_count() -> int:
@@ -159,8 +160,28 @@ class CTranslate2Engine:
             for chunk in _chunks(list(group), self.workers):
                 limit = limits[chunk[-1]]
                 sources = [self._source_strings(batch.sources[place]) for place in chunk]
-                begun.append((chunk, limit, _translate(translator, sources, options, limit)))
+                begun.append((chunk, limit, self._translate(translator, sources, options, limit)))
         return len(begun), lambda: self._collect(begun, limits, options, batch.sources)
+
+    def _translate(self, translator: Any, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
+        """Return CTranslate2's results to come, one per source, of at most `limit` tokens."""
+        beam = options.beam_size if options.method == "beam" else 1
+        results: list[Any] = translator.translate_batch(
+            sources,
+            asynchronous=True,
+            beam_size=beam,
+            num_hypotheses=beam,  # all that ended, for it orders them by lengths that count </s>
+            length_penalty=options.length_penalty or NO_EARLY_EXIT,
+            max_input_length=0,  # else longer ones were cut without a word
+            max_decoding_length=limit,
+            min_decoding_length=1,
+            no_repeat_ngram_size=options.no_repeat_ngram,
+            suppress_sequences=[[SPECIALS[PAD]], [SPECIALS[BOS]]],
+            return_scores=True,
+            # All tokens where more than the likeliest are needed: many beams, or a search around a repetition.
+            use_vmap=self.description.shortlist >= 2 * beam and not options.no_repeat_ngram,
+        )
+        return results
 
     def _collect(
         self,
@@ -176,7 +197,7 @@ class CTranslate2Engine:
                 result, own = pending.result(), limits[place]
                 if own < limit and len(result.hypotheses[0]) >= own:
                     strings = [self._source_strings(sources[place])]
-                    again.append((place, _translate(self._translator, strings, options, own)[0]))
+                    again.append((place, self._translate(self._translator, strings, options, own)[0]))
                 else:
                     found[place] = self._hypotheses(result, options, own)
         for place, pending in again:
@@ -305,22 +326,3 @@ def _chunks(places: list[int], workers: int) -> Iterator[list[int]]:
     """Cut so that every worker has something to do, and none more than CHUNK at a time."""
     size = max(1, min(CHUNK, -(-len(places) // workers)))
     return (places[start : start + size] for start in range(0, len(places), size))
-
-
-def _translate(translator: Any, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
-    """Return CTranslate2's results to come, one per source, of at most `limit` tokens."""
-    beam = options.beam_size if options.method == "beam" else 1
-    results: list[Any] = translator.translate_batch(
-        sources,
-        asynchronous=True,
-        beam_size=beam,
-        num_hypotheses=beam,  # all that ended, for it orders them by lengths that count </s>
-        length_penalty=options.length_penalty or NO_EARLY_EXIT,
-        max_input_length=0,  # else longer ones were cut without a word
-        max_decoding_length=limit,
-        min_decoding_length=1,
-        no_repeat_ngram_size=options.no_repeat_ngram,
-        suppress_sequences=[[SPECIALS[PAD]], [SPECIALS[BOS]]],
-        return_scores=True,
-    )
-    return results

@@ -48,18 +48,18 @@ TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uin
 Array = npt.NDArray[np.float32]
 
 
-def write_model(out: Path, spec: Any, config: Config, quantization: str | None = None) -> None:
+def write_model(out: Path, spec: Any, config: Config, quantization: str | None = None, shortlist: int = 0) -> None:
     """Write model.bin, config.json, the vocabularies and EXPORTED into a folder that is there.
 
     spec: of `build_spec`, which may be written once. quantization: int8, int8_float32, float16 or bfloat16 (which needs
-    torch); None: float32. Raises `OSError`.
+    torch); None: float32. shortlist: as in `Description`; the lists are the caller's to write. Raises `OSError`.
     """
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(out))
     learned = config.model.positions == "learned"
     layer, heads = alignment_attention(config)
-    description = Description(position_count(config), learned, layer, heads, quantization)
+    description = Description(position_count(config), learned, layer, heads, quantization, shortlist)
     (out / EXPORTED).write_text(json.dumps(asdict(description)) + "\n", encoding="utf-8")
 
 
