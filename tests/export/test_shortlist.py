@@ -109,6 +109,7 @@ def test_what_needs_more_than_the_likeliest_searches_all_tokens(
     for shortlist in (None, 1):
         translator = Translator.load(exported(model, tmp_path / f"{shortlist}", shortlist), "cpu")
         search = SearchOptions(max_length=12, **options)
+        translator.translate(texts)  # with lists, which must not stay
         found.append([one.hypotheses[0].tokens for one in translator.translate_batch(texts, search, alignments=False)])
     assert found[0] == found[1]
 
@@ -119,6 +120,7 @@ def test_scores_and_alignments_of_given_texts_are_those_of_all_tokens(checkpoint
         Translator.load(exported(model, tmp_path / f"{shortlist}", shortlist), "cpu") for shortlist in (None, 1)
     )
     texts = ["hund katze", "ein Mann am Strand"]
+    listed.translate(texts)  # with lists, which must not stay
     assert plain.score(texts, texts[::-1]) == listed.score(texts, texts[::-1])
     assert plain.align(texts, texts[::-1]) == listed.align(texts, texts[::-1])
 

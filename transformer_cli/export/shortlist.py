@@ -36,8 +36,8 @@ def learn_shortlist(loaded: LoadedModel, size: int, progress: bool = False) -> S
     source, target = codecs.source.vocabulary.get_itos(), codecs.target.vocabulary.get_itos()
     try:
         corpus = open_trained(config, loaded.folder, progress)
-        limits = {"max_length": config.data.max_length, "workers": config.data.workers}
-        lexicon = learn_lexicon(encode_corpus(corpus, codecs, **limits, progress=progress))
+        most, workers = config.data.max_length, config.data.workers
+        lexicon = learn_lexicon(encode_corpus(corpus, codecs, max_length=most, workers=workers, progress=progress))
     except UserError as error:
         raise UserError(f"--shortlist: is learned from the model's training data, but {error}") from None
     often = np.argsort(-lexicon.forward.nothing.numpy()[: len(target)], kind="stable").tolist()
