@@ -105,8 +105,8 @@ def test_gradients_sent_in_bfloat16_are_those_of_one_process_to_its_digits(ask: 
     ours, theirs = both[0]["updates"][0], alone["updates"][0]
     np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=1e-10)
     np.testing.assert_allclose(ours["gradient_norm"], theirs["gradient_norm"], rtol=2**-8)
-    losses = [[update["loss"] for update in answer["updates"]] for answer in (both[0], alone)]
-    np.testing.assert_allclose(*losses, rtol=0.02)
+    first, second = ([update["loss"] for update in answer["updates"]] for answer in (both[0], alone))
+    np.testing.assert_allclose(first, second, rtol=0.02)
     assert both[0]["calls"]["all_reduce"] == 40, "gradients and loss, apart"
 
 
