@@ -1,11 +1,13 @@
 """The plan of an epoch: every pair once, within the limit, little padding, and nothing but its arguments decides it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.data.batching import BatchPlan, Lengths, plan_epoch
+from transformer_cli.data.batching import BatchPlan, Lengths, _by_length, plan_epoch
 
 
 def sentence_lengths(pairs: int, seed: int = 0) -> tuple[Lengths, Lengths]:
@@ -47,6 +49,36 @@ def test_batches_are_filled() -> None:
     plan = plan_epoch(source, target, batch_tokens=2000, seed=1, epoch=0)
     longest = np.maximum(plan.longest_source, plan.longest_target)
     assert np.mean([len(plan[batch]) * longest[batch] / 2000 for batch in range(len(plan))]) > 0.97
+
+
+@pytest.mark.parametrize(("block", "longest"), [(7, 9), (1 << 16, 40), (50, 1 << 30)])
+@pytest.mark.parametrize("width", [1, 4])
+def test_pairs_stand_as_one_stable_sort_puts_them(
+    block: int, longest: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are dealt out at a time, and where a key has no room for a place: a run that continues has the same
+    batches."""
+    monkeypatch.setattr("transformer_cli.data.batching._BLOCK", block)
+    generator = np.random.default_rng(1)
+    source = generator.integers(1, longest + 1, 3000).astype(np.int32)
+    target = generator.integers(1, min(longest, 40) + 1, 3000).astype(np.int32)
+    ties = np.random.PCG64(1).random_raw(3000) >> np.uint64(36)
+    step = target // width
+    rank = np.unique(step, return_inverse=True)[1]
+    expected = np.lexsort((ties, np.where(rank % 2, -source, source), step))
+    order, *lengths = _by_length(source, target, width, np.random.PCG64(1))
+    assert order.tolist() == expected.tolist()
+    assert [values.tolist() for values in lengths] == [source[expected].tolist(), target[expected].tolist()]
+
+
+def test_planning_takes_little_more_memory_than_the_lengths() -> None:
+    """Beside what it is given: order, both lengths, ties, and the order of a plan that is better or worse."""
+    source, target = sentence_lengths(300_000)
+    tracemalloc.start()
+    plan_epoch(source, target, batch_tokens=2000, seed=1, epoch=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 * len(source)
 
 
 def test_same_arguments_same_plan_and_other_epochs_other_plans() -> None:

@@ -3,6 +3,7 @@
 Called by the loader, and by training to say how much padding there is and which batch is the costliest. numpy only.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 Lengths = npt.NDArray[np.int32]
 
-_TIE_BITS = 28  # random bits that order pairs of equal lengths; the rest of a 64-bit sort key holds the two lengths
+_TIE_BITS = 28  # random bits that order pairs of equal lengths
+_BLOCK = 1 << 16  # pairs that are dealt out at a time: few enough for the processor's cache
 _GOOD_ENOUGH = 0.98  # share of cells that are tokens from which on no better plan is looked for
 
 
@@ -61,18 +63,17 @@ def plan_epoch(
     each epoch. Depends on nothing but its arguments: numpy's bit generators give the same bits in every version.
     """
     assert len(source_lengths) == len(target_lengths) > 0, "a plan needs pairs"
-    longest = np.maximum(source_lengths, target_lengths).astype(np.int64)  # (N,)
-    assert longest.max() <= batch_tokens, "a pair longer than a whole batch"
+    assert max(source_lengths.max(), target_lengths.max()) <= batch_tokens, "a pair longer than a whole batch"
     bits = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
     source_tokens = int(source_lengths.sum(dtype=np.int64))
     target_tokens = int(target_lengths.sum(dtype=np.int64))
 
     fewest_cells = 2**63 - 1
     for width in range(1, int(target_lengths.max()) + 1):
-        order = _by_length(source_lengths, target_lengths, width, bits)
-        starts = _cut(longest[order], batch_tokens)
-        longest_source = np.maximum.reduceat(source_lengths[order], starts)
-        longest_target = np.maximum.reduceat(target_lengths[order], starts)
+        order, sources, targets = _by_length(source_lengths, target_lengths, width, bits)
+        starts = _cut(np.maximum(sources, targets), batch_tokens)
+        longest_source = np.maximum.reduceat(sources, starts)
+        longest_target = np.maximum.reduceat(targets, starts)
         stops = np.append(starts[1:], len(order))
         cells = int(((stops - starts) * (longest_source.astype(np.int64) + longest_target)).sum())
         if cells >= fewest_cells:
@@ -95,25 +96,61 @@ def plan_epoch(
 
 def _by_length(
     source_lengths: Lengths, target_lengths: Lengths, width: int, bits: np.random.PCG64
-) -> npt.NDArray[np.int32]:
-    """Return the pairs ordered by target length in steps of `width`, then by source length, then at random.
+) -> tuple[Lengths, Lengths, Lengths]:
+    """Order the pairs by target length in steps of `width`, then by source length, then at random.
 
-    Source lengths go up within one step and down within the next (a snake), so that neighbours stay alike where the
-    target length changes. Wider steps pad the target more and the source less, which pays where batches are so large
-    that one holds many target lengths.
+    Returns pairs, source lengths and target lengths in that order, (N,) each. Source lengths go up within one step and
+    down within the next (a snake), so that neighbours stay alike where the target length changes. Wider steps pad the
+    target more and the source less, which pays where batches are so large that one holds many target lengths.
+
+    Pairs are dealt out to their steps first, a block at a time, and each step is sorted by itself: memory is read and
+    written in order, so that ten times the pairs take ten times as long, and no whole array is needed but the results
+    and the ties.
     """
-    step = target_lengths // width
-    rank = (np.cumsum(np.bincount(step) > 0) - 1)[step]  # (N,) among the steps that occur
-    sources = int(source_lengths.max()) + 1
-    snake = np.where(rank % 2 == 0, source_lengths, sources - 1 - source_lengths)
-    lengths = rank * sources + snake
-    assert int(lengths.max()) < 1 << (63 - _TIE_BITS), "lengths too large for the sort key"
-    ties = bits.random_raw(len(lengths)) >> np.uint64(64 - _TIE_BITS)
-    key = (lengths << _TIE_BITS) | ties.astype(np.int64)
-    return np.argsort(key, kind="stable").astype(np.int32)
+    blocks = [slice(first, first + _BLOCK) for first in range(0, len(source_lengths), _BLOCK)]
+    steps = int(target_lengths.max()) // width + 1
+    counts = np.zeros(steps, dtype=np.int64)
+    for block in blocks:
+        counts += np.bincount(target_lengths[block] // width, minlength=steps)
+    order, sources, targets = np.empty((3, len(source_lengths)), dtype=np.int32)
+    ties = np.empty(len(source_lengths), dtype=np.uint32)
+    free = np.cumsum(counts) - counts  # (steps,) where the next pair of each goes
+    for block in blocks:
+        step = (target_lengths[block] // width).astype(np.min_scalar_type(steps))  # numpy sorts 16 bits by digits
+        drawn = bits.random_raw(len(step)) >> np.uint64(64 - _TIE_BITS)
+        by_step, found = np.argsort(step, kind="stable"), np.bincount(step, minlength=steps)
+        places = np.repeat(free - (np.cumsum(found) - found), found) + np.arange(len(step))
+        free += found
+        order[places] = by_step + block.start
+        sources[places], targets[places] = source_lengths[block][by_step], target_lengths[block][by_step]
+        ties[places] = drawn[by_step]
+
+    longest = int(source_lengths.max())
+    ends = np.cumsum(counts[counts > 0]).tolist()
+    for rank, (first, end) in enumerate(itertools.pairwise([0, *ends])):
+        own = sources[first:end]
+        snake = own if rank % 2 == 0 else longest - own
+        places = _stable_order(snake.astype(np.int64) << _TIE_BITS | ties[first:end])
+        for values in (order, sources, targets):
+            values[first:end] = values[first:end][places]
+    return order, sources, targets
 
 
-def _cut(longest: npt.NDArray[np.int64], batch_tokens: int) -> npt.NDArray[np.int64]:
+def _stable_order(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return `np.argsort(keys, kind="stable")` of keys that are not negative, and change them.
+
+    With its place in its lowest bits no key is there twice, so a faster sort, in place, gives the same order.
+    """
+    bits = len(keys).bit_length()
+    if int(keys.max()).bit_length() + bits > 63:
+        return np.argsort(keys, kind="stable")
+    keys <<= bits
+    keys |= np.arange(len(keys))
+    keys.sort()
+    return keys & ((1 << bits) - 1)
+
+
+def _cut(longest: Lengths, batch_tokens: int) -> npt.NDArray[np.int64]:
     """Return where each batch begins, if every batch is filled as far as `batch_tokens` allows.
 
     `longest` (N,) is each pair's longer side, in the order of the plan.

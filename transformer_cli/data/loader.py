@@ -66,25 +66,26 @@ class CorpusBatches:
         Lengths count as multiples of `pad_to`, as batches will have them; the plan's tokens are without padding. A
         source that noise puts into another case counts with its tokens in that case, which may be twice as many.
         """
-        pairs = np.arange(len(self.corpus))
+        lengths = self.corpus.source_lengths, self.corpus.target_lengths
+        pairs = None  # each once
         if isinstance(self.corpus, Mixture):
             pairs = self.corpus.epoch(self.seed, epoch)
-        source, target = (
-            lengths[pairs % len(self.corpus)] + 1
-            for lengths in (self.corpus.source_lengths, self.corpus.target_lengths)
-        )
+            lengths = lengths[0].take(pairs, mode="wrap"), lengths[1].take(pairs, mode="wrap")
+        source, target = (one + 1 for one in lengths)
         recased = too_long = 0
         for place, case in self._other_cases(pairs, epoch):
-            planned = self._plan(int(pairs[place]), case)
+            planned = self._plan(place if pairs is None else int(pairs[place]), case)
             source[place] = len(planned.source) + 1
             recased, too_long = recased + 1, too_long + planned.too_long
-        padded = (-(-lengths // self.pad_to) * self.pad_to for lengths in (source, target))
-        plan = plan_epoch(*padded, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+        source_tokens, target_tokens = (int(one.sum(dtype=np.int64)) for one in (source, target))
+        for one in (source, target):
+            one += -one % self.pad_to
+        plan = plan_epoch(source, target, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
         return replace(
             plan,
-            order=pairs[plan.order] if isinstance(self.corpus, Mixture) else plan.order,
-            source_tokens=int(source.sum(dtype=np.int64)),
-            target_tokens=int(target.sum(dtype=np.int64)),
+            order=plan.order if pairs is None else pairs[plan.order],
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
             recased=recased - too_long,
             too_long=too_long,
         )
@@ -128,9 +129,13 @@ class CorpusBatches:
         cases = dict(self._other_cases(pairs, epoch))
         return [self._plan(pair, cases.get(place, AS_WRITTEN)) for place, pair in enumerate(pairs.tolist())]
 
-    def _other_cases(self, pairs: Pairs, epoch: int) -> Iterator[tuple[int, int]]:
-        """Yield the places of pairs whose source noise puts into another case in an epoch, and that case."""
+    def _other_cases(self, pairs: Pairs | None, epoch: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of pairs whose source noise puts into another case in an epoch, and that case.
+
+        pairs: None for all of the corpus.
+        """
         if self.augmentation is not None and self.augmentation.noise is not None:
+            pairs = np.arange(len(self.corpus)) if pairs is None else pairs
             cases = self.augmentation.noise.cases(self.seed, epoch, pairs)
             yield from ((place, int(cases[place])) for place in np.flatnonzero(cases != AS_WRITTEN).tolist())
 
