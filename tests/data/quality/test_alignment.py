@@ -1,16 +1,29 @@
 """Shifted regions are found with their bounds, whatever the shift and wherever they stand."""
 
+import itertools
+import random
+from typing import Any
+
+import numpy as np
 import pytest
 
 from tests.data.quality.conftest import Pair
-from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, shifted_regions
+from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, ShiftedRegions
 from transformer_cli.data.quality.words import Words
 
 
 def regions(pairs: list[Pair]) -> list[Region]:
     sides = [Words.of(pair[side] for pair in pairs) for side in (0, 1)]
     model = AlignmentModel.learn(sides[0], sides[1])
-    return shifted_regions(model.evidence(sides[0], sides[1]))
+    return regions_of([model.evidence(sides[0], sides[1])])
+
+
+def regions_of(parts: list[Any]) -> list[Region]:
+    shifted = ShiftedRegions()
+    for part in parts:
+        shifted.add(part)
+    assert shifted.end().tolist() == [value for part in parts for value in part[:, UNSHIFTED]]
+    return shifted.regions
 
 
 def shifted(pairs: list[Pair], first: int, last: int, shift: int) -> list[Pair]:
@@ -30,6 +43,26 @@ def test_a_region_is_found_with_its_bounds(sample: list[Pair], shift: int, first
     assert abs(found[0].first - first) <= 12
     assert abs(found[0].last - last) <= 12
     assert shift in SHIFTS
+
+
+def test_regions_do_not_depend_on_the_parts_that_evidence_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a part ends: within a region, beside one, or in the noise; and those that are judged are forgotten."""
+    drawn, numbers = random.Random(1), np.random.default_rng(1)
+    for _ in range(20):
+        evidence = numbers.integers(-40, 20, (6000, len(SHIFTS)), dtype=np.int8)
+        evidence[:, UNSHIFTED] += 50
+        place = 0
+        while (place := place + drawn.randint(1, 900)) < 5000:
+            end = place + drawn.choice([5, 30, 700])
+            evidence[place:end, drawn.randrange(len(SHIFTS))] += 44
+            evidence[place:end, UNSHIFTED] -= 60
+            place = end
+        whole = regions_of([evidence])
+        assert whole
+        monkeypatch.setattr("transformer_cli.data.quality.alignment.AT_LEAST", drawn.choice([1, 100, 1000]))
+        ends = [0, *sorted(drawn.sample(range(1, 6000), drawn.choice([3, 60]))), 6000]
+        assert regions_of([evidence[a:b] for a, b in itertools.pairwise(ends)]) == whole
+        monkeypatch.undo()
 
 
 def test_several_regions_are_told_apart(sample: list[Pair]) -> None:

@@ -26,7 +26,9 @@ NAT = 16  # what evidence is counted in: parts of a nat
 MOST_EVIDENCE = 4.0  # of one line, in nats: a pair that is badly translated is no proof
 CHANGE = 25.0  # nats that it costs to go to another shift
 LOOK = 8  # lines …
-SUSPICIOUS = 12.0  # … whose evidence together must be more than this for another shift, before the path is sought
+SUSPICIOUS = 12.0  # … whose evidence together must be more than this for another shift, before the path is sought …
+AROUND = 20 * LOOK  # … through them and so many lines before and after
+AT_LEAST = 1 << 16  # lines that are judged together
 
 Array = NDArray[np.float32]
 
@@ -96,22 +98,60 @@ class AlignmentModel:
         return found
 
 
-def shifted_regions(evidence: NDArray[np.int8]) -> list[Region]:
-    """Return the regions of a corpus that are shifted, from `AlignmentModel.evidence` of all of its lines."""
+class ShiftedRegions:
+    """Finds the regions of a corpus that are shifted, from the evidence of its lines, which it gets one part after the
+    other: `regions`, all of them after `end`. Keeps what it has not judged yet, and how well the sides of each pair
+    fit."""
+
+    def __init__(self) -> None:
+        self.regions: list[Region] = []
+        self._fit: list[NDArray[np.int8]] = []
+        self._waiting: list[NDArray[np.int8]] = []  # evidence, (lines, shifts) …
+        self._start = 0  # … from this line on, counted from 0
+        self._known = 0  # so many of these lines begin no group, or would have before
+        self._lines, self._enough = 0, AT_LEAST  # how many wait, and how many are judged together
+
+    def add(self, evidence: NDArray[np.int8]) -> None:
+        """Take what `AlignmentModel.evidence` says of the next lines."""
+        self._fit.append(evidence[:, UNSHIFTED].copy())
+        self._waiting.append(evidence)
+        self._lines += len(evidence)
+        if self._lines >= self._enough:
+            self._judge(is_end=False)
+
+    def end(self) -> NDArray[np.int8]:
+        """Judge what is left; return how well the sides of each pair fit, (N,)."""
+        if self._waiting:
+            self._judge(is_end=True)
+        return np.concatenate([np.zeros(0, dtype=np.int8), *self._fit])
+
+    def _judge(self, is_end: bool) -> None:
+        """Find the regions in the lines that wait, but for those that the next lines have a say in."""
+        evidence = np.concatenate(self._waiting)
+        suspicious = _suspicious(evidence)
+        suspicious = suspicious[suspicious >= self._known]
+        groups = np.split(suspicious, np.flatnonzero(np.diff(suspicious) > 2 * AROUND) + 1) if len(suspicious) else []
+        open_from = len(evidence) - LOOK
+        if groups and not is_end and groups[-1][-1] >= open_from - 2 * AROUND:
+            open_from = min(open_from, int(groups.pop()[0]))
+        for group in groups:
+            start = max(0, int(group[0]) - AROUND)
+            part = evidence[start : int(group[-1]) + AROUND + 1].astype(np.float64) / NAT
+            self.regions += _follow(part, self._start + start)
+        kept = max(0, open_from - AROUND - LOOK)  # with what comes before the next group
+        self._waiting, self._known = [evidence[kept:].copy()], open_from - kept
+        self._start, self._lines = self._start + kept, len(evidence) - kept
+        self._enough = max(AT_LEAST, 2 * self._lines)  # a region without end is not judged again with each part
+
+
+def _suspicious(evidence: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Return the lines around which another shift fits clearly better."""
     best = np.zeros(len(evidence), dtype=np.float32)
     for place in range(len(SHIFTS)):
         if place != UNSHIFTED:
             gain = evidence[:, place].astype(np.float32) - evidence[:, UNSHIFTED]
             best = np.maximum(best, np.convolve(gain, np.ones(LOOK, dtype=np.float32), mode="same"))
-    suspicious = np.flatnonzero(best > NAT * SUSPICIOUS)
-    regions: list[Region] = []
-    margin = 20 * LOOK
-    for group in np.split(suspicious, np.flatnonzero(np.diff(suspicious) > 2 * margin) + 1):
-        if len(group):
-            start = max(0, int(group[0]) - margin)
-            part = evidence[start : int(group[-1]) + margin + 1].astype(np.float64) / NAT
-            regions += _follow(part, start)
-    return regions
+    return np.flatnonzero(best > NAT * SUSPICIOUS)
 
 
 def _follow(evidence: NDArray[np.float64], start: int) -> list[Region]:

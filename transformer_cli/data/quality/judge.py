@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from transformer_cli.config.sections import FilterKind
 from transformer_cli.data.corpora import Corpus
-from transformer_cli.data.quality.alignment import SHIFTS, UNSHIFTED, AlignmentModel, Region, shifted_regions
+from transformer_cli.data.quality.alignment import SHIFTS, AlignmentModel, Region, ShiftedRegions
 from transformer_cli.data.quality.languages import LEAST_LEARNED, LanguageIdentifier
 from transformer_cli.data.quality.pair_checks import PairChecks, log_ratio, prose
 from transformer_cli.data.quality.repeats import KnownPairs, TextHashes
@@ -183,7 +183,7 @@ def judge_corpus(
     found = Judgement(pairs, length_ratio=judge.checks.length_ratio, usual_ratio=judge.checks.usual_ratio)
     lines: dict[str, list[Lines]] = {kind: [] for kind in KINDS}
     hashes: list[TextHashes] = []
-    evidence: list[NDArray[np.int8]] = []
+    shifted = ShiftedRegions()
     start = 0
     with tqdm(total=pairs, desc="judging", unit=" pairs", unit_scale=True, disable=disable) as bar:
         for part in results:
@@ -191,7 +191,7 @@ def judge_corpus(
                 lines[kind].append(places + start + 1)
             hashes.append(part.hashes)
             if part.evidence is not None:
-                evidence.append(part.evidence)
+                shifted.add(part.evidence)
             found.characters.update(part.characters)
             found.lengths.update(part.lengths)
             found.ratios.update(part.ratios)
@@ -202,12 +202,10 @@ def judge_corpus(
             bar.update(len(part.hashes.source))
     found.rare = {one: where for one, where in found.rare.items() if found.characters[one] <= RARE}
     fit = np.zeros(start, dtype=np.int8)  # of the sides of each pair
-    if evidence:
-        of_lines, evidence = np.concatenate(evidence), []  # both at once would be too much for a large corpus
-        found.regions, fit = shifted_regions(of_lines), of_lines[:, UNSHIFTED].copy()
-        del of_lines
+    if judge.alignment is not None:
+        fit, found.regions = shifted.end(), shifted.regions
         lines["misaligned"] += [np.arange(region.first, region.last + 1) for region in found.regions]
-    everything, hashes = TextHashes.join(hashes), []
+    everything = TextHashes.join(hashes)
     duplicates = everything.duplicate_pairs()
     ambiguous, contradictory = everything.ambiguous(duplicates, fit)
     repeats = {

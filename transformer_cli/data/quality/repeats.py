@@ -1,6 +1,7 @@
 """What a corpus says more than once, and what it shares with another one: found by hashes of 64 bits. No torch.
 
-Eight bytes for each text in each form stay in memory: five million pairs take 120 MB.
+Eight bytes for each text in each form stay in memory: five million pairs take 135 MB, and at most twice that while
+they are compared.
 """
 
 import difflib
@@ -22,6 +23,7 @@ COMMON = 100  # … but for those that more texts have, which say nothing of the
 MOST_COMPARED = 3  # texts that share the most trigrams with one, where one that is near is enough
 NEAR = 0.85  # of the words of two texts, in order, are the same
 CLEARLY = 16  # how much better sides fit, as `alignment` counts it, for a difference that is more than chance
+PARTS = 16  # of all hashes, by one of their bytes, of which one at a time is put in order
 SEEN_BITS = 20  # of a table that says whether a trigram may stand in any of the texts
 
 Mask = NDArray[np.bool_]
@@ -48,10 +50,12 @@ class TextHashes:
         return cls(sources.texts, targets.texts, template * has_number, case, brief)
 
     @classmethod
-    def join(cls, parts: Sequence["TextHashes"]) -> "TextHashes":
-        """Return parts of a corpus as one."""
+    def join(cls, parts: list["TextHashes"]) -> "TextHashes":
+        """Return parts of a corpus as one, and empty their list."""
         parts = parts or [cls.of([], Words.of([]), Words.of([]))]
-        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
+        columns = [[getattr(part, one.name) for part in parts] for one in fields(cls)]
+        parts.clear()  # whose columns go one after the other, so that all of them are never there twice
+        return cls(*(np.concatenate(columns.pop(0)) for _ in fields(cls)))
 
     def duplicate_pairs(self) -> Mask:
         """Return which pairs repeat another one, exactly or but for case, spaces and punctuation.
@@ -59,12 +63,13 @@ class TextHashes:
         The one that stays is the first whose case is the most usual in the corpus: a copy in capitals goes, wherever it
         stands.
         """
-        usual = np.bincount(self.case, minlength=1)[self.case]
-        pairs = self.source * np.uint64(0x9E3779B97F4A7C15) ^ self.target
+        ranks = np.unique(np.bincount(self.case, minlength=1), return_inverse=True)[1].astype(np.int8)
+        usual = ranks[self.case]
+        pairs = self.source * np.uint64(0x9E3779B97F4A7C15)
+        pairs ^= self.target
         found = usual < _best_of_equal(pairs, usual)
-        rest = np.flatnonzero(~found)
-        found[rest] = came_before(pairs[rest])
-        return found
+        _set_apart(pairs, found)
+        return found | came_before(pairs)
 
     def ambiguous(self, duplicates: Mask, fit: NDArray[np.int8]) -> tuple[Mask, Mask]:
         """Return which pairs, duplicates apart, share a side that is not brief with another one that stays, and which
@@ -74,20 +79,19 @@ class TextHashes:
         Pairs that fit clearly worse than another with the same side don't stay; of those left, the first stays. Those
         contradict that fit clearly worse, and rather as the sides of two different pairs do.
         """
-        found = duplicates.copy()
-        rest = np.flatnonzero(~duplicates)
-        own = fit[rest].astype(np.int16)
-        sides = [self.source[rest], self.target[rest]]
-        for place, texts in enumerate(sides):
-            brief = self.brief[rest, place]
-            texts[brief] = rest[brief]  # each another one: no hash is so small, but by chance
-        best = np.maximum(*(_best_of_equal(texts, own) for texts in sides))
-        worse = own < best - CLEARLY
-        found[rest[worse]] = True
-        contradictory = np.zeros_like(found)
-        contradictory[rest[worse & (own < 0)]] = True
-        found[rest[~worse]] = came_before(sides[0][~worse]) | came_before(sides[1][~worse])
-        return found & ~duplicates, contradictory
+        own = fit.astype(np.int16)
+        worse, found = np.zeros((2, len(fit)), dtype=bool)
+        for side in (0, 1):
+            worse |= own < _best_of_equal(self._texts(side, duplicates), own) - CLEARLY
+        for side in (0, 1):
+            found |= came_before(self._texts(side, duplicates | worse))
+        return found | worse, worse & (own < 0)
+
+    def _texts(self, side: int, without: Mask) -> Hashes:
+        """Return the texts of a side; brief ones, and those of some pairs, are like no other."""
+        texts = (self.target if side else self.source).copy()
+        _set_apart(texts, without | self.brief[:, side])
+        return texts
 
     def templates(self, duplicates: Mask) -> Mask:
         """Return which pairs, duplicates apart, differ from many others by their numbers alone."""
@@ -216,23 +220,39 @@ def _case(text: str) -> int:
     return 1 if text.isupper() else 2 if text.islower() else 0
 
 
+def _set_apart(hashes: Hashes, some: Mask) -> None:
+    """Make some hashes different from all others: no hash is so small, but by chance."""
+    hashes[some] = np.flatnonzero(some)
+
+
 def _best_of_equal(hashes: Hashes, values: NDArray[Any]) -> NDArray[Any]:
     """Return for each place the highest of the values at places with the same hash."""
     best = values.copy()
-    order = np.argsort(hashes, kind="stable")
-    as_next, as_last = np.zeros((2, len(hashes)), dtype=bool)
-    as_next[:-1] = as_last[1:] = hashes[order[1:]] == hashes[order[:-1]]
-    repeated = as_next | as_last
-    order, first = order[repeated], ~as_last[repeated]
-    if len(order):
-        highest = np.maximum.reduceat(values[order], np.flatnonzero(first))
-        best[order] = highest[np.cumsum(first) - 1]
+    for order, again in _by_hash(hashes):
+        first = np.flatnonzero(~again)
+        if len(order):
+            highest = np.maximum.reduceat(values[order], first)
+            best[order] = np.repeat(highest, np.diff(first, append=len(order)))
     return best
 
 
 def came_before(hashes: Hashes) -> Mask:
     """Return which values came before."""
-    order = np.argsort(hashes, kind="stable")
-    again = np.zeros(len(hashes), dtype=bool)
-    again[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
-    return again
+    found = np.zeros(len(hashes), dtype=bool)
+    for order, again in _by_hash(hashes):
+        found[order] = again
+    return found
+
+
+def _by_hash(hashes: Hashes) -> Iterator[tuple[NDArray[np.int64], Mask]]:
+    """Yield places, those of equal hashes beside each other and rising, and which have the hash of the one before.
+
+    A part of the hashes at a time is put in order, so that little more memory than theirs is needed.
+    """
+    some = np.ascontiguousarray(hashes).view(np.uint8)[:: hashes.itemsize] % PARTS
+    for part in range(PARTS):
+        order = np.flatnonzero(some == part)
+        own = hashes[order]
+        by_hash = np.argsort(own, kind="stable")
+        order, own = order[by_hash], own[by_hash]
+        yield order, np.append(False, own[1:] == own[:-1])[: len(order)]
