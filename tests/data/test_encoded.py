@@ -51,6 +51,22 @@ def test_ids_are_the_codecs_of_the_pairs_that_stay(
         encoded.ids(len(encoded))
 
 
+def test_pairs_that_are_fetched_together_are_those_that_are_fetched_alone(
+    tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any order, again and again, from chunks of any size."""
+    for size in (1, 7, 4096):
+        monkeypatch.setattr("transformer_cli.data.encoded.CHUNK_PAIRS", size)
+        encoded = encode_corpus(corpus, word_codecs, max_length=30, cache_folder=tmp_path / str(size))
+        pairs = np.random.default_rng(1).integers(0, len(encoded), 3 * len(encoded))
+        together = [(source.tolist(), target.tolist()) for source, target in encoded.ids_of(pairs)]
+        assert together == [everything(encoded)[pair] for pair in pairs]
+        assert encoded.ids_of(pairs[:0]) == []
+        for wrong in (-1, len(encoded)):
+            with pytest.raises(IndexError):
+                encoded.ids_of(np.array([0, wrong]))
+
+
 def test_exactly_max_length_stays(tmp_path: Path, word_codecs: Codecs) -> None:
     corpus = write_pairs(tmp_path, [("a b c", "d"), ("a", "b c d e"), ("a b", "c d e")])
     encoded = encode_corpus(corpus, word_codecs, max_length=3, cache_folder=tmp_path / "cache")

@@ -87,11 +87,13 @@ def test_pairs_are_those_of_the_corpora_tags_before_their_sources(corpora: list[
         few.left_out_empty + tagged.left_out_empty,
         few.left_out_long + tagged.left_out_long,
     )
-    for pair in (0, len(few) - 1, len(few), len(mixture) - 1, len(mixture) + 3):
+    pairs = np.array([0, len(few) - 1, len(few), len(mixture) - 1, len(mixture) + 3, 0])
+    for pair, together in zip(pairs.tolist(), mixture.ids_of(pairs), strict=True):
         source, target = mixture.texts(pair)
         assert source.startswith(f"{TAG} ") == (pair % len(mixture) >= len(few))
         ids = [side.tolist() for side in mixture.ids(pair)]
         assert ids == [codecs.source.encode(source), codecs.target.encode(target)]
+        assert ids == [side.tolist() for side in together]
         own = pair % len(mixture)
         assert [len(side) for side in ids] == [mixture.source_lengths[own], mixture.target_lengths[own]]
     with_tag, without = codecs.source.encode(f"{TAG} {few.texts(0)[0]}"), few.ids(0)[0].tolist()

@@ -11,12 +11,11 @@ import json
 import os
 import shutil
 import tempfile
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from io import BufferedIOBase, BufferedRandom
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -116,10 +115,11 @@ def _write_chunks(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Sch
 
 
 class _Column(NamedTuple):
-    """One column of one record batch, lists of numbers or text as UTF-8: views into the mapped file."""
+    """One column of all record batches, lists of numbers or text as UTF-8: places in the mapped file."""
 
-    offsets: npt.NDArray[np.int32]  # (rows + 1,)
-    values: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64]  # (chunks,) where each chunk's begin, in numbers of 4 bytes
+    values: npt.NDArray[np.int64]  # (chunks,) where each chunk's begin, in `items`
+    items: npt.NDArray[Any]  # the file as numbers of their kind
 
 
 class EncodedCorpus:
@@ -128,28 +128,34 @@ class EncodedCorpus:
     def __init__(self, path: str | Path):
         """Map the file; raises `pa.ArrowInvalid`, `ValueError` or `OSError` where it is not whole."""
         self.path = Path(path)
-        reader = pa.ipc.open_file(pa.memory_map(str(self.path)))
+        file = pa.memory_map(str(self.path)).read_buffer()
+        reader = pa.ipc.open_file(file)
         names = reader.schema.names
         self.has_texts, self.has_links = "source_text" in names, "links" in names
-        self._chunks: list[dict[str, _Column]] = []  # columns by name
-        self._starts: list[int] = []  # the number of each chunk's first pair
-        self._pairs = 0
+        chunks = []  # where the offsets and the values of each column are, in bytes
+        counts = [0]  # pairs in each chunk, after none
         metadata: Any = None
         for number in range(reader.num_record_batches):
             rows, metadata = reader.get_batch_with_custom_metadata(number)
             if rows.num_rows:
-                self._starts.append(self._pairs)
-                self._chunks.append({name: _view_column(rows.column(name)) for name in names})
-                self._pairs += rows.num_rows
+                chunks.append([_find_column(column, file.address) for column in rows.columns])
+                counts.append(rows.num_rows)
         if metadata is None or not all(name in metadata for name in _COUNTS):
             raise ValueError(f"{self.path} ends without its counts")
         self.left_out_empty, self.left_out_long = (int(metadata[name]) for name in _COUNTS)
+        self._starts = np.cumsum(counts)  # (chunks + 1,) the number of each chunk's first pair, and of all pairs
+        self._numbers = _view(file, np.dtype(np.int32))
+        self._columns = {}
+        for place, field in enumerate(reader.schema):
+            kind = np.dtype(np.uint8 if field.type == pa.string() else str(field.type.value_type))
+            places = np.array([chunk[place] for chunk in chunks], dtype=np.int64).reshape(-1, 2)
+            self._columns[field.name] = _Column(places[:, 0] // 4, places[:, 1] // kind.itemsize, _view(file, kind))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EncodedCorpus, (self.path,)
 
     def __len__(self) -> int:
-        return self._pairs
+        return int(self._starts[-1])
 
     @property
     def key(self) -> str:
@@ -160,6 +166,16 @@ class EncodedCorpus:
         """Return the source and target ids of a pair, without specials."""
         source, target = self._values(pair, "source_ids", "target_ids")
         return source, target
+
+    def ids_of(self, pairs: npt.NDArray[np.integer[Any]]) -> list[tuple[Ids, Ids]]:
+        """Return the same of many pairs, as int64. They lie anywhere in the file, and are fetched together: what one
+        would wait for, waits for no other."""
+        if not 0 <= pairs.min(initial=0) <= pairs.max(initial=0) < len(self):
+            raise IndexError(f"a pair that is none of {len(self)}")
+        chunks = np.searchsorted(self._starts, pairs, side="right") - 1
+        rows = pairs - self._starts[chunks]
+        source, target = (self._gather(self._columns[name], chunks, rows) for name in ("source_ids", "target_ids"))
+        return [*zip(source, target, strict=True)]
 
     def texts(self, pair: int) -> tuple[str, str]:
         """Return the source and target text of a pair, where the corpus was encoded with `keep_text`."""
@@ -174,11 +190,26 @@ class EncodedCorpus:
 
     def _values(self, pair: int, *columns: str) -> list[npt.NDArray[Any]]:
         """Return what some columns hold of a pair."""
-        if not 0 <= pair < self._pairs:
-            raise IndexError(f"pair {pair} of {self._pairs}")
-        number = bisect_right(self._starts, pair) - 1
-        chunk, row = self._chunks[number], pair - self._starts[number]
-        return [values[offsets[row] : offsets[row + 1]] for offsets, values in map(chunk.__getitem__, columns)]
+        if not 0 <= pair < len(self):
+            raise IndexError(f"pair {pair} of {len(self)}")
+        chunk = int(np.searchsorted(self._starts, pair, side="right")) - 1
+        row, found = pair - int(self._starts[chunk]), []
+        for offsets, values, items in map(self._columns.__getitem__, columns):
+            place, first = int(offsets[chunk]) + row, int(values[chunk])
+            found.append(items[first + int(self._numbers[place]) : first + int(self._numbers[place + 1])])
+        return found
+
+    def _gather(
+        self, column: _Column, chunks: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+    ) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield what a column holds of the pairs in these rows of these chunks."""
+        offsets = column.offsets[chunks] + rows
+        starts = self._numbers[offsets]
+        lengths = self._numbers[offsets + 1] - starts
+        ends = np.cumsum(lengths)
+        places = np.repeat(column.values[chunks] + starts - (ends - lengths), lengths) + np.arange(lengths.sum())
+        values = column.items[places].astype(np.int64)
+        return (values[start:end] for start, end in pairwise([0, *ends.tolist()]))
 
     @cached_property
     def linked_pairs(self) -> int:
@@ -196,18 +227,20 @@ class EncodedCorpus:
         return self._lengths("target_ids")
 
     def _lengths(self, column: str) -> npt.NDArray[np.int32]:
-        lengths = [np.diff(chunk[column].offsets) for chunk in self._chunks]
-        return np.concatenate([np.zeros(0, dtype=np.int32), *lengths])
+        firsts, counts = self._columns[column].offsets, np.diff(self._starts)
+        spans = (self._numbers[first : first + count + 1] for first, count in zip(firsts, counts, strict=True))
+        return np.concatenate([np.zeros(0, dtype=np.int32), *map(np.diff, spans)])
 
 
-def _view_column(column: pa.Array) -> _Column:
-    """Return a column of the mapped file without copying it."""
+def _find_column(column: pa.Array, file: int) -> tuple[int, int]:
+    """Return where the offsets and the values of a column are in a file that is mapped there."""
     _, offsets, *_, values = column.buffers()
-    kind = np.dtype(np.uint8 if column.type == pa.string() else str(column.type.value_type))
-    return _Column(
-        np.frombuffer(offsets, np.int32)[: len(column) + 1],  # buffers may be padded
-        np.frombuffer(values, kind) if values is not None and values.size else np.zeros(0, kind),
-    )
+    return offsets.address - file, values.address - file if values is not None and values.size else 0
+
+
+def _view(file: pa.Buffer, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return a file as numbers, without copying it."""
+    return np.frombuffer(file, kind, count=file.size // kind.itemsize)
 
 
 # --- the cache ----------------------------------------------------------------------------------------------------

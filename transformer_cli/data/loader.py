@@ -101,11 +101,10 @@ class CorpusBatches:
             limits = self._limits(planned)
             drawn = [self._draw(pair, epoch, plan, limits) for pair, plan in zip(pairs.tolist(), planned, strict=True)]
             return Batch.from_ids(drawn, self.pad_to)
-        numbers = pairs.tolist()
         links = None
         if isinstance(self.corpus, EncodedCorpus) and self.corpus.has_links:
-            links = [self.corpus.links(pair) for pair in numbers]
-        return Batch.from_ids([self.corpus.ids(pair) for pair in numbers], self.pad_to, links)
+            links = [self.corpus.links(pair) for pair in pairs.tolist()]
+        return Batch.from_ids(self.corpus.ids_of(pairs), self.pad_to, links)
 
     def largest(self, pairs: Pairs) -> Batch:
         """Return the most cells that `read` can make of these pairs in the first epoch: for trying whether the memory

@@ -9,6 +9,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,16 @@ class Mixture:
         """Return the source and target ids of a pair, without specials."""
         corpus, own = self._find(pair)
         return corpus.ids(own)
+
+    def ids_of(self, pairs: npt.NDArray[np.integer[Any]]) -> list[tuple[Ids, Ids]]:
+        """Return the same of many pairs, fetched together from each corpus."""
+        own = pairs % len(self)
+        places = np.searchsorted(self._starts, own, side="right") - 1
+        found: dict[int, tuple[Ids, Ids]] = {}
+        for place, corpus in enumerate(self.corpora):
+            where = np.flatnonzero(places == place)
+            found |= zip(where.tolist(), corpus.ids_of(own[where] - self._starts[place]), strict=True)
+        return [found[place] for place in range(len(pairs))]
 
     def texts(self, pair: int) -> tuple[str, str]:
         """Return the source and target text of a pair, where the corpora were encoded with `keep_text`."""
