@@ -47,8 +47,8 @@ def draw(found: Sequence[Growth]) -> Figure:
         low, high = time.get_ylim()
         lines = np.array([min(growth.lines[0] for growth in found), max(growth.lines[-1] for growth in found)])
         for power in range(-8, 0):
-            name = "linear" if power == -1 else None
-            time.plot(lines, lines * 10.0**power, color="#999999", linestyle="--", linewidth=0.6, zorder=0, label=name)
+            label = "linear" if power == -1 else None
+            time.plot(lines, lines * 10.0**power, color="#999999", linestyle="--", linewidth=0.6, zorder=0, label=label)
         time.set_ylim(low, high)
         figure.legend(loc="outside lower center", ncols=4)
         add_title(figure, "Growth with the number of lines")
