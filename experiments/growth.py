@@ -15,28 +15,26 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import chdir
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from large_corpus import changed, write_text
 from planted_faults import read
+from vocabulary import anonymous_bytes
 
 from transformer_cli.codecs import load_text_side
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from transformer_cli.storage.run_folder import find_model
 
-if TYPE_CHECKING:
-    from growth_picture import Growth
-
 SCALING, PICTURE = ROOT / "docs" / "scaling.md", ROOT / "docs" / "images" / "growth.png"
-LANGUAGES = ("de", "en")
+LANGUAGES, SPLITS = ("de", "en"), (("valid", "val"), ("test", "test_2016_flickr"))
 STAGES = {  # and what the table calls them
     "build-vocab": "`tfm build-vocab`",
     "doctor": "`tfm doctor`",
@@ -70,9 +68,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=[*STAGES], metavar="STAGE")
     parser.add_argument("--powers", type=int, nargs="+", default=[4, 5, 6, 7], help="of ten (default 4 5 6 7)")
-    parser.add_argument(
-        "--write", action="store_true", help="put what is measured into docs/scaling.md, and nothing else"
-    )
+    parser.add_argument("--write", action="store_true", help="only put what is measured into docs/scaling.md")
     parser.add_argument("--worker", choices=STEPS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     sizes, data = [10**power for power in given.powers], given.data.resolve()
@@ -86,15 +82,14 @@ def main() -> None:
             prepare(data, sizes)
             for size, stage in itertools.product(sizes, given.stages):
                 measure_once(stage, size, data)
-        found = [growth for stage in STAGES if (growth := gather(stage)).lines]
-    from page import describe_run, report  # here: torch and matplotlib are no part of what is measured
+    from growth_picture import describe, draw, gather  # here: torch and matplotlib are no part of what is measured
+    from page import describe_run, report
 
+    from transformer_cli.plots.style import save
+
+    found = gather(given.work / "results", STAGES)
     report([*describe(found), "", describe_run(1)], given.write, SCALING)
     if given.write:
-        from growth_picture import draw
-
-        from transformer_cli.plots.style import save
-
         save(draw(found), PICTURE)
 
 
@@ -102,7 +97,7 @@ def prepare(data: Path, sizes: list[int]) -> None:
     """Write the corpora, each the beginning of the next larger one, and train the model that translates."""
     Path("results").mkdir(exist_ok=True)
     pairs = read(data, "train", *LANGUAGES)
-    splits = {name: iter(read(data, split, *LANGUAGES)) for name, split in (("valid", "val"), ("test", TEST))}
+    splits = {name: iter(read(data, split, *LANGUAGES)) for name, split in SPLITS}
     corpora = {str(size): islice(changed(pairs, len(pairs) + size, 1), len(pairs), None) for size in sizes}
     for name, made in (splits | corpora | {"all": iter(pairs)}).items():
         if not Path(f"{name}.yaml").exists():
@@ -114,9 +109,6 @@ def prepare(data: Path, sizes: list[int]) -> None:
         subprocess.run(tfm("train", "all.yaml", "--out", "model.part", "--quiet"), check=True)
         Path("model.part").rename("model")
         subprocess.run(tfm("translate", "model", "ein Hund", "--quiet"), check=True)  # it is converted once
-
-
-TEST = "test_2016_flickr"
 
 
 def tfm(*arguments: str) -> list[str]:
@@ -160,20 +152,6 @@ def measure(command: list[str]) -> tuple[float, int]:
     assert process.stdout is not None
     printed = process.stdout.read() if "--worker" in command else b""
     return float(printed or ended[2].ru_utime + ended[2].ru_stime), peak
-
-
-def anonymous_bytes(process: int) -> int:
-    """Bytes of a process and all its descendants that are in no file, pages that they share counted once."""
-    total = 0
-    try:
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss_Anon:"):
-                total += int(line.split()[1]) * 1024
-        for task in Path(f"/proc/{process}/task").iterdir():
-            total += sum(anonymous_bytes(int(child)) for child in (task / "children").read_text().split())
-    except OSError:  # it has ended
-        pass
-    return total
 
 
 def encoded(size: int) -> EncodedCorpus:
@@ -220,35 +198,6 @@ def load_step(size: int) -> float:
 
 
 STEPS = {"encode": encode_step, "open": open_step, "plan": plan_step, "load": load_step}
-
-
-# --- the table --------------------------------------------------------------------------------------------------------
-
-
-def gather(stage: str) -> "Growth":
-    """Return what is known of a stage, the smallest first."""
-    from growth_picture import Growth
-
-    found = sorted(
-        (json.loads(file.read_text()) for file in Path("results").glob(f"{stage}-*.json")), key=lambda one: one["lines"]
-    )
-    return Growth(STAGES[stage], *([one[key] for one in found] for key in ("lines", "seconds", "peak")))
-
-
-def describe(found: "list[Growth]") -> Iterator[str]:
-    """Yield the table."""
-    yield "| | lines | CPU, s | a further million, s | than before | memory, MB | a further line, bytes |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
-    for growth in found:
-        slopes, weights = growth.per_line(growth.seconds), growth.per_line(growth.peaks)
-        for place, lines in enumerate(growth.lines):
-            slope = f"{1e6 * slopes[place - 1]:.3g}" if place else "–"
-            change = f"{slopes[place - 1] / slopes[place - 2] - 1:+.0%}" if place > 1 else "–"
-            weight = f"{round(weights[place - 1])}" if place > 1 else "–"
-            yield (
-                f"| {growth.name} | {lines:,} | {growth.seconds[place]:,.3g} | {slope} | {change} | "
-                f"{growth.peaks[place] / 1e6:,.0f} | {weight} |"
-            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The picture of `growth.py`: time and memory against lines, both logarithmic."""
+"""The table of `growth.py`, and the picture: time and memory against lines, both logarithmic."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -23,6 +25,33 @@ class Growth:
         """What each further line takes, from each size to the next: (sizes - 1,)."""
         places = range(1, len(values))
         return [(values[i] - values[i - 1]) / (self.lines[i] - self.lines[i - 1]) for i in places]
+
+
+def gather(results: Path, names: Mapping[str, str]) -> list[Growth]:
+    """Return what is known of each stage, by what the table calls it; at rising numbers of lines."""
+    found = []
+    for stage, name in names.items():
+        files = sorted(results.glob(f"{stage}-*.json"), key=lambda file: int(file.stem.rpartition("-")[2]))
+        if known := [json.loads(file.read_text()) for file in files]:
+            found.append(Growth(name, *([one[key] for one in known] for key in ("lines", "seconds", "peak"))))
+    return found
+
+
+def describe(found: Sequence[Growth]) -> Iterator[str]:
+    """Yield the table."""
+    yield "| | lines | CPU, s | a further million, s | than before | memory, MB | a further line, bytes |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for growth in found:
+        slopes, weights = growth.per_line(growth.seconds), growth.per_line(growth.peaks)
+        for place, lines in enumerate(growth.lines):
+            seconds = growth.seconds[place]
+            slope = f"{1e6 * slopes[place - 1]:.3g}" if place else "–"
+            change = f"{round(100 * (slopes[place - 1] / slopes[place - 2] - 1)):+} %" if place > 1 else "–"
+            weight = f"{round(weights[place - 1])}" if place > 1 else "–"
+            yield (
+                f"| {growth.name} | {lines:,} | {seconds:{',.0f' if seconds >= 100 else '.3g'}} | {slope} | {change} | "
+                f"{growth.peaks[place] / 1e6:,.0f} | {weight} |"
+            )
 
 
 MARKERS = "osD^v<>"
