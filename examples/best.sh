@@ -30,5 +30,7 @@ done
 [ -e "$out/backtranslated/manifest.json" ] ||
     tfm backtranslate "$out/backward" --input "$train.$target" --out "$out/backtranslated" --config "$out/forward.yaml"
 pair() { echo "{source: $1.$source, target: $1.$target}"; }
-tfm train "$out/forward.yaml" --out "$out/final" "$@" \
+steps=$(sed -n 's/^  max_steps: \([0-9]*\)$/\1/p' "$out/forward/config.yaml")
+tfm train "$out/forward/config.yaml" --out "$out/final" ${steps:+--set training.max_steps=$((steps * 6 / 5))} \
+    --set training.r_drop=5 "$@" \
     --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"
