@@ -31,6 +31,7 @@ PATIENCE = timedelta(hours=12)
 JOINING = timedelta(minutes=10)  # for them to be there; torchrun's own limit
 # And for any sign of life from them. After 30 seconds without a network, TCP may need as long again to go on.
 LOST_AFTER = timedelta(minutes=2)
+TO_HEAR = timedelta(seconds=10)  # in which others, too, find out that they were started as different numbers
 BEAT = 5.0  # seconds between signs of life
 TO_REPORT = 15.0  # seconds in which a rank that is not waiting meets the loss by itself, and says more about it
 
@@ -192,6 +193,9 @@ def _meet(rank: int, count: int, backend: str) -> None:
         theirs = int(store.get(f"count {other}"))
         store.set(f"count {rank}", str(count))  # rank 0, in whose process the store may be, reads it last and may leave
         if theirs != count:
+            if rank == 0:  # with this process the store ends, and whoever comes later would wait for it
+                with suppress(RuntimeError):
+                    store.wait([f"count {number}" for number in range(1, max(count, theirs))], TO_HEAR)
             raise UserError(
                 f"this process was started as one of {count}, another one as one of {theirs}; end them, and start them "
                 "with the same --nnodes and --nproc-per-node on every machine"
