@@ -81,6 +81,15 @@ def test_planning_takes_little_more_memory_than_the_lengths() -> None:
     assert peak < 30 * len(source)
 
 
+def test_a_plan_keeps_nothing_but_its_order() -> None:
+    source, target = sentence_lengths(300_000)
+    tracemalloc.start()
+    plan = plan_epoch(source, target, batch_tokens=2000, seed=1, epoch=0)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 6 * len(plan.order)
+
+
 def test_same_arguments_same_plan_and_other_epochs_other_plans() -> None:
     source, target = sentence_lengths(3000)
     first = batches(plan_epoch(source, target, batch_tokens=500, seed=1, epoch=0))

@@ -12,6 +12,7 @@ import torch
 from tests.export.conftest import left_in
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.config import TextFiles
+from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.decoding.engines.protocol import SearchBatch
 from transformer_cli.decoding.translation import Confidence
 from transformer_cli.decoding.translator import Translator
@@ -21,7 +22,7 @@ from transformer_cli.export import shortlist as module
 from transformer_cli.export.ctranslate2 import export_ctranslate2
 from transformer_cli.export.shortlist import FILE, learn_shortlist, translations
 from transformer_cli.search_options import SearchOptions
-from transformer_cli.variants.lexicon import SPAN, Direction, Lexicon
+from transformer_cli.variants.lexicon import SPAN, Direction, Lexicon, learn_lexicon
 
 pytest.importorskip("ctranslate2", reason="this export needs CTranslate2")
 
@@ -69,6 +70,23 @@ def test_lists_hold_the_translation_what_stays_as_it_is_and_what_is_common(
     assert found.common == 1
     assert lists.pop("") == ["the"], "what no source token becomes"
     assert lists == {**{word: [word.upper()] for word in WORDS}, "2026": ["2026"]}
+
+
+def test_a_source_with_a_tag_is_learned_from_in_its_own_direction(
+    worded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with its sides exchanged too, as a search for what the data has of a test set reads it."""
+    pairs = []
+
+    def learn(corpus: EncodedCorpus) -> Lexicon:
+        pairs.append(len(corpus))
+        return learn_lexicon(corpus)
+
+    monkeypatch.setattr(module, "learn_lexicon", learn)
+    data = worded.config.data
+    tagged = data.model_copy(update={"train": data.train.model_copy(update={"tag": "<2en>"})})
+    learn_shortlist(replace(worded, config=worded.config.model_copy(update={"data": tagged})), 1)
+    assert pairs == [400]
 
 
 def test_common_tokens_are_no_more_than_there_are(worded: LoadedModel) -> None:

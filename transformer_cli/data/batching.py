@@ -112,7 +112,9 @@ def _by_length(
     counts = np.zeros(steps, dtype=np.int64)
     for block in blocks:
         counts += np.bincount(target_lengths[block] // width, minlength=steps)
-    order, sources, targets = np.empty((3, len(source_lengths)), dtype=np.int32)
+    order, sources, targets = (
+        np.empty(len(source_lengths), dtype=np.int32) for _ in range(3)
+    )  # a plan keeps the first
     ties = np.empty(len(source_lengths), dtype=np.uint32)
     free = np.cumsum(counts) - counts  # (steps,) where the next pair of each goes
     for block in blocks:

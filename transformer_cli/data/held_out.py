@@ -362,18 +362,18 @@ def open_saved(data: DataConfig, split: Literal["valid", "test"], model: Path) -
     return held_out
 
 
-def open_trained(config: Config, model: Path, progress: bool = False) -> Corpus:
+def open_trained(config: Config, model: Path, progress: bool = False, either_side: bool = True) -> Corpus:
     """Return what the run of a trained model learned from, found from any folder: `data.train` as it is today, filtered
     as it was, without what was held out, where that lies beside the model.
 
-    A source with a tag, which may be of the other direction, comes a second time, with its sides exchanged. Raises
-    `UserError` where it is gone, or cannot be read.
+    either_side: a source with a tag, which may be of the other direction, comes a second time, with its sides
+    exchanged. Raises `UserError` where it is gone, or cannot be read.
     """
     found = config.model_copy(update={"data": find_data(config.data, "train", model)})
     held_out = find_held_out(config.data, model)
     sources = open_sources(found, progress)
     every = [source.select(held_out) for source in sources]
-    if any(source.tag is not None for source in sources):
+    if either_side and any(source.tag is not None for source in sources):
         from transformer_cli.data.quality.judge import EitherSide
 
         every = [EitherSide(one) if source.tag else one for source, one in zip(sources, every, strict=True)]

@@ -35,7 +35,7 @@ def learn_shortlist(loaded: LoadedModel, size: int, progress: bool = False) -> S
     config, codecs = loaded.config, loaded.codecs
     source, target = codecs.source.vocabulary.get_itos(), codecs.target.vocabulary.get_itos()
     try:
-        corpus = open_trained(config, loaded.folder, progress)
+        corpus = open_trained(config, loaded.folder, progress, either_side=False)
         most, workers = config.data.max_length, config.data.workers
         lexicon = learn_lexicon(encode_corpus(corpus, codecs, max_length=most, workers=workers, progress=progress))
     except UserError as error:
