@@ -32,5 +32,4 @@ done
 pair() { echo "{source: $1.$source, target: $1.$target}"; }
 steps=$(sed -n 's/^  max_steps: \([0-9]*\)$/\1/p' "$out/forward/config.yaml")
 tfm train "$out/forward/config.yaml" --out "$out/final" ${steps:+--set training.max_steps=$((steps * 6 / 5))} \
-    --set training.r_drop=5 "$@" \
-    --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"
+    "$@" --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"

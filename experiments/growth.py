@@ -3,8 +3,8 @@
     .venv/bin/python experiments/growth.py WORK --data FOLDER [--stages doctor plan] [--powers 4 5 6 7] [--write]
 
 FOLDER is as in `large_corpus.py`, with whose changes it is repeated: every line is new. What is measured is kept in
-WORK/results, and not measured again. Of the fixed cost of a start there is nothing in the time of a further million
-lines: it is the difference to the size before, divided by the lines that came to it. Linux only.
+WORK/results, and not measured again. The time of a further million lines is
+the difference to the size before, divided by the lines that came to it: without what every start costs. Linux only.
 """
 
 import argparse
