@@ -83,7 +83,7 @@ def test_a_source_with_a_tag_is_learned_from_in_its_own_direction(
         return learn_lexicon(corpus)
 
     monkeypatch.setattr(module, "learn_lexicon", learn)
-    data = worded.config.data
+    data: Any = worded.config.data
     tagged = data.model_copy(update={"train": data.train.model_copy(update={"tag": "<2en>"})})
     learn_shortlist(replace(worded, config=worded.config.model_copy(update={"data": tagged})), 1)
     assert pairs == [400]
