@@ -240,8 +240,8 @@ class VocabularyConfig(Section):
 class ModelConfig(Section):
     """The Transformer's shape (Vaswani et al. 2017, table 3). Vocabulary sizes come from the vocabularies."""
 
-    # Values for a corpus of a certain size, here and in other sections, for keys that are not set; `auto` counts the
-    # pairs of `data.train`.
+    # Values for a corpus of a certain size, here and in other sections, for keys that are not set; `auto` measures the
+    # different target text of `data.train`.
     preset: Literal["auto", "tiny", "small", "base", "big"] | None = None
     encoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the encoder
     decoder_layers: Annotated[int, Field(ge=1, le=1000)] = 6  # N of the decoder

@@ -41,7 +41,7 @@ data:
   {test}
 
 model:
-  preset: auto  # sizes, dropout, vocabulary and schedule by the number of pairs; a key that you set keeps your value
+  preset: auto  # sizes, dropout, vocabulary and schedule by the amount of text; a key that you set keeps your value
 
 # training:
 #   max_steps: 20000  # less or more than the preset has
