@@ -1,8 +1,19 @@
 """What every test gets: its own cache, no terminal's width, and a reason where it needs a GPU and there is none."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_sessionstart() -> None:
+    """Thousands of tests are collected without a look for garbage, which there is none of: a third faster."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # nor are they looked at again while they run
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -303,6 +303,9 @@ def halted(worker: int) -> Iterator[None]:
         os.kill(worker, signal.SIGCONT)
 
 
+ANSWERED = 'tfm_requests_total{path="/translate",status="200"}'
+
+
 def test_workers_have_limits_files_and_counts_in_common(start: Start, models: dict[str, Path]) -> None:
     serving = start(models["de-en"], "--workers", 2, "--requests-per-minute", 6)
     first, second = workers_of(serving)
@@ -319,13 +322,15 @@ def test_workers_have_limits_files_and_counts_in_common(start: Start, models: di
         with urllib.request.urlopen(asked, timeout=30) as response:  # noqa: S310
             url = json.load(response)["translatedFileUrl"]
         one = [serving.ask(q="ein hund", **translate()) for _ in range(2)]
+        while f"{ANSWERED} 2.0" not in serving.read("/metrics"):  # an answer is counted once it is out
+            time.sleep(0.01)
     with halted(second):
         assert serving.read(url.removeprefix(serving.url)).strip() == one[0]["translatedText"]
         assert [serving.ask(q="ein hund", **translate()) for _ in range(3)] == [one[0]] * 3
         with pytest.raises(urllib.error.HTTPError, match="429"):
             serving.ask(q="ein hund", **translate())
         counts = serving.read("/metrics")
-    assert 'tfm_requests_total{path="/translate",status="200"} 5.0' in counts
+    assert f"{ANSWERED} 5.0" in counts
     assert serving.end() == 143
     assert not workers_of(serving)
 
