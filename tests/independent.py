@@ -68,6 +68,8 @@ class NumpyModel:
             key, value = np.split(self.linear(f"{name}.key_value", read), 2, axis=-1)
         else:
             key, value = self.linear(f"{name}.key", read), self.linear(f"{name}.value", read)
+        own = name.endswith("self_attention")
+        query, key = self.placed(query, heads if own else 1, own), self.placed(key, heads, own)
         parts, weights = [], []
         for head in range(heads):
             keys = slice(head * key_dim, (head + 1) * key_dim)
@@ -77,6 +79,22 @@ class NumpyModel:
             weights.append(np.exp(log_softmax(scores)))
             parts.append(weights[-1] @ value[..., head * value_dim : (head + 1) * value_dim])
         return self.linear(f"{name}.output", np.concatenate(parts, -1)), np.stack(weights, -3)
+
+    def placed(self, vectors: Array, parts: int, turns: bool) -> Array:
+        """Queries or keys (…, T, H·d), normalised in so many parts, each head's turned by the angles of its place."""
+        if self.config["qk_norm"]:
+            apart = np.array(np.split(vectors, parts, axis=-1))
+            apart /= np.sqrt(np.square(apart).mean(-1, keepdims=True) + self.config["norm_epsilon"])
+            vectors = np.concatenate([*apart], -1)
+        vectors = np.array(np.split(vectors, self.config["heads"], axis=-1))  # (H, …, T, d)
+        width = vectors.shape[-1]
+        if self.config["positions"] == "rotary" and turns:
+            for place in range(vectors.shape[-2]):
+                for one in range(width // 2):
+                    other, angle = one + width // 2, place / 10_000 ** (2 * one / width)
+                    turned = (vectors[..., place, one] + 1j * vectors[..., place, other]) * np.exp(1j * angle)
+                    vectors[..., place, one], vectors[..., place, other] = turned.real, turned.imag
+        return np.concatenate([*vectors], -1)
 
     def feed_forward(self, name: str, states: Array) -> Array:
         kind = self.config["activation"]
@@ -97,6 +115,8 @@ class NumpyModel:
         states: Array = math.sqrt(width) * table[[token if token < len(table) else UNK for token in ids]]
         if self.config["positions"] == "learned":
             return states + self.weights[f"{side}_embedding.positions.table.weight"][: len(ids)]
+        if self.config["positions"] == "rotary":
+            return states
         for place in range(len(ids)):
             for channel in range(width):
                 angle = place / 10_000 ** (channel // 2 * 2 / width)

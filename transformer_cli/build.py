@@ -62,10 +62,10 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def _build_embedding(config: ModelConfig, vocabulary_size: int) -> Embedding:
-    positions: SinusoidalPositions | LearnedPositions
+    positions: SinusoidalPositions | LearnedPositions | None = None  # rotary ones are where attention is
     if config.positions == "learned":
         positions = LearnedPositions(config.max_positions, config.d_model)
-    else:
+    elif config.positions == "sinusoidal":
         positions = SinusoidalPositions(config.d_model)
     dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
     embedding = Embedding(vocabulary_size, config.d_model, positions, dropout)

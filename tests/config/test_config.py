@@ -130,7 +130,7 @@ CHOICES: dict[str, list[str]] = {
     "model.preset": ["auto", "tiny", "small", "base", "big"],
     "model.activation": ["relu", "gelu", "swish", "swiglu", "geglu"],
     "model.norm": ["post", "pre"],
-    "model.positions": ["sinusoidal", "learned"],
+    "model.positions": ["sinusoidal", "learned", "rotary"],
     "model.tie_embeddings": ["none", "decoder", "all"],
     "training.optimizer": ["adam", "adamw", "muon"],
     "training.schedule": ["noam", "inverse_sqrt", "cosine", "wsd", "constant"],
@@ -149,6 +149,7 @@ CHOICES: dict[str, list[str]] = {
     "decoding.split": ["auto", "always", "never"],
 }
 SWITCHES = [
+    "model.qk_norm",
     *["vocabulary.shared", "vocabulary.lowercase", "vocabulary.byte_fallback", "model.attention_bias"],
     *["model.feed_forward_bias", "model.generator_bias", "training.tensorboard", "decoding.copy_unknown"],
     "training.compile",

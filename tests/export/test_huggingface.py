@@ -183,6 +183,9 @@ def test_every_weight_is_there_and_only_those(exported: Callable[[str], Path]) -
     [
         ("model.activation: swiglu", {"activation": "swiglu"}),
         ("model.positions: learned", {"positions": "learned"}),
+        ("model.positions: rotary", {"positions": "rotary"}),
+        ("model.positions: rotary", {"positions": "rotary", "norm": "pre"}),
+        ("model.qk_norm: True", {"qk_norm": True}),
         ("model.norm_epsilon: 0.001", {"norm_epsilon": 1e-3}),
         ("model.norm_epsilon: 0.001", {"norm_epsilon": 1e-3, "norm": "pre"}),
         ("model.activation: geglu", {"activation": "geglu", "norm": "pre"}),

@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "untied, two vocabularies": {"vocabulary": WORDS, "tie_embeddings": "none", "activation": "geglu"},
     "wide heads, no biases": {"head_dim": 5, "heads": 3, "attention_bias": False, "feed_forward_bias": False},
     "tag": {"vocabulary": {"tokenizer": "whitespace", "symbols": ["<2en>"]}, "decoding": {"tag": "<2en>"}},
+    "rotary, normalised": {"positions": "rotary", "qk_norm": True, "norm": "pre"},
     "gelu, biases": {"tie_embeddings": "decoder", "activation": "gelu", "generator_bias": True, "norm_epsilon": 1e-3},
 }
 EXPORTED = [name if number < 1 else pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(VARIANTS)]

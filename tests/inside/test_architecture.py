@@ -34,7 +34,7 @@ def tree(model: Transformer, source_length: int = S, target_length: int = T) -> 
 
 
 @pytest.mark.parametrize("tied", ["none", "decoder", "all"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 def test_parameters_sum_to_the_models_with_tied_ones_once(tied: str, positions: str) -> None:
     model = make(tie_embeddings=tied, positions=positions, norm="pre", max_positions=9)
     parts = tree(model)

@@ -32,6 +32,7 @@ MODELS: list[dict[str, Any]] = [
     {"generator": "pointer"},
     {"value_dim": 5},
     {"embedding": "one_hot"},
+    {"positions": "rotary", "qk_norm": True},
 ]
 
 

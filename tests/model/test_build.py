@@ -216,6 +216,7 @@ OTHERWISE: dict[str, Any] = {
     "norm_epsilon": 1e-2,
     "positions": "learned",
     "max_positions": 9,
+    "qk_norm": True,
     "tie_embeddings": "all",
     "attention_bias": False,
     "feed_forward_bias": False,

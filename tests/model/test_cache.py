@@ -23,6 +23,8 @@ OPTIONS = pytest.mark.parametrize(
         {"norm": "pre"},
         {"positions": "learned"},
         {"value_dim": 2},
+        {"positions": "rotary", "qk_norm": True},
+        {"positions": "rotary", "value_dim": 2},
         {"head_dim": 5, "norm": "pre", "attention_bias": False},
     ],
     ids=str,

@@ -98,7 +98,7 @@ def test_padded_source_positions_have_exactly_zero_gradient(build: Build, norm: 
 
 
 @NORMS
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 @PATHS
 def test_padding_and_batching_change_nothing(build: Build, norm: str, positions: str, need_weights: bool) -> None:
     model = build(norm=norm, positions=positions)

@@ -1,5 +1,6 @@
 """Positions: the paper's sinusoids, computed here with `math` alone, and a learned table with an end."""
 
+import cmath
 import math
 from collections.abc import Callable
 
@@ -8,7 +9,13 @@ import torch
 
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
-from transformer_cli.model.embedding import TABLE_LENGTH, LearnedPositions, SinusoidalPositions, sinusoidal_table
+from transformer_cli.model.embedding import (
+    TABLE_LENGTH,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    sinusoidal_table,
+)
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 
@@ -82,6 +89,7 @@ def test_learned_positions_begin_as_sinusoids(
     model = build_model(small_config(positions="learned", d_model=d_model), 17, 19)
     begun = torch.tensor([paper_encoding(position, even)[:d_model] for position in range(7)])
     for embedding in (model.source_embedding, model.target_embedding):
+        assert embedding.positions is not None
         torch.testing.assert_close(embedding.positions(0, 7), begun, rtol=0, atol=1e-7)
 
 
@@ -102,3 +110,47 @@ def test_sinusoids_set_no_limit(build: Callable[..., Transformer]) -> None:
     model = build()
     assert model.max_source_length is None
     assert model.max_target_length is None
+
+
+# --- rotary ones ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [0, 3, TABLE_LENGTH - 2])
+def test_a_product_of_turned_vectors_is_of_their_distance_alone(start: int) -> None:
+    """Su et al. 2021, eq. 11: whole sentences may move along, past the table too."""
+    query, key = torch.randn(1, 1, 2, 6, dtype=torch.float64), torch.randn(1, 1, 2, 6, dtype=torch.float64)
+    rotary = RotaryPositions(6).double()
+
+    def product(first: int, second: int) -> torch.Tensor:
+        turned: torch.Tensor = rotary(first, 1).turn(query) * rotary(second, 1).turn(key)
+        return turned.sum(-1)
+
+    for distance in (0, 1, 5):
+        torch.testing.assert_close(product(start + distance, start), product(distance, 0), rtol=0, atol=1e-5)
+    assert (product(start + 1, start) - product(start, start)).abs().min() > 1e-3
+
+
+def test_dimensions_turn_in_pairs_by_the_papers_angles() -> None:
+    vectors = torch.ones(1, 3, 1, 4)
+    turned = RotaryPositions(4)(5, 3).turn(vectors)[0, :, 0]
+    for row, position in zip(turned, (5, 6, 7), strict=True):
+        for pair, angle in enumerate((position / 1.0, position / 100.0)):
+            wanted = (1 + 1j) * cmath.exp(1j * angle)
+            assert (float(row[pair]), float(row[pair + 2])) == pytest.approx((wanted.real, wanted.imag), abs=1e-6)
+
+
+def test_with_rotary_positions_embeddings_are_tokens_alone(build: Callable[..., Transformer]) -> None:
+    model = build(positions="rotary")
+    ids = torch.tensor([[5, 6]])
+    assert torch.equal(model.source_embedding(ids, start=4), model.source_embedding.tokens(ids))
+    assert model.max_source_length is None
+    assert model.max_target_length is None
+    assert not [name for name in model.state_dict() if "rotary" in name or "position" in name]
+
+
+def test_rotary_positions_tell_the_order(build: Callable[..., Transformer]) -> None:
+    """Without positions the memory of a source in another order would be the same, in that order."""
+    model = build(positions="rotary")
+    order, mask = torch.tensor([2, 0, 1, 3]), torch.ones(1, 1, 1, 4, dtype=torch.bool)
+    ids = torch.tensor([[5, 6, 7, 3]])
+    assert (model.encode(ids, mask)[:, order] - model.encode(ids[:, order], mask)).abs().max() > 1e-3

@@ -258,10 +258,14 @@ class ModelConfig(Section):
     # Layer norm after each residual sum (the paper), or before each sub-layer and once at the end.
     norm: Literal["post", "pre"] = "post"
     norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5  # added to the variance in layer norm
-    # The paper's sines and cosines, or a table that begins as these and is learned.
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    # Tokens: rows of the learned table, so the longest sentence; sinusoidal positions have no limit.
+    # The paper's sines and cosines, added to the embeddings; a table that begins as these and is learned; or queries
+    # and keys of self-attention turned by the angles of such sines, so that it sees distances (Su et al. 2021).
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    # Tokens: rows of the learned table, so the longest sentence; other positions have no limit.
     max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    # Whether attention normalises queries and keys, by their root mean square, so that no score is large (Henry et al.
+    # 2020): by head; queries to the source over all heads at once.
+    qk_norm: bool = False
     # Which embeddings are one table: none; the decoder's input and output; these and the encoder's.
     tie_embeddings: Literal["none", "decoder", "all"] = "all"
     attention_bias: bool = True  # whether the projections of attention add a bias
@@ -279,7 +283,8 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _heads_fit(self, info: ValidationInfo) -> "ModelConfig":
-        """`heads` divides `d_model`, or `head_dim` is set. Sinusoidal positions need an even `d_model`."""
+        """`heads` divides `d_model`, or `head_dim` is set. Sinusoidal positions need an even `d_model`, rotary ones an
+        even `head_dim`."""
         if awaits_preset(info):
             return self
         if self.head_dim is None and self.d_model % self.heads:
@@ -288,6 +293,9 @@ class ModelConfig(Section):
             )
         if self.d_model % 2 and self.positions == "sinusoidal":
             raise ValueError(f"d_model: sinusoidal positions need an even number, got {self.d_model}")
+        if (width := self.head_dim or self.d_model // self.heads) % 2 and self.positions == "rotary":
+            what = f"head_dim: rotary positions need an even number, got {width}"
+            raise ValueError(what if self.head_dim else f"{what} (d_model / heads); change one of the three")
         return self
 
     @model_validator(mode="after")

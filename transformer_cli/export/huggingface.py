@@ -93,6 +93,8 @@ def check_expressible(config: Config) -> None:
          f"layer ({', '.join(PLAIN)})"),
         ("model.positions", model.positions, (model.norm, model.positions) == ("post", "learned"), "has sinusoidal "
          "positions only"),
+        ("model.positions", model.positions, model.positions == "rotary", "adds positions to the embeddings"),
+        ("model.qk_norm", model.qk_norm, model.qk_norm, "does not normalise queries and keys"),
         ("model.norm_epsilon", model.norm_epsilon, model.norm_epsilon != NORM_EPSILON, f"has {NORM_EPSILON} built in"),
         ("model.head_dim", model.head_dim, model.head_dim not in (None, model.d_model / model.heads), "has heads of "
          "d_model / heads"),
@@ -243,7 +245,9 @@ def _tables(model: Transformer, config: Config, order: Tensor) -> dict[str, Tens
         rows |= {"lm_head": output}
     if config.model.norm == "pre":  # Marian computes them
         count = _position_count(config)
-        rows |= {f"model.{name}.embed_positions": _plain(side.positions(0, count)) for name, side in sides.items()}
+        for name, side in sides.items():
+            assert side.positions is not None, "rotary ones are refused"
+            rows[f"model.{name}.embed_positions"] = _plain(side.positions(0, count))
     return {"final_logits_bias": bias[None], **{f"{name}.weight": table[:, order] for name, table in rows.items()}}
 
 

@@ -30,8 +30,8 @@ from transformer_cli.export.verify import (
     silent,
     verification_sentences,
 )
-from transformer_cli.model.attention import KeysValues, MultiHeadAttention
-from transformer_cli.model.embedding import Embedding
+from transformer_cli.model.attention import KeysValues, MultiHeadAttention, Rotation
+from transformer_cli.model.embedding import Embedding, RotaryPositions, as_rotation
 from transformer_cli.model.layers import DecoderLayer, EncoderLayer
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
@@ -158,27 +158,36 @@ class ByHead(NamedTuple):
         return ByHead(*(torch.cat(pair, dim=2) for pair in zip(self, new.split(), strict=True)))
 
 
-def _attend(attention: MultiHeadAttention, states: Tensor, keys_values: ByHead, mask: Tensor) -> Tensor:
+def _attend(
+    attention: MultiHeadAttention,
+    states: Tensor,
+    keys_values: ByHead,
+    mask: Tensor,
+    rotation: Rotation | None = None,
+) -> Tensor:
     """Attend openly, as asking for the weights makes it: graph formats have no fused kernel for every length."""
-    mixed: Tensor = attention(states, cast(KeysValues, keys_values), mask, need_weights=True)[0]
+    theirs = cast(KeysValues, keys_values)
+    mixed: Tensor = attention(states, theirs, mask, rotation=rotation, need_weights=True)[0]
     return mixed
 
 
 class PlacedEmbedding(nn.Module):
-    """`Embedding` with a table of positions, of which it takes any part."""
+    """`Embedding` with a table of positions, of which it takes any part; beside it what these turn, if they do that."""
 
     positions: Tensor
 
-    def __init__(self, embedding: Embedding, rows: int) -> None:
+    def __init__(self, embedding: Embedding, rotary: RotaryPositions | None, rows: int) -> None:
         super().__init__()
-        self.tokens = embedding.tokens
-        self.register_buffer("positions", embedding.positions(0, rows).detach().clone())
+        self.tokens, self.rotates = embedding.tokens, rotary is not None
+        positions = embedding.positions if rotary is None else rotary.sinusoids
+        assert positions is not None
+        self.register_buffer("positions", positions(0, rows).detach().clone())
 
-    def forward(self, ids: Tensor, start: int) -> Tensor:
+    def forward(self, ids: Tensor, start: int) -> tuple[Tensor, Rotation | None]:
         """Ids (B, T) at positions start, start + 1, … → (B, T, D). Past the table it fails: nothing is cut short."""
         places = torch.arange(ids.size(1), device=ids.device) + start
-        states: Tensor = self.tokens(ids) + self.positions.index_select(0, places)
-        return states
+        positions, states = self.positions.index_select(0, places), self.tokens(ids)
+        return (states, as_rotation(positions)) if self.rotates else (states + positions, None)
 
 
 class EncoderGraph(nn.Module):
@@ -186,7 +195,7 @@ class EncoderGraph(nn.Module):
 
     def __init__(self, model: Transformer, rows: int) -> None:
         super().__init__()
-        self.embedding = PlacedEmbedding(model.source_embedding, rows)
+        self.embedding = PlacedEmbedding(model.source_embedding, model.encoder.rotary, rows)
         self.layers, self.norm = model.encoder.layers, model.encoder.norm
         decoder_layers = cast(Iterable[DecoderLayer], model.decoder.layers)
         self.cross_attentions = nn.ModuleList(layer.cross_attention for layer in decoder_layers)
@@ -194,9 +203,9 @@ class EncoderGraph(nn.Module):
     def forward(self, source: Tensor) -> tuple[Tensor, ...]:
         """Source ids (B, S), `</s>` last, then padding → keys, values, keys, … of each layer, all (B, H, S, d)."""
         mask = padding_mask(source)
-        states = self.embedding(source, 0)  # (B, S, D)
+        states, rotation = self.embedding(source, 0)  # (B, S, D)
         for layer in cast(Iterable[EncoderLayer], self.layers):
-            states, _ = layer(states, mask, need_weights=True)
+            states, _ = layer(states, mask, need_weights=True, rotation=rotation)
         memory = self.norm(states)
         attentions = cast(Iterable[MultiHeadAttention], self.cross_attentions)
         return tuple(part for attention in attentions for part in attention.keys_values(memory).split())
@@ -207,7 +216,7 @@ class DecoderGraph(nn.Module):
 
     def __init__(self, model: Transformer, rows: int) -> None:
         super().__init__()
-        self.embedding = PlacedEmbedding(model.target_embedding, rows)
+        self.embedding = PlacedEmbedding(model.target_embedding, model.decoder.rotary, rows)
         self.layers, self.norm = model.decoder.layers, model.decoder.norm
         self.projection = model.generator.projection
 
@@ -222,15 +231,15 @@ class DecoderGraph(nn.Module):
         memory_mask = padding_mask(source)
         queries = torch.arange(target.size(1), device=target.device)[:, None]  # (T, 1)
         mask = torch.arange(before + target.size(1), device=target.device)[None, :] <= queries + before  # (T, P + T)
-        states = self.embedding(target, before)  # (B, T, D)
+        states, rotation = self.embedding(target, before)  # (B, T, D)
         grown: list[Tensor] = []
         # Not the layer's own forward: it chooses its mask by the lengths, which are free here.
         for number, layer in enumerate(cast(Iterable[DecoderLayer], self.layers)):
             keys_and_values = slice(2 * number, 2 * number + 2)
             seen = layer.self_attention_residual.enter(states)
-            decoded = ByHead(*past[keys_and_values]).append(layer.self_attention.keys_values(seen))
+            decoded = ByHead(*past[keys_and_values]).append(layer.self_attention.keys_values(seen, rotation))
             grown += decoded
-            change = _attend(layer.self_attention, seen, decoded, mask)
+            change = _attend(layer.self_attention, seen, decoded, mask, rotation)
             states = layer.self_attention_residual.leave(states, change)
             seen = layer.cross_attention_residual.enter(states)
             change = _attend(layer.cross_attention, seen, ByHead(*memory[keys_and_values]), memory_mask)

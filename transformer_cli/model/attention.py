@@ -11,6 +11,19 @@ from torch.nn import functional
 SHORT = 256  # keys up to which plain products train faster on a CPU than the fused kernel; docs/benchmarks.md
 
 
+class Rotation(NamedTuple):
+    """By which angles vectors at T positions are turned, two dimensions at a time (Su et al. 2021, "RoFormer")."""
+
+    cosines: Tensor  # (T, d): of dimensions i and i + d / 2 the same
+    sines: Tensor  # (T, d): those of i < d / 2 negative
+
+    def turn(self, vectors: Tensor) -> Tensor:
+        """Turn vectors (B, T, H, d): the product of two then depends on their distance alone (§3.2, eq. 11-16)."""
+        first, second = vectors.chunk(2, dim=-1)
+        cosines, sines = (part[:, None].to(vectors.dtype) for part in self)  # (T, 1, d)
+        return torch.addcmul(vectors * cosines, torch.cat([second, first], dim=-1), sines)
+
+
 class KeysValues(NamedTuple):
     """Projected keys and values of one attention layer. Rows come first, for a search picks rows."""
 
@@ -86,12 +99,25 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, …, head_h) Wᴼ with head_i = Attention(Q Wᵢ, K Wᵢ, V Wᵢ) (§3.2.2).
 
     Keys and values come from one projection (`keys_values`), apart from the queries: a decoder keeps them in its cache.
-    Where `value_dim` (d_v) is not `head_dim` (d_k), they come from two.
+    Where `value_dim` (d_v) is not `head_dim` (d_k), they come from two. With an `epsilon`, queries and keys are
+    normalised (Henry et al. 2020), by their root mean square, before they are turned: keys by head, queries by
+    `query_width` numbers, those of a head or of all of them.
     """
 
-    def __init__(self, d_model: int, heads: int, head_dim: int, value_dim: int, dropout: float, bias: bool) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        head_dim: int,
+        value_dim: int,
+        dropout: float,
+        bias: bool,
+        epsilon: float | None = None,
+        query_width: int = 0,
+    ) -> None:
         super().__init__()
         self.heads, self.head_dim, self.value_dim, self.dropout = heads, head_dim, value_dim, dropout
+        self.epsilon, self.query_width = epsilon, query_width or head_dim
         self.query = nn.Linear(d_model, heads * head_dim, bias=bias)
         if value_dim == head_dim:
             self.key_value = nn.Linear(d_model, 2 * heads * head_dim, bias=bias)
@@ -100,14 +126,33 @@ class MultiHeadAttention(nn.Module):
             self.value = nn.Linear(d_model, heads * value_dim, bias=bias)
         self.output = nn.Linear(heads * value_dim, d_model, bias=bias)
 
-    def keys_values(self, states: Tensor) -> KeysValues:
-        """Project states (B, S, D) to keys and values."""
+    def keys_values(self, states: Tensor, rotation: Rotation | None = None) -> KeysValues:
+        """Project states (B, S, D) to keys and values; the rotation of their S positions turns the keys."""
         if self.value_dim != self.head_dim:
-            both = torch.cat([self.key(states), self.value(states)], dim=-1)[:, None]  # (B, 1, S, H·d_k + H·d_v)
+            keys = self.placed_keys(self.key(states), rotation)
+            both = torch.cat([keys, self.value(states)], dim=-1)[:, None]  # (B, 1, S, H·d_k + H·d_v)
             return KeysValues(both, self.heads, keys_width=self.heads * self.head_dim)
         batch, length, _ = states.shape
         both = self.key_value(states).view(batch, length, 2, self.heads * self.head_dim)
-        return KeysValues(both.transpose(1, 2), self.heads)
+        if rotation is None and self.epsilon is None:
+            return KeysValues(both.transpose(1, 2), self.heads)
+        return KeysValues(torch.stack([self.placed_keys(both[:, :, 0], rotation), both[:, :, 1]], dim=1), self.heads)
+
+    def placed_keys(self, projected: Tensor, rotation: Rotation | None) -> Tensor:
+        """Normalise and turn what is projected to keys, where that is done. (B, S, H·d) → (B, S, H·d)"""
+        return self._placed(projected, self.head_dim, rotation)
+
+    def placed_queries(self, projected: Tensor, rotation: Rotation | None) -> Tensor:
+        """Normalise and turn what is projected to queries, where that is done. (B, T, H·d) → (B, T, H·d)"""
+        return self._placed(projected, self.query_width, rotation)
+
+    def _placed(self, projected: Tensor, width: int, rotation: Rotation | None) -> Tensor:
+        if self.epsilon is not None:
+            parts = projected.view(*projected.shape[:2], -1, width)
+            projected = functional.rms_norm(parts, (width,), eps=self.epsilon).flatten(2)
+        if rotation is not None:
+            projected = rotation.turn(projected.view(*projected.shape[:2], self.heads, self.head_dim)).flatten(2)
+        return projected
 
     def forward(
         self,
@@ -115,18 +160,21 @@ class MultiHeadAttention(nn.Module):
         keys_values: KeysValues,
         mask: Tensor | None = None,
         *,
+        rotation: Rotation | None = None,
         causal: bool = False,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from states (B, T, D) to keys and values of S positions.
 
-        `mask` broadcasts to (B, H, T, S), True = may attend; `causal` says it for T = S without a mask. Returns the
-        mixed values (B, T, D) and, only if `need_weights`, the weights (B, H, T, S). Where there are G times fewer rows
-        of keys and values, G rows of states read one: they attend as G · T positions of one sentence would.
+        `mask` broadcasts to (B, H, T, S), True = may attend; `causal` says it for T = S without a mask; `rotation` is
+        that of the T positions, where the keys have been turned by theirs. Returns the mixed values (B, T, D) and, only
+        if `need_weights`, the weights (B, H, T, S). Where there are G times fewer rows of keys and values, G rows of
+        states read one: they attend as G · T positions of one sentence would.
         """
         batch, length, _ = states.shape
         keys, values = keys_values.split()  # (B / G, H, S, d) each
-        query = self.query(states).view(keys.size(0), -1, self.heads, self.head_dim).transpose(1, 2)  # (B/G, H, G·T, d)
+        query = self.placed_queries(self.query(states), rotation)  # (B, T, H·d)
+        query = query.view(keys.size(0), -1, self.heads, self.head_dim).transpose(1, 2)  # (B/G, H, G·T, d)
         weights = None
         if need_weights or plain_products(query, keys):
             if causal:

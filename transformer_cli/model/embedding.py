@@ -1,6 +1,7 @@
 """From token ids to vectors: embeddings scaled by √d_model (§3.4), plus positions (§3.5), then dropout.
 
-Positions are sinusoids by the paper's formula, or a learned table.
+Positions are sinusoids by the paper's formula, or a learned table; or nothing is added for them, and they turn the
+queries and keys of self-attention.
 """
 
 import math
@@ -8,6 +9,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.config import ModelConfig
+from transformer_cli.model.attention import Rotation
 from transformer_cli.model.layers import Dropout
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.sinusoids import sinusoids
@@ -73,11 +76,38 @@ class LearnedPositions(nn.Module):
         return self.table.weight[start : start + length]
 
 
+class RotaryPositions(nn.Module):
+    """Angles instead of vectors to add (Su et al. 2021): those of the paper's sinusoids of a head's width."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.sinusoids = SinusoidalPositions(head_dim)
+
+    def forward(self, start: int, length: int) -> Rotation:
+        """The rotation of positions start … start + length - 1."""
+        return as_rotation(self.sinusoids(start, length))
+
+
+def as_rotation(table: Tensor) -> Rotation:
+    """Return the rotation by the angles whose sines and cosines take turns in a table (T, d)."""
+    sines, cosines = table[:, 0::2], table[:, 1::2]
+    return Rotation(torch.cat([cosines, cosines], dim=1), torch.cat([-sines, sines], dim=1))
+
+
+def build_rotary(config: ModelConfig) -> RotaryPositions | None:
+    """What an encoder or decoder turns queries and keys by; None: positions are in the embeddings."""
+    return RotaryPositions(config.head_dim or config.d_model // config.heads) if config.positions == "rotary" else None
+
+
 class Embedding(nn.Module):
-    """Token and position together: what an encoder or decoder starts from."""
+    """Token and position together: what an encoder or decoder starts from. positions: None adds nothing for them."""
 
     def __init__(
-        self, vocabulary_size: int, d_model: int, positions: SinusoidalPositions | LearnedPositions, dropout: float
+        self,
+        vocabulary_size: int,
+        d_model: int,
+        positions: SinusoidalPositions | LearnedPositions | None,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.tokens = TokenEmbedding(vocabulary_size, d_model)
@@ -86,5 +116,14 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Ids (B, T) that stand at positions start, start + 1, … → (B, T, D)"""
-        states: Tensor = self.dropout(self.tokens(ids) + self.positions(start, ids.size(1)))
+        states: Tensor = self.dropout(self.place(self.tokens(ids), start))
         return states
+
+    def place(self, vectors: Tensor, start: int) -> Tensor:
+        """Add positions start, start + 1, … to vectors (B, T, D), where they are told so."""
+        return vectors if self.positions is None else vectors + self.positions(start, vectors.size(1))
+
+    @property
+    def max_length(self) -> int | None:
+        """The positions that the table has; None: any number."""
+        return None if self.positions is None else self.positions.max_length

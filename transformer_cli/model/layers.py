@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from transformer_cli.config import ModelConfig
-from transformer_cli.model.attention import KeysValues, MultiHeadAttention
+from transformer_cli.model.attention import KeysValues, MultiHeadAttention, Rotation
 from transformer_cli.model.masks import causal_mask
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -93,11 +93,16 @@ def build_feed_forward(config: ModelConfig) -> nn.Module:
     return kind(config.d_model, config.d_ff, config.activation, config.activation_dropout, config.feed_forward_bias)
 
 
-def build_attention(config: ModelConfig) -> MultiHeadAttention:
-    """An attention layer of the config's size."""
+def build_attention(config: ModelConfig, *, within: bool = False) -> MultiHeadAttention:
+    """An attention layer of the config's size. within: it is self-attention."""
     head_dim = config.head_dim or config.d_model // config.heads
     sizes = config.d_model, config.heads, head_dim, config.value_dim or head_dim
-    return MultiHeadAttention(*sizes, config.attention_dropout, config.attention_bias)
+    # Queries to the memory are normalised over all heads at once, for that is what CTranslate2 does; both learn alike.
+    epsilon, query_width = (
+        config.norm_epsilon if config.qk_norm else None,
+        head_dim if within else config.heads * head_dim,
+    )
+    return MultiHeadAttention(*sizes, config.attention_dropout, config.attention_bias, epsilon, query_width)
 
 
 class Residual(nn.Module):
@@ -127,16 +132,21 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = build_attention(config)
+        self.self_attention = build_attention(config, within=True)
         self.self_attention_residual = Residual(config)
         self.feed_forward = build_feed_forward(config)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, states: Tensor, mask: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """States (B, S, D), mask (B, 1, 1, S) → states (B, S, D) and, on request, weights (B, H, S, S)."""
+    def forward(
+        self, states: Tensor, mask: Tensor, need_weights: bool = False, rotation: Rotation | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """States (B, S, D), mask (B, 1, 1, S) → states (B, S, D) and, on request, weights (B, H, S, S).
+
+        rotation: of the S positions, where these are told by turning queries and keys.
+        """
         seen = self.self_attention_residual.enter(states)
-        keys_values = self.self_attention.keys_values(seen)
-        change, weights = self.self_attention(seen, keys_values, mask, need_weights=need_weights)
+        keys_values = self.self_attention.keys_values(seen, rotation)
+        change, weights = self.self_attention(seen, keys_values, mask, rotation=rotation, need_weights=need_weights)
         states = self.self_attention_residual.leave(states, change)  # (B, S, D)
 
         change = self.feed_forward(self.feed_forward_residual.enter(states))
@@ -157,7 +167,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = build_attention(config)
+        self.self_attention = build_attention(config, within=True)
         self.self_attention_residual = Residual(config)
         self.cross_attention = build_attention(config)
         self.cross_attention_residual = Residual(config)
@@ -172,13 +182,16 @@ class DecoderLayer(nn.Module):
         memory_mask: Tensor,
         need_weights: bool = False,
         mask: Tensor | None = None,
+        rotation: Rotation | None = None,
     ) -> DecoderLayerOutput:
         """States (B, T, D) of the new positions; keys and values of those before and of the memory; its mask.
+
+        rotation: of the new positions, where these are told by turning queries and keys.
 
         With a `mask` (B, 1, 1 or T, T) the T positions are all there are, and attend as it says; else causally.
         """
         seen = self.self_attention_residual.enter(states)
-        new = self.self_attention.keys_values(seen)
+        new = self.self_attention.keys_values(seen, rotation)
         so_far = decoded.append(new) if decoded else new
         queries, keys = seen.size(1), so_far.both.size(2)
         seeing, causal = mask, False
@@ -186,7 +199,9 @@ class DecoderLayer(nn.Module):
             causal = True
         elif mask is None and queries > 1:
             seeing = causal_mask(queries, keys, seen.device)
-        change, self_weights = self.self_attention(seen, so_far, seeing, causal=causal, need_weights=need_weights)
+        change, self_weights = self.self_attention(
+            seen, so_far, seeing, rotation=rotation, causal=causal, need_weights=need_weights
+        )
         states = self.self_attention_residual.leave(states, change)  # (B, T, D)
 
         seen = self.cross_attention_residual.enter(states)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import DecoderCache
-from transformer_cli.model.embedding import Embedding
+from transformer_cli.model.embedding import Embedding, build_rotary
 from transformer_cli.model.layers import DecoderLayer, EncoderLayer
 
 
@@ -22,13 +22,15 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.rotary = build_rotary(config)
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
 
     def forward(self, states: Tensor, mask: Tensor, need_weights: bool = False) -> tuple[Tensor, list[Tensor]]:
         """Embedded source (B, S, D), mask (B, 1, 1, S) → memory (B, S, D); on request, weights (B, H, S, S) a layer."""
         attention = []
+        rotation = self.rotary(0, states.size(1)) if self.rotary is not None else None
         for layer in self.layers:
-            states, weights = layer(states, mask, need_weights)
+            states, weights = layer(states, mask, need_weights, rotation)
             if weights is not None:
                 attention.append(weights)
         return self.norm(states), attention
@@ -54,6 +56,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.last_weights = last_weights
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.rotary = build_rotary(config)
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
 
     def start_cache(self, memory: Tensor) -> DecoderCache:
@@ -75,10 +78,13 @@ class Decoder(nn.Module):
         With a `mask` (see `DecoderLayer`) the target is all there is, and the cache keeps nothing of it.
         """
         decoded, self_attention, cross_attention = [], [], []
+        rotation = self.rotary(cache.length, states.size(1)) if self.rotary is not None else None
         layers = zip(self.layers, cache.decoded, cache.memory, strict=True)
         for number, (layer, before, memory) in enumerate(layers, start=1):
             wanted = need_weights or (self.last_weights and number == len(self.layers))
-            states, so_far, self_weights, cross_weights = layer(states, before, memory, memory_mask, wanted, mask)
+            states, so_far, self_weights, cross_weights = layer(
+                states, before, memory, memory_mask, wanted, mask, rotation
+            )
             decoded.append(so_far)
             if wanted:
                 self_attention.append(self_weights)
@@ -123,12 +129,12 @@ class Transformer(nn.Module):
     @property
     def max_source_length(self) -> int | None:
         """The longest source, `</s>` included, that the position table allows; None: any."""
-        return self.source_embedding.positions.max_length
+        return self.source_embedding.max_length
 
     @property
     def max_target_length(self) -> int | None:
         """The longest target, `<s>` included, that the position table allows; None: any."""
-        return self.target_embedding.positions.max_length
+        return self.target_embedding.max_length
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Source ids (B, S), mask (B, 1, 1, S) → memory (B, S, D)."""

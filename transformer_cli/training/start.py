@@ -264,7 +264,7 @@ def check_parent(config: Config) -> None:
     folder = find_start(config)
     verify(folder, [CONFIG])
     parent, takes_vocabulary = load_config(folder / CONFIG), config.training.takes_vocabulary
-    may_differ = TRAINED_WITH + (("model.max_positions",) if config.model.positions == "sinusoidal" else ())
+    may_differ = TRAINED_WITH + (("model.max_positions",) if config.model.positions != "learned" else ())
     if not takes_vocabulary:
         may_differ += ("vocabulary", "data")
         if TIES.index(config.model.tie_embeddings) < TIES.index(parent.model.tie_embeddings):

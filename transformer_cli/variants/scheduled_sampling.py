@@ -81,7 +81,7 @@ class ScheduledSamplingObjective(TranslationObjective):
         embedding = self.model.target_embedding
         means = linear(predictions, embedding.tokens.table.weight.t()) * embedding.tokens.scale  # (M, D)
         vectors = put_after(places, embedding.tokens(inputs), means, inputs)  # (B, T, D)
-        states = embedding.dropout(vectors + embedding.positions(0, inputs.size(1)))
+        states = embedding.dropout(embedding.place(vectors, 0))
         output: DecoderOutput = self.model.decoder(states, batch.source_mask, self.model.start_cache(memory))
         return output
 

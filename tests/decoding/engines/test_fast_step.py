@@ -35,6 +35,9 @@ def build(**options: object) -> Transformer:
         {"activation": "geglu", "norm": "pre"},
         {"positions": "learned", "tie_embeddings": "none", "generator_bias": True},
         {"head_dim": 5, "attention_bias": False, "feed_forward_bias": False, "norm_epsilon": 1e-2},
+        {"positions": "rotary"},
+        {"positions": "rotary", "qk_norm": True, "norm": "pre"},
+        {"qk_norm": True, "norm_epsilon": 1e-2},
     ],
     ids=str,
 )

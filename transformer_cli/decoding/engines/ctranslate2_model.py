@@ -95,8 +95,9 @@ def build_spec(folder: Path, config: Config, codecs: Codecs) -> Any:
     spec.encoder.embeddings[0].weight = weights.take(SOURCE, len(source), shape.d_model)
     spec.decoder.embeddings.weight = weights.take(TARGET, len(target), shape.d_model)
     positions = position_count(config)
-    spec.encoder.position_encodings.encodings = weights.positions("source_embedding", positions)
-    spec.decoder.position_encodings.encodings = weights.positions("target_embedding", positions)
+    if shape.positions != "rotary":
+        spec.encoder.position_encodings.encodings = weights.positions("source_embedding", positions)
+        spec.decoder.position_encodings.encodings = weights.positions("target_embedding", positions)
     for name, part in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         for number, layer in enumerate(part.layer):
             _fill_layer(layer, f"{name}.layers.{number}", weights, is_decoder=name == "decoder")
@@ -132,6 +133,9 @@ def _kind(shape: ModelConfig) -> dict[str, Any]:
         "activation": ACTIVATIONS[shape.activation],
         "ffn_glu": shape.activation in ("swiglu", "geglu"),
         "head_dim": shape.head_dim,  # None: d_model / heads
+        "rotary_dim": (shape.head_dim or shape.d_model // shape.heads) if shape.positions == "rotary" else None,
+        "rotary_interleave": False,
+        "qk_norm": shape.qk_norm,
     }
 
 
@@ -192,6 +196,10 @@ class _Weights:
                 self.linear(part, width, {projection: size}, bias=bias)
         self.linear(spec.linear[-1], inner, {f"{name}.output": width}, bias=bias)
         self.norm(spec.layer_norm, f"{name}_residual.norm")
+        if self._shape.qk_norm:  # queries to the memory over all heads at once
+            head_dim = inner // self._shape.heads
+            spec.q_norm.gamma = np.ones(head_dim if len(spec.linear) == 2 else inner, np.float32)
+            spec.k_norm.gamma = np.ones(head_dim, np.float32)
 
     def feed_forward(self, spec: Any, name: str) -> None:
         """Fill in a feed-forward block, gated or not."""
