@@ -1,6 +1,6 @@
 """How soon a training reaches a BLEU: target tokens, updates and seconds, for a list of configs and seeds.
 
-    .venv/bin/python benchmarks/time_to_quality.py WORK plain=configs/multi30k_de_en.yaml muon=my-muon.yaml \
+    .venv/bin/python benchmarks/time_to_quality.py WORK plain=configs/multi30k_de_en_plain.yaml best=configs/multi30k_de_en.yaml \
         --set 'data.train={source: train.de, target: train.en}' … [--seeds 1 2 3] [--goals 30 36 38 40] [--every 100]
         [--threads 1] [--picture docs/images/time-to-quality.svg]
 

@@ -22,7 +22,7 @@ from tests.data.quality.planting import plant
 from transformer_cli.config.yaml_file import Tree, dump_tree, parse_tree, read_config_text
 
 VALID, TEST = "val", "test_2016_flickr"
-CONFIG = ROOT / "configs" / "multi30k_de_en.yaml"
+CONFIG = ROOT / "configs" / "multi30k_de_en_plain.yaml"
 BUDGET: Tree = {
     "max_steps": 2000,
     "validate_every": 1000,

@@ -69,11 +69,11 @@ class Places:
 
 
 VARIANTS = [
-    Variant("plain", "multi30k_de_en", SUBWORDS),
-    Variant("3+3 distilled", "multi30k_de_en", SUBWORDS, distilled=True),
-    Variant("6+1", "multi30k_de_en", (*SUBWORDS, *DEEP)),
-    Variant("6+1 distilled", "multi30k_de_en", (*SUBWORDS, *DEEP), distilled=True),
-    Variant("6+6", "multi30k_de_en", (*SUBWORDS, "model.encoder_layers=6", "model.decoder_layers=6")),
+    Variant("plain", "multi30k_de_en_plain", SUBWORDS),
+    Variant("3+3 distilled", "multi30k_de_en_plain", SUBWORDS, distilled=True),
+    Variant("6+1", "multi30k_de_en_plain", (*SUBWORDS, *DEEP)),
+    Variant("6+1 distilled", "multi30k_de_en_plain", (*SUBWORDS, *DEEP), distilled=True),
+    Variant("6+6", "multi30k_de_en_plain", (*SUBWORDS, "model.encoder_layers=6", "model.decoder_layers=6")),
     Variant("mask-predict", "non_autoregressive", MASKS, PASSES),
     Variant("mask-predict distilled", "non_autoregressive", MASKS, PASSES, distilled=True),
     Variant("one-shot distilled", "non_autoregressive_one_shot", MASKS, {"at once": ()}, distilled=True),
@@ -84,8 +84,8 @@ VARIANTS = [
     Variant(
         "aligned", "guided_attention_alignments", (*SUBWORDS, "training.guided_attention.alignments={data}/train.align")
     ),
-    Variant("learned positions", "multi30k_de_en", (*SUBWORDS, "model.positions=learned", "model.max_positions=256")),
-    Variant("wide values", "multi30k_de_en", (*SUBWORDS, "model.head_dim=32", "model.value_dim=64")),
+    Variant("learned positions", "multi30k_de_en_plain", (*SUBWORDS, "model.positions=learned", "model.max_positions=256")),
+    Variant("wide values", "multi30k_de_en_plain", (*SUBWORDS, "model.head_dim=32", "model.value_dim=64")),
     Variant("words", "multi30k_de_en_spacy", WORDS),
     Variant("copying", "copy_mechanism_multi30k", WORDS),
     Variant("5,000 pairs", "pretrained_embeddings", (*FEW, *NO_VECTORS), train="train.5000"),

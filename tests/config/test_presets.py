@@ -155,6 +155,8 @@ def test_values_set_may_need_those_of_the_preset(tmp_path: Path) -> None:
     config = resolved(tmp_path, "model.preset=small", "training.peak_learning_rate=1e-3", "model.d_model=100")
     assert (config.training.schedule, config.training.peak_learning_rate) == ("cosine", 1e-3)
     assert (config.model.d_model, config.model.heads) == (100, PRESETS["small"]["model.heads"])
+    assert config.model.positions == "sinusoidal", "heads of 25 have a dimension that no other is turned with"
+    assert resolved(tmp_path, "model.preset=small", "model.d_model=96").model.positions == "rotary"
 
 
 def test_another_schedule_keeps_the_peak(tmp_path: Path) -> None:

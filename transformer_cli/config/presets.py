@@ -15,9 +15,9 @@ from transformer_cli.errors import UserError
 
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
-# Few layers and short cosine schedules down to zero: anything larger memorises little text. Muon, and statistics of
-# which word translates which, let attention find the source soon; R-Drop keeps `tiny` from memorising what it has seen
-# dozens of times (docs/results.md, "Little text").
+# Few layers and short cosine schedules down to zero: anything larger memorises little text. Muon, rotary positions,
+# normalised queries and keys, and statistics of which word translates which, let attention find the source soon; R-Drop
+# keeps `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text").
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -25,6 +25,8 @@ _LITTLE_TEXT: Values = {
     "model.heads": 4,
     "model.d_ff": 512,
     "model.norm": "pre",
+    "model.positions": "rotary",
+    "model.qk_norm": True,
     "training.batch_tokens": 1000,
     "training.optimizer": "muon",
     "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
@@ -209,6 +211,8 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.r_drop", None)
     if given.get("training.weight_decay"):
         values.pop("training.optimizer", None)
+    if (given.get("model.head_dim") or both["model.d_model"] // both["model.heads"]) % 2:
+        values.pop("model.positions", None)  # rotary ones turn dimensions two by two
     if given.get("vocabulary.tokenizer", "sentencepiece") != "sentencepiece":
         for key in ("vocabulary.algorithm", "vocabulary.size", "training.subword_sampling"):
             values.pop(key, None)
