@@ -68,7 +68,7 @@ PRESETS_HEADER = """\
 `model.preset` names a size, or `auto`, which goes by the amount of text in `data.train`, what is held out of it too:
 the letters (characters; those of dense scripts count three times) of the targets of all pairs that differ. `tiny` and
 `small` train for as many updates as that text needs: 1,500 for 60,000 letters (1,000 captions), 2,500 for 300,000,
-9,000 for 1.8 million and 36,000 for 12 million, with as many in between. Keys that neither the config nor `--set` sets
+4,500 for 1.8 million and 18,000 for 12 million, with as many in between. Keys that neither the config nor `--set` sets
 then have these values instead of their defaults. Training and `tfm build-vocab` report what was chosen; the config
 saved in the run folder contains the values themselves. How they were chosen: [results.md](results.md#presets).
 """

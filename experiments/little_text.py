@@ -33,13 +33,16 @@ from transformer_cli.config.yaml_file import Tree, dump_tree
 
 GUIDE = {"prior": "alignments", "weight": 0.05, "layer": -2}
 SMALL: Tree = {"batch_tokens": 1000, "peak_learning_rate": 0.0015, "r_drop": 0.0}
-ROWS: dict[str, Tree] = {
-    "plain": {**SMALL, "optimizer": "adam", "guided_attention": None},
-    "guided": {**SMALL, "optimizer": "adam", "guided_attention": GUIDE},
-    "muon": {**SMALL, "optimizer": "muon", "guided_attention": None},
-    "both": {**SMALL, "optimizer": "muon", "guided_attention": GUIDE},
-    "larger": {"batch_tokens": 2000, "peak_learning_rate": 0.003, "r_drop": 0.0},
-    "auto": {},
+LARGER: Tree = {"batch_tokens": 2000, "peak_learning_rate": 0.003}
+SINUSOIDS: Tree = {"positions": "sinusoidal", "qk_norm": False}
+ROWS: dict[str, tuple[Tree, Tree]] = {  # of `model` and of `training`
+    "plain": (SINUSOIDS, {**SMALL, "optimizer": "adam", "guided_attention": None}),
+    "guided": (SINUSOIDS, {**SMALL, "optimizer": "adam", "guided_attention": GUIDE}),
+    "muon": (SINUSOIDS, {**SMALL, "optimizer": "muon", "guided_attention": None}),
+    "both": (SINUSOIDS, {**SMALL, "optimizer": "muon", "guided_attention": GUIDE}),
+    "larger": (SINUSOIDS, {**LARGER, "r_drop": 0.0}),
+    "r-drop": (SINUSOIDS, {**LARGER, "r_drop": 5.0}),
+    "auto": ({}, {}),
 }
 HELP: Tree = {"max_steps": 2000, "validate_every": 500, "save_every": 2000, "keep_last": 1}  # far from the end
 LONG, LONGEST, LONG_TARGET = 13, 60, 8  # words of a paragraph of the help
@@ -82,10 +85,11 @@ def result(folder: Path, row: str, seed: int) -> dict[str, float]:
     hard = folder.name == "help"
     languages = ("es", "eu") if hard else ("de", "en")
     files = {part: {end: str(folder / f"{part}.{end}") for end in ("source", "target")} for part in ("train", "valid")}
+    model, training = ROWS[row]
     tree: dict[str, Any] = {
         "data": {**dict(zip(("source_language", "target_language"), languages, strict=True)), **files, "workers": 0},
-        "model": {"preset": "auto"},
-        "training": {**ROWS[row], "seed": seed, **(HELP if hard else {})},
+        "model": {**model, "preset": "auto"},
+        "training": {**training, "seed": seed, **(HELP if hard else {})},
     }
     tree["data"]["max_length"] = 128
     config.write_text(dump_tree(tree), encoding="utf-8")

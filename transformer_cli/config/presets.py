@@ -31,7 +31,6 @@ _LITTLE_TEXT: Values = {
     "training.optimizer": "muon",
     "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
     "training.schedule": "cosine",
-    "training.peak_learning_rate": 0.0015,
     "training.label_smoothing": 0.1,
     "training.precision": "auto",
 }
@@ -67,9 +66,10 @@ PRESETS: Mapping[str, Values] = {
         "vocabulary.size": 4000,
         "model.d_model": 192,
         "model.dropout": 0.2,
-        "training.max_steps": 9000,
+        "training.peak_learning_rate": 0.005,
+        "training.max_steps": 4500,
         "training.warmup_steps": 500,
-        "training.validate_every": 900,
+        "training.validate_every": 450,
         "training.save_every": 450,
     },
     "base": {
@@ -144,7 +144,7 @@ LADDER = (
 )
 # Updates that so many letters take with `tiny` and `small`; in between their logarithms rise evenly. The first three
 # are those of 1,000, 5,000 and 29,000 captions (docs/results.md).
-UPDATES = ((60_000, 1500), (300_000, 2500), (1_800_000, 9000), (12_000_000, 36_000))
+UPDATES = ((60_000, 1500), (300_000, 2500), (1_800_000, 4500), (12_000_000, 18_000))
 
 
 def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) -> tuple[Config, list[str]]:
