@@ -84,6 +84,7 @@ class NumpyModel:
         """Queries or keys (…, T, H·d), normalised in so many parts, each head's turned by the angles of its place."""
         if self.config["qk_norm"]:
             apart = np.array(np.split(vectors, parts, axis=-1))
+            apart -= apart.mean(-1, keepdims=True)
             apart /= np.sqrt(np.square(apart).mean(-1, keepdims=True) + self.config["norm_epsilon"])
             vectors = np.concatenate([*apart], -1)
         vectors = np.array(np.split(vectors, self.config["heads"], axis=-1))  # (H, …, T, d)

@@ -263,8 +263,8 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     # Tokens: rows of the learned table, so the longest sentence; other positions have no limit.
     max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-    # Whether attention normalises queries and keys, by their root mean square, so that no score is large (Henry et al.
-    # 2020): by head; queries to the source over all heads at once.
+    # Whether attention normalises queries and keys, so that no score is large (Henry et al. 2020): by head; queries to
+    # the source over all heads at once.
     qk_norm: bool = False
     # Which embeddings are one table: none; the decoder's input and output; these and the encoder's.
     tie_embeddings: Literal["none", "decoder", "all"] = "all"

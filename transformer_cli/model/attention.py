@@ -100,8 +100,8 @@ class MultiHeadAttention(nn.Module):
 
     Keys and values come from one projection (`keys_values`), apart from the queries: a decoder keeps them in its cache.
     Where `value_dim` (d_v) is not `head_dim` (d_k), they come from two. With an `epsilon`, queries and keys are
-    normalised (Henry et al. 2020), by their root mean square, before they are turned: keys by head, queries by
-    `query_width` numbers, those of a head or of all of them.
+    normalised as by a layer norm (Henry et al. 2020, Dehghani et al. 2023) before they are turned: keys by head, queries
+    by `query_width` numbers, those of a head or of all of them.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class MultiHeadAttention(nn.Module):
     def _placed(self, projected: Tensor, width: int, rotation: Rotation | None) -> Tensor:
         if self.epsilon is not None:
             parts = projected.view(*projected.shape[:2], -1, width)
-            projected = functional.rms_norm(parts, (width,), eps=self.epsilon).flatten(2)
+            projected = functional.layer_norm(parts, (width,), eps=self.epsilon).flatten(2)
         if rotation is not None:
             projected = rotation.turn(projected.view(*projected.shape[:2], self.heads, self.head_dim)).flatten(2)
         return projected

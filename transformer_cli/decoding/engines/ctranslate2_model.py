@@ -198,8 +198,10 @@ class _Weights:
         self.norm(spec.layer_norm, f"{name}_residual.norm")
         if self._shape.qk_norm:  # queries to the memory over all heads at once
             head_dim = inner // self._shape.heads
-            spec.q_norm.gamma = np.ones(head_dim if len(spec.linear) == 2 else inner, np.float32)
-            spec.k_norm.gamma = np.ones(head_dim, np.float32)
+            for kind, size in (("q_norm", head_dim if len(spec.linear) == 2 else inner), ("k_norm", head_dim)):
+                norm = common_spec.LayerNormSpec()  # the spec's own is one without means
+                norm.gamma, norm.beta = np.ones(size, np.float32), np.zeros(size, np.float32)
+                setattr(spec, kind, norm)
 
     def feed_forward(self, spec: Any, name: str) -> None:
         """Fill in a feed-forward block, gated or not."""
