@@ -232,12 +232,12 @@ def test_a_word_shows_which_source_words_it_came_from(page: Page, folder: Path) 
             wanted.append((row["translation"][start:end], [row["source"][a:b] for a, b in words]))
     assert any(marked for _, marked in wanted)
     for word, (text, marked) in zip(page.all(".word"), wanted, strict=True):
-        ActionChains(page.driver).move_to_element(word).perform()
+        ActionChains(page.driver, duration=0).move_to_element(word).perform()
         assert word.text == text
         assert page.inner("mark") == marked
     assert page.inner("#mirror") == ["zwei hund\nein \u6f22 katze, und frisst maus.\n"], "it lies behind the same text"
 
-    ActionChains(page.driver).move_to_element(page.one("from")).perform()
+    ActionChains(page.driver, duration=0).move_to_element(page.one("from")).perform()
     page.one("translation").send_keys(Keys.ARROW_RIGHT)
     assert page.inner("mark") == wanted[0][1]
     page.one("translation").send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
@@ -271,7 +271,7 @@ def test_tokens_of_any_kind_have_their_places(
     answer_with(page, {"translatedText": one["translation"], "details": [row]})
     page.type(source)
     for word, wanted in zip(page.wait(lambda: page.all(".word")), marked, strict=True):
-        ActionChains(page.driver).move_to_element(word).perform()
+        ActionChains(page.driver, duration=0).move_to_element(word).perform()
         if wanted is not None:
             assert page.inner("mark") == [wanted]
     assert page.inner("#alternativesList button") == ["other"], "each once"
