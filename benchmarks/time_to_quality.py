@@ -1,8 +1,8 @@
 """How soon a training reaches a BLEU: target tokens, updates and seconds, for a list of configs and seeds.
 
-    .venv/bin/python benchmarks/time_to_quality.py WORK plain=configs/multi30k_de_en_plain.yaml best=configs/multi30k_de_en.yaml \
-        --set 'data.train={source: train.de, target: train.en}' … [--seeds 1 2 3] [--goals 30 36 38 40] [--every 100]
-        [--threads 1] [--picture docs/images/time-to-quality.svg]
+    .venv/bin/python benchmarks/time_to_quality.py WORK plain=configs/multi30k_de_en_plain.yaml \
+        best=configs/multi30k_de_en.yaml --set 'data.train={source: train.de, target: train.en}' … [--seeds 1 2 3]
+        [--goals 30 36 38 40] [--every 100] [--threads 1] [--picture docs/images/time-to-quality.svg]
 
 Each config is trained to its end with each seed, and validated after every so many updates by greedy search over the
 validation set. A goal is reached at the first validation with that BLEU. Seconds are those of updates alone, without

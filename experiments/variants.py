@@ -84,7 +84,9 @@ VARIANTS = [
     Variant(
         "aligned", "guided_attention_alignments", (*SUBWORDS, "training.guided_attention.alignments={data}/train.align")
     ),
-    Variant("learned positions", "multi30k_de_en_plain", (*SUBWORDS, "model.positions=learned", "model.max_positions=256")),
+    Variant(
+        "learned positions", "multi30k_de_en_plain", (*SUBWORDS, "model.positions=learned", "model.max_positions=256")
+    ),
     Variant("wide values", "multi30k_de_en_plain", (*SUBWORDS, "model.head_dim=32", "model.value_dim=64")),
     Variant("words", "multi30k_de_en_spacy", WORDS),
     Variant("copying", "copy_mechanism_multi30k", WORDS),

@@ -62,7 +62,7 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def _build_embedding(config: ModelConfig, vocabulary_size: int) -> Embedding:
-    positions: SinusoidalPositions | LearnedPositions | None = None  # rotary ones are where attention is
+    positions: SinusoidalPositions | LearnedPositions | None = None  # rotary ones belong to encoder and decoder
     if config.positions == "learned":
         positions = LearnedPositions(config.max_positions, config.d_model)
     elif config.positions == "sinusoidal":

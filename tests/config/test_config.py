@@ -298,6 +298,13 @@ def test_a_language_code_is_no_path(code: str) -> None:
     [
         (["model.heads=7"], "model.heads", "7 does not divide d_model = 512"),
         (["model.d_model=9", "model.heads=3"], "model.d_model", "even number, got 9"),
+        (
+            ["model.d_model=36", "model.heads=4", "model.positions=rotary"],
+            "model.head_dim",
+            "even number, got 9 (d_model",
+        ),
+        (["model.head_dim=5", "model.positions=rotary"], "model.head_dim", "even number, got 5"),
+        (["model.head_dim=2", "model.qk_norm=true"], "model.head_dim", "fewer than 3 dimensions, got 2"),
         (["training.guided_attention.alignments=a"], "training.guided_attention.alignments", "has no such file"),
         (["training.guided_attention.heads=[1, 1]"], "training.guided_attention.heads", "each once"),
         (["training.guided_attention.heads=[]"], "training.guided_attention.heads", "one head or more"),

@@ -156,7 +156,31 @@ def test_values_set_may_need_those_of_the_preset(tmp_path: Path) -> None:
     assert (config.training.schedule, config.training.peak_learning_rate) == ("cosine", 1e-3)
     assert (config.model.d_model, config.model.heads) == (100, PRESETS["small"]["model.heads"])
     assert config.model.positions == "sinusoidal", "heads of 25 have a dimension that no other is turned with"
+    assert not config.model.qk_norm
     assert resolved(tmp_path, "model.preset=small", "model.d_model=96").model.positions == "rotary"
+    assert resolved(tmp_path, "model.preset=small", "model.head_dim=5").model.positions == "sinusoidal"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.optimizer=adam",
+        "training.weight_decay=0.01",
+        "model.positions=sinusoidal",
+        "model.qk_norm=false",
+        "model.head_dim=5",
+        "model.generation=mask_predict",
+    ],
+)
+def test_without_what_its_rate_was_found_with_a_preset_goes_slower_for_longer(tmp_path: Path, override: str) -> None:
+    others = [override, *(["training.optimizer=adamw"] if "decay" in override else [])]
+    fast = resolved(tmp_path, "model.preset=small").training
+    slow = resolved(tmp_path, "model.preset=small", *others).training
+    assert (fast.peak_learning_rate, slow.peak_learning_rate) == (0.005, 0.0015)
+    for key in ("max_steps", "validate_every", "save_every"):
+        assert getattr(slow, key) == 2 * getattr(fast, key)
+    tiny = resolved(tmp_path, "model.preset=tiny", *others).training
+    assert tiny.max_steps == resolved(tmp_path, "model.preset=tiny").training.max_steps
 
 
 def test_another_schedule_keeps_the_peak(tmp_path: Path) -> None:

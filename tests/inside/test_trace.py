@@ -105,6 +105,7 @@ def test_shapes_are_those_the_model_has() -> None:
     assert traced.tokens == [*SENTENCE.split(), "</s>"]
     assert traced.ids == [*translator.codecs.source.encode(SENTENCE), EOS]
     absent = {"layer 1: keys", "layer 1: values", "layer 1: feed-forward, gate"}  # of variants
+    absent |= {"rotation: cosines", "rotation: sines"}
     for stages, parts, layers in ((traced.encoder, ENCODER, 1), (traced.decoder, DECODER, 2)):
         names = [name for _, name, _ in parts if name not in absent]
         expected = [name.format(1) for name in names] + [f"layer {number}" for number in range(2, layers + 1)]
@@ -137,6 +138,15 @@ def test_values_are_those_of_a_pass_without_a_trace() -> None:
     scaled = torch.tensor(encoder["embedding"]) * translator.config.model.d_model**0.5
     torch.testing.assert_close(torch.tensor(encoder["times √d_model"]), scaled)
     torch.testing.assert_close(torch.tensor(encoder["both added"]), scaled + torch.tensor(encoder["positions"]))
+
+
+def test_with_rotary_positions_it_shows_what_turns_and_no_sum() -> None:
+    traced = trace(make(positions="rotary"), SENTENCE)
+    for stages in (traced.encoder, traced.decoder):
+        names = {stage.name: stage.shape for stage in stages}
+        assert not {"positions", "both added"} & names.keys()
+        assert {name for name in names if "rotation" in name} == {"rotation: cosines", "rotation: sines"}
+    assert names["rotation: sines"] == (1, 8)
 
 
 def test_nothing_stays_behind_in_the_model() -> None:

@@ -322,7 +322,9 @@ def test_workers_have_limits_files_and_counts_in_common(start: Start, models: di
         with urllib.request.urlopen(asked, timeout=30) as response:  # noqa: S310
             url = json.load(response)["translatedFileUrl"]
         one = [serving.ask(q="ein hund", **translate()) for _ in range(2)]
+        until = time.monotonic() + 30
         while f"{ANSWERED} 2.0" not in serving.read("/metrics"):  # an answer is counted once it is out
+            assert time.monotonic() < until
             time.sleep(0.01)
     with halted(second):
         assert serving.read(url.removeprefix(serving.url)).strip() == one[0]["translatedText"]

@@ -274,6 +274,8 @@ def test_the_model_may_vanish_once_the_run_has_begun(tmp_path: Path, old: Config
         ("vocabulary", {"lowercase": True}, r"vocabulary\.lowercase = false, the config says true"),
         ("data", {"source_language": "fr"}, r'data\.source_language = "de", the config says "fr"'),
         ("model", {"head_dim": 8}, r"model\.head_dim = null, the config says 8"),
+        ("model", {"positions": "rotary"}, r'model\.positions = "sinusoidal", the config says "rotary"'),
+        ("model", {"qk_norm": True}, r"model\.qk_norm = false, the config says true"),
     ],
 )
 def test_another_kind_of_model_is_refused(

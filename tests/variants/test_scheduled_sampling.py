@@ -25,9 +25,10 @@ VOCABULARY = 20
 SPECIALS = [0, 2, 3]  # <pad>, <s>, </s>: never a prediction that the decoder reads
 
 
-def small_model(dropout: float = 0.0, dtype: torch.dtype = torch.float64) -> Transformer:
+def small_model(dropout: float = 0.0, dtype: torch.dtype = torch.float64, **options: Any) -> Transformer:
     torch.manual_seed(1)
-    config = ModelConfig(encoder_layers=1, decoder_layers=2, d_model=8, heads=2, d_ff=16, dropout=dropout, norm="pre")
+    shape: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 8, "heads": 2, "d_ff": 16}
+    config = ModelConfig(**shape, dropout=dropout, norm="pre", **options)
     return build_model(config, VOCABULARY, VOCABULARY).to(dtype)
 
 
@@ -147,8 +148,10 @@ def test_draws_follow_the_models_probabilities() -> None:
     )
 
 
-def test_the_mixture_is_the_mean_embedding_by_probability() -> None:
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_the_mixture_is_the_mean_embedding_by_probability(positions: str) -> None:
     objective = scheduled(prediction="mixture", temperature=0.7)
+    objective.model = small_model(positions=positions)
     batch, places = Batch.from_ids([([5, 6], [7, 8, 9])]), torch.tensor([1])
     model = objective.model
     memory = model.encode(batch.source, batch.source_mask)

@@ -263,8 +263,8 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     # Tokens: rows of the learned table, so the longest sentence; other positions have no limit.
     max_positions: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-    # Whether attention normalises queries and keys, so that no score is large (Henry et al. 2020): by head; queries to
-    # the source over all heads at once.
+    # Whether queries and keys are normalised, so that no score is large (after Henry et al. 2020): each head's; queries
+    # to the source, all heads' together.
     qk_norm: bool = False
     # Which embeddings are one table: none; the decoder's input and output; these and the encoder's.
     tie_embeddings: Literal["none", "decoder", "all"] = "all"
@@ -284,7 +284,7 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _heads_fit(self, info: ValidationInfo) -> "ModelConfig":
         """`heads` divides `d_model`, or `head_dim` is set. Sinusoidal positions need an even `d_model`, rotary ones an
-        even `head_dim`."""
+        even `head_dim`; `qk_norm` needs heads of 3 or more dimensions."""
         if awaits_preset(info):
             return self
         if self.head_dim is None and self.d_model % self.heads:
@@ -293,9 +293,11 @@ class ModelConfig(Section):
             )
         if self.d_model % 2 and self.positions == "sinusoidal":
             raise ValueError(f"d_model: sinusoidal positions need an even number, got {self.d_model}")
-        if (width := self.head_dim or self.d_model // self.heads) % 2 and self.positions == "rotary":
-            what = f"head_dim: rotary positions need an even number, got {width}"
-            raise ValueError(what if self.head_dim else f"{what} (d_model / heads); change one of the three")
+        given = f"{self.head_width}" if self.head_dim else f"{self.head_width} (d_model / heads)"
+        if self.head_width % 2 and self.positions == "rotary":
+            raise ValueError(f"head_dim: rotary positions need an even number, got {given}")
+        if self.head_width < 3 and self.qk_norm:
+            raise ValueError(f"head_dim: qk_norm leaves nothing of heads of fewer than 3 dimensions, got {given}")
         return self
 
     @model_validator(mode="after")
@@ -314,6 +316,11 @@ class ModelConfig(Section):
         return self
 
     @property
+    def head_width(self) -> int:
+        """The dimensions of a head's queries and keys (d_k)."""
+        return self.head_dim or self.d_model // self.heads
+
+    @property
     def own_variant(self) -> str | None:
         """Return what only our own Transformer has of this model, as `key: value`; None: other engines can be it too.
 
@@ -323,7 +330,7 @@ class ModelConfig(Section):
             return f"generation: {self.generation}"
         if self.generator != "softmax":
             return f"generator: {self.generator}"
-        if self.value_dim not in (None, self.head_dim or self.d_model // self.heads):
+        if self.value_dim not in (None, self.head_width):
             return f"value_dim: {self.value_dim}"
         return None
 

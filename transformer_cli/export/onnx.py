@@ -121,7 +121,7 @@ def describe(loaded: LoadedModel) -> dict[str, Any]:
         "eos_id": EOS,
         "decoder_layers": config.model.decoder_layers,
         "heads": config.model.heads,
-        "head_dim": config.model.head_dim or config.model.d_model // config.model.heads,
+        "head_dim": config.model.head_width,
         "max_positions": model.max_source_length or longest if learned else max(POSITIONS, longest),
         "max_source_length": config.data.max_length,
         "max_length_ratio": config.decoding.max_length_ratio,
@@ -166,13 +166,13 @@ def _attend(
     rotation: Rotation | None = None,
 ) -> Tensor:
     """Attend openly, as asking for the weights makes it: graph formats have no fused kernel for every length."""
-    theirs = cast(KeysValues, keys_values)
-    mixed: Tensor = attention(states, theirs, mask, rotation=rotation, need_weights=True)[0]
+    by_head = cast(KeysValues, keys_values)
+    mixed: Tensor = attention(states, by_head, mask, rotation=rotation, need_weights=True)[0]
     return mixed
 
 
 class PlacedEmbedding(nn.Module):
-    """`Embedding` with a table of positions, of which it takes any part; beside it what these turn, if they do that."""
+    """`Embedding` with a table of positions, of which it takes any part: added, or returned as a rotation."""
 
     positions: Tensor
 

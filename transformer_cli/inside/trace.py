@@ -17,6 +17,7 @@ from transformer_cli.decoding.pipeline import search_again
 from transformer_cli.decoding.translation import Candidate
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import UserError
+from transformer_cli.model.embedding import Embedding
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import DecoderOutput
 from transformer_cli.protected.spans import find_spans
@@ -63,6 +64,8 @@ ENCODER = (
     Output("source_embedding.tokens", "times √d_model", "B, S, D"),
     Output("source_embedding.positions", "positions", "S, D"),
     Output("source_embedding", "both added", "B, S, D"),
+    Output("encoder.rotary", "rotation: cosines", "S, d_k"),
+    Output("encoder.rotary", "rotation: sines", "S, d_k"),
     Output("encoder.layers.0.self_attention.query", "layer 1: queries", "B, S, H·d_k"),
     Output("encoder.layers.0.self_attention.key_value", "layer 1: keys, values", "B, S, H·(d_k+d_v)"),
     Output("encoder.layers.0.self_attention.key", "layer 1: keys", "B, S, H·d_k"),  # of attention with a `value_dim`
@@ -79,6 +82,8 @@ DECODER = (
     Output("target_embedding.tokens", "embedding, times √d_model", "B, T, D"),
     Output("target_embedding.positions", "positions", "T, D"),
     Output("target_embedding", "both added", "B, T, D"),
+    Output("decoder.rotary", "rotation: cosines", "T, d_k"),
+    Output("decoder.rotary", "rotation: sines", "T, d_k"),
     Output("decoder.layers.0.self_attention", "layer 1: self-attention", "B, T, D"),
     Output("decoder.layers.0.self_attention", "layer 1: its weights", "B, H, T, T"),
     Output("decoder.layers.0.cross_attention", "layer 1: cross-attention", "B, T, D"),
@@ -113,7 +118,7 @@ def recorded(model: nn.Module, outputs: Sequence[Output]) -> Iterator[list[Stage
         parent, _, last = path.rpartition(".")
         number = int(last) + 1 if last.isdigit() else 0
         named = [(one.name.format(number), one.axes) for one in outputs if one.path in (path, f"{parent}.*")]
-        if named:
+        if named and not (isinstance(module, Embedding) and module.positions is None):  # then nothing is added
             hooks.append(module.register_forward_hook(partial(record, named)))
     try:
         yield stages

@@ -100,8 +100,8 @@ class MultiHeadAttention(nn.Module):
 
     Keys and values come from one projection (`keys_values`), apart from the queries: a decoder keeps them in its cache.
     Where `value_dim` (d_v) is not `head_dim` (d_k), they come from two. With an `epsilon`, queries and keys are
-    normalised as by a layer norm (Henry et al. 2020, Dehghani et al. 2023) before they are turned: keys by head, queries
-    by `query_width` numbers, those of a head or of all of them.
+    normalised before they are turned, as by a layer norm without weights (after Henry et al. 2020, Dehghani et al.
+    2023): keys by head, queries by `query_width` numbers, those of one head or of all of them.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class MultiHeadAttention(nn.Module):
         dropout: float,
         bias: bool,
         epsilon: float | None = None,
-        query_width: int = 0,
+        query_width: int | None = None,
     ) -> None:
         super().__init__()
         self.heads, self.head_dim, self.value_dim, self.dropout = heads, head_dim, value_dim, dropout
@@ -129,27 +129,25 @@ class MultiHeadAttention(nn.Module):
     def keys_values(self, states: Tensor, rotation: Rotation | None = None) -> KeysValues:
         """Project states (B, S, D) to keys and values; the rotation of their S positions turns the keys."""
         if self.value_dim != self.head_dim:
-            keys = self.placed_keys(self.key(states), rotation)
+            keys = self.place(self.key(states), self.head_dim, rotation)
             both = torch.cat([keys, self.value(states)], dim=-1)[:, None]  # (B, 1, S, H·d_k + H·d_v)
             return KeysValues(both, self.heads, keys_width=self.heads * self.head_dim)
-        batch, length, _ = states.shape
-        both = self.key_value(states).view(batch, length, 2, self.heads * self.head_dim)
+        return self.arrange(self.key_value(states), rotation)
+
+    def arrange(self, projected: Tensor, rotation: Rotation | None) -> KeysValues:
+        """Return what `key_value` makes of S states, (B, S, 2·H·d), as keys and values."""
+        both = projected.view(*projected.shape[:2], 2, self.heads * self.head_dim)
         if rotation is None and self.epsilon is None:
             return KeysValues(both.transpose(1, 2), self.heads)
-        return KeysValues(torch.stack([self.placed_keys(both[:, :, 0], rotation), both[:, :, 1]], dim=1), self.heads)
+        keys = self.place(both[:, :, 0], self.head_dim, rotation)
+        return KeysValues(torch.stack([keys, both[:, :, 1]], dim=1), self.heads)
 
-    def placed_keys(self, projected: Tensor, rotation: Rotation | None) -> Tensor:
-        """Normalise and turn what is projected to keys, where that is done. (B, S, H·d) → (B, S, H·d)"""
-        return self._placed(projected, self.head_dim, rotation)
-
-    def placed_queries(self, projected: Tensor, rotation: Rotation | None) -> Tensor:
-        """Normalise and turn what is projected to queries, where that is done. (B, T, H·d) → (B, T, H·d)"""
-        return self._placed(projected, self.query_width, rotation)
-
-    def _placed(self, projected: Tensor, width: int, rotation: Rotation | None) -> Tensor:
+    def place(self, projected: Tensor, width: int, rotation: Rotation | None) -> Tensor:
+        """Normalise queries or keys by `width` numbers, and turn them, where that is done. (B, T, H·d) → (B, T, H·d)"""
         if self.epsilon is not None:
             parts = projected.view(*projected.shape[:2], -1, width)
-            projected = functional.layer_norm(parts, (width,), eps=self.epsilon).flatten(2)
+            normal = functional.layer_norm(parts, (width,), eps=self.epsilon).flatten(2)
+            projected = normal.to(projected.dtype)  # under autocast a GPU gives float32
         if rotation is not None:
             projected = rotation.turn(projected.view(*projected.shape[:2], self.heads, self.head_dim)).flatten(2)
         return projected
@@ -173,7 +171,7 @@ class MultiHeadAttention(nn.Module):
         """
         batch, length, _ = states.shape
         keys, values = keys_values.split()  # (B / G, H, S, d) each
-        query = self.placed_queries(self.query(states), rotation)  # (B, T, H·d)
+        query = self.place(self.query(states), self.query_width, rotation)  # (B, T, H·d)
         query = query.view(keys.size(0), -1, self.heads, self.head_dim).transpose(1, 2)  # (B/G, H, G·T, d)
         weights = None
         if need_weights or plain_products(query, keys):

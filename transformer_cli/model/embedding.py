@@ -84,7 +84,7 @@ class RotaryPositions(nn.Module):
         self.sinusoids = SinusoidalPositions(head_dim)
 
     def forward(self, start: int, length: int) -> Rotation:
-        """The rotation of positions start … start + length - 1."""
+        """Return the rotation of positions start … start + length - 1."""
         return as_rotation(self.sinusoids(start, length))
 
 
@@ -95,8 +95,8 @@ def as_rotation(table: Tensor) -> Rotation:
 
 
 def build_rotary(config: ModelConfig) -> RotaryPositions | None:
-    """What an encoder or decoder turns queries and keys by; None: positions are in the embeddings."""
-    return RotaryPositions(config.head_dim or config.d_model // config.heads) if config.positions == "rotary" else None
+    """Return what an encoder or decoder turns queries and keys by; None: positions are in the embeddings."""
+    return RotaryPositions(config.head_width) if config.positions == "rotary" else None
 
 
 class Embedding(nn.Module):
@@ -120,10 +120,10 @@ class Embedding(nn.Module):
         return states
 
     def place(self, vectors: Tensor, start: int) -> Tensor:
-        """Add positions start, start + 1, … to vectors (B, T, D), where they are told so."""
+        """Add positions start, start + 1, … to vectors (B, T, D), unless they are rotary."""
         return vectors if self.positions is None else vectors + self.positions(start, vectors.size(1))
 
     @property
     def max_length(self) -> int | None:
-        """The positions that the table has; None: any number."""
+        """The length of the position table; None: no limit."""
         return None if self.positions is None else self.positions.max_length

@@ -93,15 +93,12 @@ def build_feed_forward(config: ModelConfig) -> nn.Module:
     return kind(config.d_model, config.d_ff, config.activation, config.activation_dropout, config.feed_forward_bias)
 
 
-def build_attention(config: ModelConfig, *, within: bool = False) -> MultiHeadAttention:
-    """An attention layer of the config's size. within: it is self-attention."""
-    head_dim = config.head_dim or config.d_model // config.heads
-    sizes = config.d_model, config.heads, head_dim, config.value_dim or head_dim
-    # Queries to the memory are normalised over all heads at once, for that is what CTranslate2 does; both learn alike.
-    epsilon, query_width = (
-        config.norm_epsilon if config.qk_norm else None,
-        head_dim if within else config.heads * head_dim,
-    )
+def build_attention(config: ModelConfig, *, self_attention: bool = False) -> MultiHeadAttention:
+    """An attention layer of the config's size."""
+    sizes = config.d_model, config.heads, config.head_width, config.value_dim or config.head_width
+    epsilon = config.norm_epsilon if config.qk_norm else None
+    # Over all heads at once where queries read the memory: CTranslate2 does that, and both learn equally well.
+    query_width = config.head_width if self_attention else config.heads * config.head_width
     return MultiHeadAttention(*sizes, config.attention_dropout, config.attention_bias, epsilon, query_width)
 
 
@@ -132,7 +129,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = build_attention(config, within=True)
+        self.self_attention = build_attention(config, self_attention=True)
         self.self_attention_residual = Residual(config)
         self.feed_forward = build_feed_forward(config)
         self.feed_forward_residual = Residual(config)
@@ -142,7 +139,7 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """States (B, S, D), mask (B, 1, 1, S) → states (B, S, D) and, on request, weights (B, H, S, S).
 
-        rotation: of the S positions, where these are told by turning queries and keys.
+        rotation: of the S positions, where these are rotary.
         """
         seen = self.self_attention_residual.enter(states)
         keys_values = self.self_attention.keys_values(seen, rotation)
@@ -167,7 +164,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = build_attention(config, within=True)
+        self.self_attention = build_attention(config, self_attention=True)
         self.self_attention_residual = Residual(config)
         self.cross_attention = build_attention(config)
         self.cross_attention_residual = Residual(config)
@@ -186,7 +183,7 @@ class DecoderLayer(nn.Module):
     ) -> DecoderLayerOutput:
         """States (B, T, D) of the new positions; keys and values of those before and of the memory; its mask.
 
-        rotation: of the new positions, where these are told by turning queries and keys.
+        rotation: of the new positions, where these are rotary.
 
         With a `mask` (B, 1, 1 or T, T) the T positions are all there are, and attend as it says; else causally.
         """

@@ -112,8 +112,7 @@ def check_size(path: Path, shape: ModelConfig, vocabulary_size: int) -> None:
     Counts only what every model has; `_check_layout` looks at each tensor later.
     """
     stored = read_tensors(path)
-    head_dim = shape.head_dim or shape.d_model // shape.heads
-    attention = 2 * shape.d_model * shape.heads * (head_dim + (shape.value_dim or head_dim))
+    attention = 2 * shape.d_model * shape.heads * (shape.head_width + (shape.value_dim or shape.head_width))
     layer = attention + 2 * shape.d_model * shape.d_ff
     rows = vocabulary_size + (shape.max_positions if shape.positions == "learned" else 0)
     needed = shape.encoder_layers * layer + shape.decoder_layers * (layer + attention) + rows * shape.d_model

@@ -33,7 +33,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "decoder tied, gelu": {"shared": False, "tie_embeddings": "decoder", "activation": "gelu", "norm": "pre"},
     "wide heads": {"head_dim": 5, "tie_embeddings": "none", "positions": "learned"},
     "no biases": {"attention_bias": False, "feed_forward_bias": False, "activation": "swiglu", "norm_epsilon": 1e-2},
-    "rotary": {"positions": "rotary"},
+    "rotary": {"positions": "rotary", "head_dim": 6},
+    "normalised": {"qk_norm": True},
     "rotary, normalised": {"positions": "rotary", "qk_norm": True, "norm": "pre", "norm_epsilon": 1e-2},
 }
 SEARCHES = {

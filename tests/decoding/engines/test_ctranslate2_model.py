@@ -68,11 +68,15 @@ def test_every_weight_is_there_bit_for_bit_and_nothing_else(tmp_path: Path, vari
     others = re.compile("position_encodings|[qk]_norm|rotary")  # what is not a weight of ours
     written_ones = sum(array.size for name, array in arrays.items() if not others.search(name))
     assert written_ones == sum(tensor.numel() for name, tensor in weights.items() if ".positions." not in name)
+    norms = {name: array for name, array in arrays.items() if re.search("[qk]_norm", name)}
+    assert bool(norms) is loaded.config.model.qk_norm
+    assert all((array == float(name.endswith("gamma"))).all() for name, array in norms.items())
     for side, embedding in (
         ("encoder", loaded.model.source_embedding),
         ("decoder", loaded.model.target_embedding),
     ):
         if embedding.positions is None:
+            assert f"{side}/position_encodings/encodings" not in arrays
             continue
         rows = position_count(loaded.config)
         written = arrays[f"{side}/position_encodings/encodings"]

@@ -94,8 +94,8 @@ def build_spec(folder: Path, config: Config, codecs: Codecs) -> Any:
     source, target = codecs.source.vocabulary.get_itos(), codecs.target.vocabulary.get_itos()
     spec.encoder.embeddings[0].weight = weights.take(SOURCE, len(source), shape.d_model)
     spec.decoder.embeddings.weight = weights.take(TARGET, len(target), shape.d_model)
-    positions = position_count(config)
     if shape.positions != "rotary":
+        positions = position_count(config)
         spec.encoder.position_encodings.encodings = weights.positions("source_embedding", positions)
         spec.decoder.position_encodings.encodings = weights.positions("target_embedding", positions)
     for name, part in (("encoder", spec.encoder), ("decoder", spec.decoder)):
@@ -133,7 +133,7 @@ def _kind(shape: ModelConfig) -> dict[str, Any]:
         "activation": ACTIVATIONS[shape.activation],
         "ffn_glu": shape.activation in ("swiglu", "geglu"),
         "head_dim": shape.head_dim,  # None: d_model / heads
-        "rotary_dim": (shape.head_dim or shape.d_model // shape.heads) if shape.positions == "rotary" else None,
+        "rotary_dim": shape.head_width if shape.positions == "rotary" else None,
         "rotary_interleave": False,
         "qk_norm": shape.qk_norm,
     }
@@ -187,7 +187,7 @@ class _Weights:
     def attention(self, spec: Any, name: str) -> None:
         """Fill in an attention block. Self-attention projects queries, keys and values in one go, in that order."""
         width, bias = self._shape.d_model, self._shape.attention_bias
-        inner = self._shape.heads * (self._shape.head_dim or width // self._shape.heads)
+        inner = self._shape.heads * self._shape.head_width
         inputs = {f"{name}.query": inner, f"{name}.key_value": 2 * inner}
         if len(spec.linear) == 2:
             self.linear(spec.linear[0], width, inputs, bias=bias)
@@ -197,9 +197,9 @@ class _Weights:
         self.linear(spec.linear[-1], inner, {f"{name}.output": width}, bias=bias)
         self.norm(spec.layer_norm, f"{name}_residual.norm")
         if self._shape.qk_norm:  # queries to the memory over all heads at once
-            head_dim = inner // self._shape.heads
-            for kind, size in (("q_norm", head_dim if len(spec.linear) == 2 else inner), ("k_norm", head_dim)):
-                norm = common_spec.LayerNormSpec()  # the spec's own is one without means
+            head = self._shape.head_width
+            for kind, size in (("q_norm", head if len(spec.linear) == 2 else inner), ("k_norm", head)):
+                norm = common_spec.LayerNormSpec()  # the spec's own is an RMSNorm: no mean is subtracted
                 norm.gamma, norm.beta = np.ones(size, np.float32), np.zeros(size, np.float32)
                 setattr(spec, kind, norm)
 

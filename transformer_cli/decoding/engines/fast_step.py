@@ -17,22 +17,20 @@ from transformer_cli.model.torch_private import can_pack, embedding, layer_norm,
 from transformer_cli.model.transformer import Decoder, Generator, Transformer
 
 Change = Callable[[Tensor], Tensor]
-# States (N, D), what was decoded before, the memory, its mask (M, 1, 1, S), the position's rotation, if that is how it
-# is told → states (N, D), all that was decoded
+# States (N, D), what was decoded before, the memory, its mask (M, 1, 1, S), the position's rotation (None: it is in the
+# embeddings) → states (N, D), all that was decoded
 LayerStep = Callable[[Tensor, KeysValues | None, KeysValues, Tensor, Rotation | None], tuple[Tensor, KeysValues]]
 
 LARGE = 2**18  # numbers in a weight from which on packing it pays, for few rows and many
 
 
 class Attention(NamedTuple):
-    """An attention layer's weights."""
+    """An attention layer, and its products."""
 
-    heads: int
+    module: MultiHeadAttention
     query: Change
     key_value: Change
     output: Change
-    # What is done to queries and keys (N, 1, H·d) beyond that; None: nothing.
-    placed: tuple[Callable[[Tensor, Rotation | None], Tensor], Callable[[Tensor, Rotation | None], Tensor]] | None
 
 
 def can_step_fast(model: Transformer) -> bool:
@@ -64,8 +62,7 @@ class FastStep:
         pack = constant and can_pack(model.generator.projection.weight)
         self._table, self._scale = model.target_embedding.tokens.table.weight, model.target_embedding.tokens.scale
         self._positions, self._rotary = model.target_embedding.positions, model.decoder.rotary
-        layers = cast(Iterable[DecoderLayer], model.decoder.layers)
-        self._layers = [_layer_step(layer, pack, self._rotary is not None) for layer in layers]
+        self._layers = [_layer_step(layer, pack) for layer in cast(Iterable[DecoderLayer], model.decoder.layers)]
         norm = model.decoder.norm
         self._norm = _norm(norm) if isinstance(norm, nn.LayerNorm) else _same
         self._projection = _product(model.generator.projection, pack)
@@ -87,9 +84,9 @@ class FastStep:
         return log_probs, DecoderCache(tuple(decoded), cache.memory, cache.length + 1)
 
 
-def _layer_step(layer: DecoderLayer, pack: bool, turned: bool) -> LayerStep:
-    """Return what `DecoderLayer` does, for one position. turned: queries and keys of self-attention are, to tell it."""
-    own, cross = _attention(layer.self_attention, pack, turned), _attention(layer.cross_attention, pack)
+def _layer_step(layer: DecoderLayer, pack: bool) -> LayerStep:
+    """Return what `DecoderLayer` does, for one position."""
+    own, cross = _attention(layer.self_attention, pack), _attention(layer.cross_attention, pack)
     change = _feed_forward(layer.feed_forward, pack)
     enter_own, leave_own = _around(layer.self_attention_residual)
     enter_cross, leave_cross = _around(layer.cross_attention_residual)
@@ -99,10 +96,7 @@ def _layer_step(layer: DecoderLayer, pack: bool, turned: bool) -> LayerStep:
         states: Tensor, before: KeysValues | None, memory: KeysValues, mask: Tensor, rotation: Rotation | None
     ) -> tuple[Tensor, KeysValues]:
         seen = enter_own(states)
-        both = own.key_value(seen).view(len(seen), 2, 1, -1)  # (N, 2, 1, H·d)
-        if own.placed is not None:
-            both = torch.stack([own.placed[1](both[:, 0], rotation), both[:, 1]], dim=1)
-        so_far = KeysValues(both, own.heads)
+        so_far = own.module.arrange(own.key_value(seen)[:, None], rotation)
         if before is not None:
             so_far = before.grow(so_far)
         states = leave_own(states + _attend(own, seen, so_far, None, rotation))
@@ -121,10 +115,9 @@ def _attend(
 ) -> Tensor:
     """Attend from states (N, D), N / M rows in a row to each of M rows of keys and values. → (N, D)"""
     keys, values = keys_values.split()  # (M, H, S, d) each
-    query = attention.query(seen)
-    if attention.placed is not None:
-        query = attention.placed[0](query[:, None], rotation)
-    query = query.view(len(keys), -1, attention.heads, keys.size(3)).transpose(1, 2)
+    module = attention.module
+    query = module.place(attention.query(seen)[:, None], module.query_width, rotation)
+    query = query.view(len(keys), -1, module.heads, module.head_dim).transpose(1, 2)
     mixed = scaled_dot_product_attention(query, keys, values, mask)  # (M, H, N/M, d)
     return attention.output(mixed.transpose(1, 2).reshape(len(seen), -1))
 
@@ -135,10 +128,9 @@ def _around(residual: Residual) -> tuple[Change, Change]:
     return (norm, _same) if residual.pre else (_same, norm)
 
 
-def _attention(module: MultiHeadAttention, pack: bool, turned: bool = False) -> Attention:
-    query, key_value, output = (_product(part, pack) for part in (module.query, module.key_value, module.output))
-    placed = (module.placed_queries, module.placed_keys) if turned or module.epsilon is not None else None
-    return Attention(module.heads, query, key_value, output, placed)
+def _attention(module: MultiHeadAttention, pack: bool) -> Attention:
+    products = (_product(part, pack) for part in (module.query, module.key_value, module.output))
+    return Attention(module, *products)
 
 
 def _feed_forward(module: nn.Module, pack: bool) -> Change:
