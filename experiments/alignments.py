@@ -1,6 +1,6 @@
 """Alignment error rate of a model on 50 hand-aligned German-English pairs, for each layer and each head. For example:
 
-    .venv/bin/python experiments/alignments.py checkpoints/multi30k_de_en
+    .venv/bin/python experiments/alignments.py checkpoints/multi30k_de_en_plain
 
 Prints a Markdown table. Sure and possible links are in `hand_aligned.de-en.tsv`; words stand between spaces.
 """

@@ -37,7 +37,7 @@ CHILD: dict[str, Any] = {  # the updates and the schedule of models from scratch
     "precision": "auto",
 }
 ROWS: dict[str, dict[str, Any]] = {  # what each trains with, beside its data
-    "scratch": {"model": {"preset": "auto"}},
+    "scratch": {"model": {"preset": "auto", "positions": "sinusoidal", "qk_norm": False}},
     "fine-tuned": {"model.dropout": 0.3},
     "own vocabulary": {
         "model.dropout": 0.3,

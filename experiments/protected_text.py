@@ -1,6 +1,6 @@
 """How often protected text comes through a translation exactly once, and what it costs in chrF. For example:
 
-    .venv/bin/python experiments/protected_text.py checkpoints/multi30k_de_en \\
+    .venv/bin/python experiments/protected_text.py checkpoints/multi30k_de_en_plain \\
         --source test_2016_flickr.de --reference test_2016_flickr.en
 
 Every kind of protected text is put into real sentences at random places between words (the seed is fixed), for a
