@@ -362,6 +362,7 @@ def test_a_better_translation_is_kept_line_by_line(page: Page, folder: Path) -> 
     assert (kept["source"], kept["target"], kept["source_language"]) == ("zwei maus", "two mice", "de")
 
 
+@pytest.mark.slow  # each text settles for a second and a half
 def test_the_history_stays_in_the_browser(page: Page) -> None:
     page.translated("zwei")
     page.wait(lambda: len(page.inner("#pastList li")) == 1)
