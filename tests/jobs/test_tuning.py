@@ -263,8 +263,7 @@ def command(folder: Path, out: Path, budget: str, **environment: str) -> "subpro
 @pytest.mark.parametrize(
     ("budget", "spots"),
     [
-        # The score of a trial at the second rung is stored.
-        pytest.param("130steps", ["tune-recorded@6"], marks=pytest.mark.slow),
+        ("130steps", ["tune-recorded@6"]),  # the score of a trial at the second rung is stored
         # A trial is drawn and not trained; a score of the first rung is stored; one of the second.
         pytest.param("200steps", ["tune-drawn@5", "tune-recorded@3", "tune-recorded@4"], marks=pytest.mark.slow),
     ],

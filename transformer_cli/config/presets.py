@@ -15,9 +15,9 @@ from transformer_cli.errors import UserError
 
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
-# Few layers and short cosine schedules down to zero: anything larger memorises little text. Muon, rotary positions,
-# normalised queries and keys, and statistics of which word translates which, let attention find the source soon; R-Drop
-# keeps `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text").
+# Few layers and short cosine schedules down to zero: without R-Drop, anything larger memorises little text. Muon,
+# rotary positions, normalised queries and keys, and statistics of which word translates which, let attention find the
+# source soon; R-Drop keeps `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text").
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
