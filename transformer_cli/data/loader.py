@@ -6,6 +6,7 @@ A `Position` is all there is to remember: from it on, the same batches follow, w
 import hashlib
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -293,6 +294,7 @@ def _outlive_signals(worker: int) -> None:
     that the training process can finish its step and save. After SIGTERM it ends by itself a little later, and soon
     after the training process was killed."""
     parent = os.getppid()
+    sys.stderr = sys.__stderr__  # the copy of a notebook's or a test's buffer would swallow what a worker dies of
 
     def follow() -> None:
         # torch's own watch ends in waiting for the last batches to be read, which nobody does any more.
