@@ -1,0 +1,80 @@
+"""What an update of several configs costs, side by side: CPU seconds, an update of each in turn.
+
+    .venv/bin/python benchmarks/updates.py configs/multi30k_de_en_plain.yaml configs/multi30k_de_en.yaml \
+        --set 'data.train={source: train.de, target: train.en}' … [--rounds 100] [--threads 1]
+
+Everything that an update of `tfm train` does, with the config's own data, model, objective and optimizer, from its
+batches to its step. The first config is what the others are compared with; the ratio is the median of those of each
+round, whose updates run within a second.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import torch
+from page import describe_run
+
+from transformer_cli.config import load_config
+from transformer_cli.config.presets import resolve_preset
+from transformer_cli.data.size import measure_corpus
+from transformer_cli.storage.run_folder import RunFolder
+from transformer_cli.training.distributed import SINGLE_PROCESS
+from transformer_cli.training.hardware import tuned_process
+from transformer_cli.training.loop import Update, train_steps
+from transformer_cli.training.run import find_run_state, make_data, make_learner
+
+WARM_UP = 5  # rounds
+
+
+def updates(config_path: str, overrides: list[str], folder: Path) -> Generator[Update, None, None]:
+    """The updates of a training of that config from its beginning."""
+    asked = load_config(config_path, overrides)
+    config, _ = resolve_preset(asked, measure_corpus)
+    state = find_run_state(RunFolder(folder), asked, config, False, None)
+    data = make_data(state, True, SINGLE_PROCESS)
+    learner, _ = make_learner(state, data, torch.device("cpu"), True, SINGLE_PROCESS)
+    batches = data.updates(learner.progress.position, 0, False, SINGLE_PROCESS)
+    return train_steps(learner.objective, learner.optimizer, learner.precision, config.training, batches)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("configs", nargs="+")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all configs")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    seconds: dict[str, list[float]] = {config: [] for config in options.configs}
+    tokens: dict[str, int] = dict.fromkeys(options.configs, 0)
+    with tempfile.TemporaryDirectory(prefix="tfm-updates-") as name, tuned_process(torch.device("cpu")):
+        trainings = {
+            config: updates(config, options.set, Path(name) / str(number))
+            for number, config in enumerate(options.configs)
+        }
+        for number in range(WARM_UP + options.rounds):
+            for config, training in trainings.items():
+                began = time.process_time()
+                update = next(training)
+                if number >= WARM_UP:
+                    seconds[config].append(time.process_time() - began)
+                    tokens[config] += update.target_tokens
+            print(f"\rround {number + 1}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+    print(describe_run(options.threads))
+    print("\n| config | CPU ms an update, median | quartiles | target tokens an update | ÷ the first |")
+    print("| --- | --: | --: | --: | --: |")
+    first = seconds[options.configs[0]]
+    for config, own in seconds.items():
+        low, median, high = (1000 * value for value in statistics.quantiles(own, n=4))
+        ratio = statistics.median(one / other for one, other in zip(own, first, strict=True))
+        print(f"| {config} | {median:.0f} | {low:.0f}–{high:.0f} | {tokens[config] / len(own):.0f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
