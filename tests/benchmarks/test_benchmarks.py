@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.training.conftest import _tree
 from transformer_cli.build import build_model
+from transformer_cli.config import Config, dump_config
 from transformer_cli.data.batch import Batch
+from transformer_cli.training.run import train
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -154,3 +158,13 @@ def test_bf16_is_left_out_where_the_cpu_has_none(
     assert said == "" if native else said.count("\n") == 1 and "bf16" in said
     named = [entry.key for entry in training.contenders(["torch-bf16"])]
     assert named == ["torch-bf16", "peak-fp32", *["peak-bf16"] * native], "what is asked for by name is run"
+
+
+def test_updates_are_those_of_a_training(load: Load, tmp_path: Path) -> None:
+    config = Config.model_validate(_tree(tmp_path, max_steps=4, log_every=1))
+    train(config, tmp_path / "run", quiet=True)
+    logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    updates = load("updates").updates(str(tmp_path / "config.yaml"), [], tmp_path / "other")
+    losses = [update.loss for update in islice(updates, 4)]
+    assert losses == pytest.approx([event["loss"] for event in logged if "loss" in event], rel=1e-4)
