@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -139,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     arguments: without the program's name; None takes those of the process.
     """
-    command = typer.main.get_command(app)
+    command = _command()
     with _sigterm_as_exit(), warnings.catch_warnings():
         if arguments is None:
             _settle_process()
@@ -159,6 +160,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 128 + signal.SIGINT
         except BaseException as error:
             return _failed(error, arguments)
+
+
+@cache  # a program that calls `main` often, as tests do, need not wait for it each time
+def _command() -> Any:
+    return typer.main.get_command(app)
 
 
 def _failed(error: BaseException, arguments: Sequence[str] | None) -> int:
@@ -241,7 +247,7 @@ def _explain_usage(error: Any, arguments: Sequence[str]) -> str:
 
 def _command_path(arguments: Sequence[str]) -> str:
     """Return the command that a command line names, such as `tfm plot mask`."""
-    command: Any = typer.main.get_command(app)
+    command = _command()
     path = "tfm"
     for argument in arguments:
         commands = getattr(command, "commands", {})
