@@ -3,12 +3,12 @@
     for language in es eu; do apt-get download libreoffice-help-$language; done
     for package in libreoffice-help-*.deb; do dpkg-deb -x $package office; done
     .venv/bin/python experiments/little_text.py WORK help --text office [--rows plain muon] [--seeds 1]
-    .venv/bin/python experiments/little_text.py WORK captions --text multi30k [--pairs 5000] [--seeds 1 2 3]
+    .venv/bin/python experiments/little_text.py WORK captions --text multi30k [--pairs 5000] [--languages en fr]
 
 `help` is a hard corpus: the paragraphs of LibreOffice's help (at least 13 words, no two alike) from Spanish to Basque,
 whose words have many forms; a twentieth of them with another's translation, four fifths of them twice. `captions` are
-pairs of Multi30k, German to English. All rows are `model.preset: auto` but for what they say. What is in WORK already
-is not done again, and what was interrupted continues.
+pairs of Multi30k, German to English if nothing else is said. All rows are `model.preset: auto` but for what they say.
+What is in WORK already is not done again, and what was interrupted continues.
 """
 
 import argparse
@@ -61,35 +61,36 @@ def main() -> int:
     parser.add_argument("corpus", choices=["help", "captions"])
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=5000, help="of captions")
+    parser.add_argument("--languages", nargs=2, default=["de", "en"], help="of captions: source and target")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     options = parser.parse_args()
-    name = options.corpus if options.corpus == "help" else f"captions-{options.pairs}"
+    hard = options.corpus == "help"
+    languages = ["es", "eu"] if hard else options.languages
+    name = "help" if hard else "-".join(["captions", str(options.pairs), *languages])
     folder = options.work.resolve() / name
     if not folder.exists():
         folder.mkdir(parents=True)
-        parts = help_pairs(options.text) if name == "help" else caption_pairs(options.text, options.pairs)
+        parts = help_pairs(options.text) if hard else caption_pairs(options.text, options.pairs, languages)
         for part, pairs in parts.items():
             for side, end in enumerate(("source", "target")):
                 (folder / f"{part}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
     print("| training | seeds | BLEU, val | nats from the source | BLEU, test | chrF2, test |\n" + "| --- " * 6 + "|")
     for row in options.rows:
-        print(table_row(row, [result(folder, row, seed) for seed in options.seeds]), flush=True)
+        print(table_row(row, [result(folder, languages, row, seed) for seed in options.seeds]), flush=True)
     print(f"\n{describe_run(threads=1)}")
     return 0
 
 
-def result(folder: Path, row: str, seed: int) -> dict[str, float]:
+def result(folder: Path, languages: Sequence[str], row: str, seed: int) -> dict[str, float]:
     """Train one row with one seed, and return its scores."""
     config, run = folder / f"{row}-{seed}.yaml", folder / f"{row}-{seed}"
-    hard = folder.name == "help"
-    languages = ("es", "eu") if hard else ("de", "en")
     files = {part: {end: str(folder / f"{part}.{end}") for end in ("source", "target")} for part in ("train", "valid")}
     model, training = ROWS[row]
     tree: dict[str, Any] = {
         "data": {**dict(zip(("source_language", "target_language"), languages, strict=True)), **files, "workers": 0},
         "model": {**model, "preset": "auto"},
-        "training": {**training, "seed": seed, **(HELP if hard else {})},
+        "training": {**training, "seed": seed, **(HELP if folder.name == "help" else {})},
     }
     tree["data"]["max_length"] = 128
     config.write_text(dump_tree(tree), encoding="utf-8")
@@ -130,11 +131,11 @@ def table_row(row: str, results: Sequence[dict[str, float]]) -> str:
 # --- the text -------------------------------------------------------------------------------------------------------
 
 
-def caption_pairs(folder: Path, count: int) -> dict[str, list[Pair]]:
+def caption_pairs(folder: Path, count: int, languages: Sequence[str]) -> dict[str, list[Pair]]:
     """Return pairs of Multi30k drawn from its training data, and its validation and test data as they are."""
 
     def whole(stem: str) -> list[Pair]:
-        sides = (gzip.decompress((folder / f"{stem}.{end}.gz").read_bytes()).decode() for end in ("de", "en"))
+        sides = (gzip.decompress((folder / f"{stem}.{end}.gz").read_bytes()).decode() for end in languages)
         return list(zip(*(side.split("\n")[:-1] for side in sides), strict=True))
 
     train = random.Random(42).sample(whole("train"), count)
