@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.no_cover
+
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
