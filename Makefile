@@ -4,10 +4,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TFM := $(BIN)/tfm
+# most of what is installed is never imported: what is, gets compiled then
+PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
 # test processes that run at once; each uses one thread
 JOBS ?= auto
 # COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take half as long again
 COVERAGE ?=
+
+# where this is set, each process of a test would compile all that it imports anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint docs bench clean
@@ -22,15 +27,15 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,plots]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[train,plots]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-bench: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[bench]'
 	@touch $@
 
 demo: $(VENV)/.installed  ## train a small German-English translator, score it, use it, draw it
