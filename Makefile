@@ -4,8 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TFM := $(BIN)/tfm
-# most of what is installed is never imported: what is, gets compiled then
-PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
+PIP_OPTIONS := --quiet --disable-pip-version-check
 # test processes that run at once; each uses one thread
 JOBS ?= auto
 # COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take half as long again

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.no_cover
 
 PACKAGE = Path(__file__).parents[1] / "transformer_cli"
 

@@ -548,7 +548,6 @@ def test_the_probe_tries_both_passes_of_r_drop(
     assert not (tmp_path / "twice").exists()
 
 
-@pytest.mark.no_cover
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:
     """Word by word, in order: what no model can do without attention to the source."""
     steps = {"max_steps": 350, "validate_every": 350, "save_every": 350, "validation_sentences": 20}
