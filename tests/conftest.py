@@ -1,7 +1,6 @@
 """What every test gets: its own cache, no terminal's width, and a reason where it needs a GPU and there is none."""
 
 import gc
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,18 +14,6 @@ def pytest_sessionstart() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()  # nor are they looked at again while they run
     gc.enable()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Nor are the processes measured that a test with `no_cover` starts: one that goes the same way thousands of times,
-    which measuring makes twice as long, and another test goes once."""
-    measured = os.environ.pop("COVERAGE_PROCESS_CONFIG", None) if item.get_closest_marker("no_cover") else None
-    try:
-        return (yield)
-    finally:
-        if measured is not None:
-            os.environ["COVERAGE_PROCESS_CONFIG"] = measured
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,8 +19,6 @@ from transformer_cli.config import Config, dump_config
 from transformer_cli.data.batch import Batch
 from transformer_cli.training.run import train
 
-pytestmark = pytest.mark.no_cover
-
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 PAIRS = [[([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9])], [([11, 12], [4])]]

@@ -157,7 +157,6 @@ def test_help_fits_80_columns_and_names_every_option(
     assert all(len(line.split("  ")[-1]) > 5 for line in shown.splitlines() if line.startswith("  --"))
 
 
-@pytest.mark.no_cover
 def test_help_imports_nothing_heavy() -> None:
     program = f"""
 import sys

@@ -323,7 +323,6 @@ def packed(tmp_path: Path) -> dict[str, Path]:
     return {name: tmp_path / f"{name}.gz" for name in contents}
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("case", READERS)
 def test_bad_gzip_is_refused_in_little_memory(
     case: str, trial: Any, tfm: Any, packed: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

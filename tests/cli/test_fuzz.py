@@ -25,8 +25,6 @@ import yaml
 from tests.environment import unmeasured
 from transformer_cli.storage.run_folder import find_model
 
-pytestmark = pytest.mark.no_cover
-
 MUTANTS = 500
 GROUP = 25  # mutants a test
 THROUGH_ENTRY = range(0, MUTANTS, 12)  # 42 mutants

@@ -83,7 +83,6 @@ def names(command: object, path: str = "") -> list[str]:
     return [name for word, inner in command.commands.items() for name in names(inner, f"{path} {word}".strip())]
 
 
-@pytest.mark.no_cover
 def test_every_command_works_or_names_what_it_needs(
     trial: Trial, calls: dict[str, tuple[list[str], str]], tmp_path: Path
 ) -> None:

@@ -690,7 +690,6 @@ YAML_PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.no_cover
 @settings(max_examples=60, deadline=None)
 @given(st.lists(YAML_PIECES, max_size=40).map("".join) | st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
@@ -778,7 +777,6 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 LISTS = ["&a0 [x, x, x, x, x, x, x, x, x]", *(f"&a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -859,7 +857,6 @@ def configs(draw: st.DrawFn) -> Config:
     )
 
 
-@pytest.mark.no_cover
 @settings(max_examples=40, deadline=None)
 @given(configs())
 def test_what_is_dumped_is_read_back(config: Config) -> None:

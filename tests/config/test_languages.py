@@ -74,7 +74,6 @@ def test_the_key_is_named(key: str) -> None:
         check_languages(data)
 
 
-@pytest.mark.no_cover
 @settings(max_examples=15, deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_code_or_gets_a_short_answer(text: str) -> None:

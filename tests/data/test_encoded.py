@@ -51,7 +51,6 @@ def test_ids_are_the_codecs_of_the_pairs_that_stay(
         encoded.ids(len(encoded))
 
 
-@pytest.mark.no_cover
 def test_pairs_that_are_fetched_together_are_those_that_are_fetched_alone(
     tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,6 @@ def chosen(folder: Path, pairs: Pairs, seed: int = 1) -> HeldOut:
     return held_out
 
 
-@pytest.mark.no_cover
 def test_one_pair_in_twenty_is_held_out_and_a_thousand_at_most(tmp_path: Path) -> None:
     assert len(chosen(tmp_path, some_pairs(200))) == 10
     assert len(chosen(tmp_path, some_pairs(3_019))) == 150

@@ -54,7 +54,6 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(("count", "held"), [(10, 1), (49, 1), (100, 2), (5_000, 100), (60_000, 1_000)])
 def test_two_percent_each_and_a_thousand_at_most(count: int, held: int) -> None:
     pairs = numbered(count)

@@ -99,7 +99,6 @@ def test_an_epoch_holds_every_pair_once(encoded: EncodedCorpus) -> None:
     assert sources == sorted(encoded.ids(pair)[0].tolist() for pair in range(len(encoded)))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("workers", "drawn"),
     one_of_each([pytest.param(workers, drawn) for workers in (0, 2)] for drawn in (None, "sampling", "noisy")),
@@ -126,7 +125,6 @@ def rows(updates: Iterator[UpdateBatches], count: int) -> list[tuple[Position, l
     return [(update.next_position, [b.source.tolist() for b in update.batches]) for update in islice(updates, count)]
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("workers", "accumulation", "ranks", "start"),
     one_of_each(

@@ -251,7 +251,6 @@ def test_a_reader_that_stops_early_ends_the_search(make_codecs: MakeCodecs) -> N
 # --- several threads ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("tokenizer", ["sentencepiece", "whitespace"])
 def test_four_threads_find_what_one_finds(make_codecs: MakeCodecs, tokenizer: str) -> None:
     config = make_config(tokenizer, max_length=6, decoding={"max_length_ratio": 1.0})
@@ -334,7 +333,6 @@ def test_lines_within_the_limit_give_no_note(make_codecs: MakeCodecs) -> None:
     assert translator.notes == []
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
 @pytest.mark.parametrize(
     "unit",

@@ -232,7 +232,6 @@ def test_lines_like_any_others_do_not_matter() -> None:
     assert not any(score.differs for score in scores_without(overlap, perfect, test_set, "en"))
 
 
-@pytest.mark.no_cover
 def test_chance_alone_seldom_differs() -> None:
     evaluation, test_set = evaluated({*range(1, 121, 4)})
     draw = random.Random(5)

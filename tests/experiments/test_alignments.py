@@ -9,8 +9,6 @@ import pytest
 from transformer_cli.errors import UserError
 from transformer_cli.text.alignments import AlignedPair
 
-pytestmark = pytest.mark.no_cover
-
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FIRST = AlignedPair("a b c", "x y z", sure={(0, 0), (1, 1)}, possible={(0, 0), (1, 1), (2, 1), (2, 2)})
 SECOND = AlignedPair("a", "x y", sure={(0, 0)}, possible={(0, 0)})

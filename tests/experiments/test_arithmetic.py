@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.no_cover
-
 PROGRAM = Path(__file__).parents[2] / "experiments" / "arithmetic.py"
 CONFIG = """
 data: {source_language: de, target_language: en, train: {source: a, target: b}, valid: {source: a, target: b},

@@ -9,8 +9,6 @@ import pytest
 from transformer_cli.config import Config
 from transformer_cli.text.build import build_codecs
 
-pytestmark = pytest.mark.no_cover
-
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 

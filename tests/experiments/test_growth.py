@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.no_cover
-
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:

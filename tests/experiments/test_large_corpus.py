@@ -9,8 +9,6 @@ import pytest
 from transformer_cli.data.files import LocalFile
 from transformer_cli.data.tmx import TmxCorpus
 
-pytestmark = pytest.mark.no_cover
-
 PAIRS = [("ein Hund & eine Katze", "a dog & a cat"), ("zwei <Hunde>", "two <dogs>"), ("drei Katzen", "three cats")]
 
 

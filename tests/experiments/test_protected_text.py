@@ -10,8 +10,6 @@ import pytest
 
 from transformer_cli.protected.spans import find_spans
 
-pytestmark = pytest.mark.no_cover
-
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 LINE = "Ein Mann mit Hut geht, ohne zu reden."
 

@@ -12,8 +12,6 @@ import pytest
 
 from transformer_cli.config import TextFiles, load_config
 
-pytestmark = pytest.mark.no_cover
-
 ROOT = Path(__file__).parents[2]
 WORDS = {
     "de": ["hund", "frau", "mann", "läuft", "sitzt", "straße", "groß", "klein", "und", "der", "eine", "über"],

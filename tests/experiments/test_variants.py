@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.no_cover
-
 ROOT = Path(__file__).parents[2]
 
 

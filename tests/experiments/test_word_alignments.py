@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.no_cover
-
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 

@@ -94,7 +94,6 @@ def test_a_position_past_the_table_fails(checkpoint: Checkpoint) -> None:
         EncoderGraph(model, 5)(padded(SOURCES))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("variant", EXPORTED)
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(1, 2), slice(0, 1)])
 def test_the_graphs_are_the_model(

@@ -141,7 +141,6 @@ def arbitrary_lines(count: int) -> list[str]:
     return ["", " ", *lines[2:]]
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "variant", ["as opus-mt's", "byte pairs, languages to choose from", "a vocabulary for each side"]
 )
@@ -172,7 +171,6 @@ def test_texts_of_arbitrary_ids_are_theirs(marian: Make, tmp_path: Path) -> None
     assert [codec.decode(ids[torch.tensor(row)].tolist()) for row in theirs] == expected
 
 
-@pytest.mark.no_cover
 def test_a_line_is_one_line_and_an_empty_one_is_empty(marian: Make, tmp_path: Path) -> None:
     import_model(marian().folder, tmp_path / "run")
     translator = Translator.load(tmp_path / "run", engine="torch")

@@ -19,8 +19,6 @@ from tests.importing.conftest import Make, write_release, zipped
 from transformer_cli import Translator
 from transformer_cli.cli.app import main
 
-pytestmark = pytest.mark.no_cover
-
 Check = Callable[[Path, str], None]
 MUTANTS = 200
 FEW = 24  # of them, without the slow tests

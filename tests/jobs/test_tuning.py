@@ -260,7 +260,6 @@ def command(folder: Path, out: Path, budget: str, **environment: str) -> "subpro
     )
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("budget", "spots"),
     [

@@ -109,7 +109,6 @@ spanned_lines = st.lists(
 ).map("".join)
 
 
-@pytest.mark.no_cover
 @settings(max_examples=300, deadline=None)
 @given(spanned_lines | st.text(st.characters(codec="utf-8"), max_size=30))
 def test_cut_out_loses_nothing_and_leave_out_no_span(line: str) -> None:

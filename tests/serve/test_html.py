@@ -166,7 +166,6 @@ def check_that_tags_come_back(client: TestClient, documents: list[str]) -> None:
 SOME = st.lists(FRAGMENTS.filter(bool), min_size=1, max_size=10)
 
 
-@pytest.mark.no_cover
 @given(SOME)
 @settings(deadline=None, max_examples=15)
 def test_every_tag_and_attribute_comes_back_within_those_it_was_in(client: TestClient, documents: list[str]) -> None:
@@ -198,7 +197,6 @@ def test_whatever_is_written_is_answered(client: TestClient, documents: list[str
         assert Counter(Tags(after).tags) == Counter(Tags(before).tags), (before, after)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "part",
     [
