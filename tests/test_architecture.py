@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-
 PACKAGE = Path(__file__).parents[1] / "transformer_cli"
 
 # From the bottom. A module belongs to the longest name that it begins with, and may import those of its own line and of
