@@ -7,7 +7,7 @@ TFM := $(BIN)/tfm
 PIP_OPTIONS := --quiet --disable-pip-version-check
 # test processes that run at once; each uses one thread
 JOBS ?= auto
-# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take half as long again
+# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take up to twice as long
 COVERAGE ?=
 
 # where this is set, each process of a test would compile all that it imports anew
