@@ -1,7 +1,11 @@
 """What every test gets: its own cache, no terminal's width, and a reason where it needs a GPU and there is none."""
 
 import gc
+import sys
+import traceback
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 import pytest
 
@@ -24,6 +28,25 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFM_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("COLUMNS", raising=False)  # which processes of pytest-xdist have set
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def last_words() -> Iterator[None]:
+    """Of a forked process that ends with 1 although its work is done, as where coverage cannot save what it measured:
+    multiprocessing says nothing of why.
+    """
+    bootstrap = vars(BaseProcess)["_bootstrap"]
+
+    def telling(self: BaseProcess, *given: Any, **options: Any) -> int:
+        try:
+            return int(bootstrap(self, *given, **options))
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+            raise
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseProcess, "_bootstrap", telling)
         yield
 
 
