@@ -43,6 +43,7 @@ ROWS: dict[str, tuple[Tree, Tree]] = {  # of `model` and of `training`
     "larger": (SINUSOIDS, {**LARGER, "r_drop": 0.0}),
     "r-drop": (SINUSOIDS, {**LARGER, "r_drop": 5.0}),
     "auto": ({}, {}),
+    "patience": ({}, {"schedule": "wsd", "patience": 3, "max_steps": 4500, "validate_every": 150, "save_every": 150}),
 }
 HELP: Tree = {"max_steps": 2000, "validate_every": 500, "save_every": 2000, "keep_last": 1}  # far from the end
 LONG, LONGEST, LONG_TARGET = 13, 60, 8  # words of a paragraph of the help

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import eq
 from typing import TYPE_CHECKING
 
 from transformer_cli.decoding.chunks import Chunk, batches_by_length, cut, join, parts_of, source_words, words_read
@@ -319,6 +320,9 @@ def runs(ids: Tokens) -> list[int]:
     """Return for each phrase length from 1 how many times a phrase of so many tokens comes in a row at the most."""
     found = []
     for size in range(1, min(LONGEST_PHRASE, len(ids) // 2) + 1):
+        if sum(map(eq, ids, ids[size:])) < size:  # nearly always: too few for a whole phrase to come again
+            found.append(1)
+            continue
         longest = now = 0
         for one, other in zip(ids, ids[size:], strict=False):
             now = now + 1 if one == other else 0
