@@ -5,10 +5,12 @@
 #
 # SOURCE, TARGET: language codes, such as de en. TRAIN, VALID: text files without their endings: data/train stands for
 # data/train.de and data/train.en. OUT: a folder; the translator becomes OUT/final. OPTION: of every tfm train, such as
-# --device or --set training.r_drop=5. Given again, it continues where it was interrupted.
+# --device or --set training.r_drop=5. Given again, it continues where it was interrupted. In the environment:
+# MODELS=2: so many models of each direction, which translate together. FINAL='--set model.d_model=256 …': options of
+# the last tfm train alone.
 set -eu
-[ $# -ge 5 ] || { sed -n '2,9s/^# *//p' "$0" >&2; exit 2; }
-source=$1 target=$2 train=$3 valid=$4 out=$5
+[ $# -ge 5 ] || { sed -n '2,11s/^# *//p' "$0" >&2; exit 2; }
+source=$1 target=$2 train=$3 valid=$4 out=$5 models=${MODELS:-1}
 shift 5
 mkdir -p "$out"
 config() { # of one direction
@@ -25,11 +27,23 @@ config "$source" "$target" > "$out/forward.yaml"
 config "$target" "$source" > "$out/backward.yaml"
 for direction in forward backward; do
     tfm train "$out/$direction.yaml" --out "$out/$direction" "$@"
+    for number in $(seq 2 "$models"); do
+        tfm train "$out/$direction.yaml" --out "$out/$direction-$number" "$@" --set training.seed="$number"
+    done
 done
-[ -e "$out/translated/manifest.json" ] || tfm distill "$out/forward" "$out/forward.yaml" --out "$out/translated"
-[ -e "$out/backtranslated/manifest.json" ] ||
-    tfm backtranslate "$out/backward" --input "$train.$target" --out "$out/backtranslated" --config "$out/forward.yaml"
+together() { # DIRECTION COMMAND …: with the further models of that direction
+    direction=$1
+    shift
+    for number in $(seq 2 "$models"); do set -- "$@" --with "$out/$direction-$number"; done
+    "$@"
+}
+[ -e "$out/translated/manifest.json" ] ||
+    together forward tfm distill "$out/forward" "$out/forward/config.yaml" --out "$out/translated"
+[ -e "$out/backtranslated/manifest.json" ] || together backward \
+    tfm backtranslate "$out/backward" --input "$train.$target" --out "$out/backtranslated" \
+        --config "$out/forward/config.yaml"
 pair() { echo "{source: $1.$source, target: $1.$target}"; }
 steps=$(sed -n 's/^  max_steps: \([0-9]*\)$/\1/p' "$out/forward/config.yaml")
-tfm train "$out/forward/config.yaml" --out "$out/final" ${steps:+--set training.max_steps=$((steps * 6 / 5))} \
-    "$@" --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"
+# shellcheck disable=SC2086  # FINAL is several words
+tfm train "$out/forward/config.yaml" --out "$out/final" ${steps:+--set training.max_steps=$((steps * 6 / 5))} "$@" \
+    ${FINAL:-} --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"

@@ -109,13 +109,22 @@ def test_the_best_from_little_learns_from_both_directions_and_goes_on_where_it_w
     for language in ("de", "en"):
         lines = (SAMPLE / f"train.{language}").read_text("utf-8").splitlines()[:400]
         Path(f"few.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    small = ["model.d_model=64", "model.d_ff=128", "vocabulary.size=500", "training.max_steps=200", "data.workers=0"]
-    options = [part for setting in small for part in ("--set", setting)]
+    small = ["model.d_model=64", "model.d_ff=128", "vocabulary.size=500", "data.workers=0"]
+    brief = ["training.max_steps=200", "training.validate_every=200", "training.batch_tokens=500"]
+    options = [part for setting in [*small, *brief] for part in ("--set", setting)]
+    monkeypatch.setenv("MODELS", "2")
+    monkeypatch.setenv("FINAL", "--set model.d_ff=192 --set training.max_steps=250")
     command = ("best.sh", "de", "en", "few", SAMPLE / "valid", "out", "--quiet", *options)
     done = example(*command)
     assert done.returncode == 0, done.stderr
-    forward, final = (yaml.safe_load(Path(f"out/{run}/config.yaml").read_text()) for run in ("forward", "final"))
-    assert final["model"] == forward["model"]
+    runs = ("forward", "forward-2", "backward-2", "final")
+    forward, second, backward, final = (yaml.safe_load(Path(f"out/{run}/config.yaml").read_text()) for run in runs)
+    assert final["model"] == forward["model"] | {"d_ff": 192}
+    assert final["training"]["max_steps"] == 250
+    assert second["training"] == backward["training"] == forward["training"] | {"seed": 2}
+    assert backward["data"]["source_language"] == "en"
+    alone = tfm("translate", "out/forward", "--input", "few.de", "--quiet").splitlines()
+    assert Path("out/translated/train.en").read_text().splitlines() != alone
     assert final["training"]["r_drop"] == forward["training"]["r_drop"] > 0
     trained_on = final["data"]["train"]
     assert [one["source"] for one in trained_on] == ["few.de", "out/translated/train.de", "out/backtranslated/train.de"]
