@@ -14,6 +14,7 @@ from transformer_cli.model.transformer import DecoderOutput, Generator
 from transformer_cli.training.distributed import Ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
+from transformer_cli.training.muon import MuonAndAdam
 from transformer_cli.training.objective import Loss, TranslationObjective
 
 CPU = torch.device("cpu")
@@ -102,6 +103,12 @@ def test_weight_decay_spares_norms_and_biases() -> None:
     assert all(parameter.dim() > 1 for parameter in decayed["params"])
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
+    muon = build_optimizer(model, TrainingConfig(optimizer="muon", weight_decay=0.1))
+    assert isinstance(muon, MuonAndAdam)
+    assert muon.decay == 0.1
+    assert all(not group["weight_decay"] for group in muon.adam.param_groups), (
+        "Adam has the embeddings, norms and biases"
+    )
 
 
 def poisoned(poison: float, *numbers: int) -> TranslationObjective:

@@ -40,7 +40,8 @@ def test_bfloat16_is_enough() -> None:
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
-def test_steps_are_those_of_torch() -> None:
+@pytest.mark.parametrize("decay", [0.0, 2.0])
+def test_steps_are_those_of_torch(decay: float) -> None:
     torch.manual_seed(2)
     start = [torch.randn(8, 8), torch.randn(6, 12), torch.randn(8, 4)]
     other = torch.randn(5)
@@ -48,10 +49,10 @@ def test_steps_are_those_of_torch() -> None:
     adam = torch.optim.Adam([nn.Parameter(other.clone())], lr=0.01)
     both = ours[1].detach()  # two matrices one above the other
     stacked = [ours[0], nn.Parameter(torch.cat([both, both])), ours[2]]
-    optimizer = MuonAndAdam(zip(stacked, [1, 2, 1], strict=True), adam)
+    optimizer = MuonAndAdam(zip(stacked, [1, 2, 1], strict=True), adam, decay=decay)
     for group in optimizer.param_groups:
         group["lr"] = 0.01
-    expected = torch.optim.Muon(theirs, lr=0.01, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    expected = torch.optim.Muon(theirs, lr=0.01, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
     for _ in range(5):
         for mine, reference in zip(stacked, theirs, strict=True):
             reference.grad = torch.randn_like(reference)

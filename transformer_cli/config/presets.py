@@ -211,8 +211,8 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.guided_attention", None)
     if apart or not both["model.dropout"]:
         values.pop("training.r_drop", None)
-    if given.get("training.weight_decay"):
-        values.pop("training.optimizer", None)
+    if both.get("training.optimizer") != "muon":
+        values.pop("training.weight_decay", None)
     if (given.get("model.head_dim") or both["model.d_model"] // both["model.heads"]) % 2:
         for key in ("model.positions", "model.qk_norm"):  # rotary positions turn dimensions two by two
             values.pop(key, None)

@@ -415,8 +415,9 @@ class TrainingConfig(Section):
     optimizer: Literal["adam", "adamw", "muon"] = "adam"
     betas: tuple[Fraction, Fraction] = (0.9, 0.98)  # decay of Adam's first and second moments
     epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-9  # added to the denominator of Adam
-    # adamw only: how much weights shrink at each step, times the learning rate.
-    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    # How much weights shrink at each step, times the learning rate: with adamw matrices and embeddings, with muon the
+    # matrices of the layers.
+    weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
     # The learning rate over the steps: `noam` is the paper's; the others rise to `peak_learning_rate` in the warmup.
     schedule: Literal["noam", "inverse_sqrt", "cosine", "wsd", "constant"] = "noam"
     warmup_steps: Annotated[int, Field(ge=0)] = 4000  # steps in which the learning rate rises
@@ -469,10 +470,11 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> "TrainingConfig":
         """`max_steps` or `max_epochs` is set. Schedules other than `noam` need `peak_learning_rate`, `noam` has none;
-        `noam` and `inverse_sqrt` need `warmup_steps` of at least 1; `cosine` and `wsd` `max_steps` above `warmup_steps`
-        `weight_decay` needs `optimizer: adamw`. `average_last` is at most `keep_last`, `average_best` at most
-        `keep_best`; only one of the two is set. `freeze` names each part once. `init_from` brings embeddings of its
-        own: neither `source_vectors` nor `target_vectors` is set with it. `init_vocabulary: own` needs `init_from`."""
+        `noam` and `inverse_sqrt` need `warmup_steps` of at least 1; `cosine` and `wsd` need `max_steps` above
+        `warmup_steps`. `weight_decay` needs `optimizer: adamw` or `muon`. `average_last` is at most `keep_last`,
+        `average_best` at most `keep_best`; only one of the two is set. `freeze` names each part once. `init_from`
+        brings embeddings of its own: neither `source_vectors` nor `target_vectors` is set with it.
+        `init_vocabulary: own` needs `init_from`."""
         if awaits_preset(info):
             return self
         if self.max_steps is None and self.max_epochs is None:
@@ -485,8 +487,8 @@ class TrainingConfig(Section):
             raise ValueError(f"warmup_steps: schedule {self.schedule} needs at least 1")
         if self.schedule in ("cosine", "wsd") and (self.max_steps is None or self.max_steps <= self.warmup_steps):
             raise ValueError(f"max_steps: the {self.schedule} schedule ends there; set it above warmup_steps")
-        if self.weight_decay and self.optimizer != "adamw":
-            raise ValueError("weight_decay: only optimizer adamw has it")
+        if self.weight_decay and self.optimizer == "adam":
+            raise ValueError("weight_decay: optimizer adam has none; set optimizer: adamw or muon")
         if self.average_last is not None and self.average_last > self.keep_last:
             raise ValueError(f"average_last: {self.average_last} checkpoints need keep_last of at least as many")
         if self.average_best is not None and self.average_best > self.keep_best:

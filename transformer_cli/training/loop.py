@@ -42,11 +42,15 @@ class Update:
 
 
 def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Return Adam (§5.3), AdamW, which decays matrices only (norms and biases have no size), or Muon with Adam."""
+    """Return Adam (§5.3), AdamW, or Muon with Adam.
+
+    AdamW decays matrices only (norms and biases have no size), Muon its own alone.
+    """
     matrices = dict(hidden_matrices(objective.model)) if config.optimizer == "muon" else {}
     parameters = [p for p in objective.parameters() if p.requires_grad and p not in matrices]
+    decay = config.weight_decay if config.optimizer == "adamw" else 0.0
     groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
@@ -58,7 +62,7 @@ def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> 
         return adam
     device = parameters[0].device
     narrow = device.type == "cuda" or choose_precision(config.precision, device) == "bf16"
-    return MuonAndAdam(matrices.items(), adam, torch.bfloat16 if narrow else torch.float32)
+    return MuonAndAdam(matrices.items(), adam, torch.bfloat16 if narrow else torch.float32, config.weight_decay)
 
 
 class BatchTooLarge(Exception):

@@ -24,6 +24,7 @@ class MuonAndAdam(torch.optim.Optimizer):
     all others the given Adam. The learning rate is that of `param_groups`, as for any optimizer.
 
     products: the type that updates are computed in; bfloat16 is enough, and fast where the device multiplies it itself.
+    decay: by how much the matrices shrink at a step, times the learning rate (decoupled, as in Liu et al. 2025, §2.2).
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class MuonAndAdam(torch.optim.Optimizer):
         matrices: Iterable[tuple[nn.Parameter, int]],
         adam: torch.optim.Optimizer,
         products: torch.dtype = torch.float32,
+        decay: float = 0.0,
     ) -> None:
-        self.adam, self.products = adam, products
+        self.adam, self.products, self.decay = adam, products, decay
         self._parts = dict(matrices)
         super().__init__([{"params": [*self._parts]}], {"lr": 0.0})
         self.param_groups += adam.param_groups
@@ -57,9 +59,10 @@ class MuonAndAdam(torch.optim.Optimizer):
                 alike[tuple(matrix.shape)].append(matrix)
                 updates[tuple(matrix.shape)].append(change)
         for shape, matrices in alike.items():  # those of one shape in one product
-            scale = -self.param_groups[0]["lr"] * SIZE * max(shape) ** 0.5
+            rate = self.param_groups[0]["lr"]
+            scale = -rate * SIZE * max(shape) ** 0.5
             for matrix, update in zip(matrices, orthogonal(torch.stack(updates[shape]), self.products), strict=True):
-                matrix.add_(update, alpha=scale)
+                matrix.mul_(1 - rate * self.decay).add_(update, alpha=scale)
         self.adam.step()
 
 
