@@ -133,8 +133,8 @@ def fused_linear_cross_entropy(
     products run in its precision, the softmax in float32. A gradient is computed for those that learn only.
     """
     rows = CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0)
-    # The divergence needs float32 beside the two buffers, so its chunks are smaller; a token's two rows stay together.
-    chunk = max(LEAST_ROWS, rows) if not r_drop else max(LEAST_ROWS, rows // 2) // 2 * 2
+    # The divergence takes many passes over float32 values, so its chunks are smaller; a token's two rows stay together.
+    chunk = max(LEAST_ROWS, rows) if not r_drop else max(LEAST_ROWS, rows // 8) // 2 * 2
     learns = torch.is_grad_enabled()
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _FusedLinearCrossEntropy.apply
     minimised, likelihood, divergence = apply(hidden, weight, bias, target, smoothing, chunk, learns, r_drop)
@@ -183,15 +183,16 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
                 torch.mm(some, matrix.t(), out=logits)
                 if offset is not None:
                     logits += offset
-                probabilities, log_likelihood = _softmax(logits, wanted, out)
+                if r_drop:
+                    gradient, log_likelihood, apart = _softmax_of_pairs(logits, wanted, out, r_drop)
+                    divergence += apart
+                else:
+                    gradient, log_likelihood = _softmax(logits, wanted, out)
                 likelihood -= log_likelihood.sum()
                 normalisers += (logits.gather(1, wanted).to(accumulation) - log_likelihood).sum()
-                if not (learns or r_drop):
+                if not learns:
                     continue
-                gradient = probabilities
                 gradient[places[: len(some)], wanted.squeeze(1)] -= 1.0 - smoothing
-                if r_drop:
-                    divergence += _add_divergence(logits, gradient, r_drop)
                 if hidden_gradient is not None:
                     torch.mm(gradient, matrix, out=hidden_gradient[start : start + chunk])
                 if bias_gradient is not None:
@@ -243,19 +244,23 @@ def _softmax(logits: Tensor, wanted: Tensor, out: Tensor) -> tuple[Tensor, Tenso
     return out.copy_(log_probabilities.exp()), log_probabilities.gather(1, wanted)
 
 
-def _add_divergence(logits: Tensor, gradient: Tensor, r_drop: float) -> Tensor:
-    """Return Σ over pairs of rows p, q of ½ (KL(p ‖ q) + KL(q ‖ p)), (); add `r_drop` times its gradient to `gradient`.
+def _softmax_of_pairs(logits: Tensor, wanted: Tensor, out: Tensor, r_drop: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `_softmax` does, `r_drop` times the gradient of the divergence added to the softmax; and this: Σ over
+    pairs of rows p, q of ½ (KL(p ‖ q) + KL(q ‖ p)), ().
 
-    Logits and gradient (c, V), rows 2i and 2i + 1 a pair. By row p of logits the gradient of the sum of both is
+    Logits (c, V), rows 2i and 2i + 1 a pair. By row p of logits the gradient of the sum of both is
     p ⊙ (log p - log q - KL(p ‖ q)) + p - q. All in float32 or wider: where p and q are near, their difference is small.
     """
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    one, other = logits.view(-1, 2, logits.size(1)).log_softmax(2, dtype=dtype).unbind(1)  # (c / 2, V) each
-    apart = one - other
-    one, other = one.exp(), other.exp()
-    forward, backward = (one * apart).sum(1, keepdim=True), -(other * apart).sum(1, keepdim=True)  # (c / 2, 1) each
-    change = one - other
-    of_one, of_other = gradient.view(-1, 2, gradient.size(1)).unbind(1)
-    of_one += 0.5 * r_drop * (one * (apart - forward) + change)
-    of_other -= 0.5 * r_drop * (other * (apart + backward) + change)
-    return 0.5 * (forward + backward).sum()
+    dtype, words = torch.promote_types(logits.dtype, torch.float32), logits.size(1)
+    logs = logits.view(-1, 2, words).log_softmax(2, dtype=dtype)  # (c / 2, 2, V)
+    log_likelihood = logs.view(-1, words).gather(1, wanted)
+    apart = logs[:, 0] - logs[:, 1]  # (c / 2, V), as are the next four
+    one, other = logs.exp_().unbind(1)
+    of_one, of_other = one * apart, other * apart
+    forward, backward = of_one.sum(1, keepdim=True), -of_other.sum(1, keepdim=True)  # (c / 2, 1) each
+    of_one.addcmul_(one, 1.0 - forward).sub_(other)
+    of_other.addcmul_(other, backward - 1.0).add_(one)  # of q, negative
+    gradient = out.view(-1, 2, words)
+    torch.add(one, of_one, alpha=0.5 * r_drop, out=gradient[:, 0])
+    torch.sub(other, of_other, alpha=0.5 * r_drop, out=gradient[:, 1])
+    return out, log_likelihood, 0.5 * (forward + backward).sum()
