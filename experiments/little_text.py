@@ -32,8 +32,8 @@ from variants import tfm
 from transformer_cli.config.yaml_file import Tree, dump_tree
 
 GUIDE = {"prior": "alignments", "weight": 0.05, "layer": -2}
-SMALL: Tree = {"batch_tokens": 1000, "peak_learning_rate": 0.0015, "r_drop": 0.0}
-LARGER: Tree = {"batch_tokens": 2000, "peak_learning_rate": 0.003}
+SMALL: Tree = {"batch_tokens": 1000, "peak_learning_rate": 0.0015, "r_drop": 0.0, "weight_decay": 0.0}
+LARGER: Tree = {"batch_tokens": 2000, "peak_learning_rate": 0.003, "weight_decay": 0.0}
 SINUSOIDS: Tree = {"positions": "sinusoidal", "qk_norm": False}
 ROWS: dict[str, tuple[Tree, Tree]] = {  # of `model` and of `training`
     "plain": (SINUSOIDS, {**SMALL, "optimizer": "adam", "guided_attention": None}),
@@ -42,6 +42,7 @@ ROWS: dict[str, tuple[Tree, Tree]] = {  # of `model` and of `training`
     "both": (SINUSOIDS, {**SMALL, "optimizer": "muon", "guided_attention": GUIDE}),
     "larger": (SINUSOIDS, {**LARGER, "r_drop": 0.0}),
     "r-drop": (SINUSOIDS, {**LARGER, "r_drop": 5.0}),
+    "rotary": ({}, {"weight_decay": 0.0}),
     "auto": ({}, {}),
     "patience": ({}, {"schedule": "wsd", "patience": 3, "max_steps": 4500, "validate_every": 150, "save_every": 150}),
 }

@@ -1,5 +1,6 @@
 """A dry run tells what training would begin with, and leaves nothing behind."""
 
+import itertools
 import json
 import re
 import resource
@@ -69,16 +70,25 @@ def test_says_whether_the_source_is_of_use_to_a_run(
     assert says in line
 
 
-def test_says_what_a_corpus_of_this_size_led_to(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+def test_says_what_a_corpus_like_this_one_led_to_and_how_sure_that_is(
+    tiny_config: Callable[..., Config], tmp_path: Path
+) -> None:
     lines = reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)
-    assert "1,000 pairs of Multi30k" in lines["measured"]
-    for pairs, said in ((900, "1,000"), (4_000, "5,000"), (13_000, "29,000"), (80_000, "29,000"), (10**6, "29,000")):
-        line = rehearsal._expect(pairs)
-        assert f" {said} pairs" in line
-        assert ("nothing larger" in line) == (pairs == 10**6)
+    assert "1,000 captions of Multi30k" in lines["measured"]
+    captions = ((900, "1,000"), (4_000, "5,000"), (13_000, "29,000"), (80_000, "29,000"), (10**6, "29,000"))
+    for (pairs, nearest), length in itertools.product(captions, (15.0, 20.0)):
+        line, sure = rehearsal._expect(pairs, length)
+        assert f" {nearest} captions" in line
+        assert ("times as many" in sure) == (pairs not in (900, 4_000))
+        assert "times as long" not in sure
+    for pairs, length in ((23_000, 37.0), (10_000, 60.0), (100_000, 30.0)):
+        line, sure = rehearsal._expect(pairs, length)
+        assert "LibreOffice" in line
+        assert ("rough guess" in sure) == ((pairs, length) != (23_000, 37.0))
     results = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
-    for pairs, bleu in rehearsal.MEASURED.items():
-        assert re.search(rf"^\| {pairs:,} .*\| {bleu}(0|) (\(.*\) |)\| ", results, re.MULTILINE)
+    for known in rehearsal.MEASURED:
+        row = rf"^\| {known.pairs:,} .*" if "Multi30k" in known.what else r"^\| .*`auto` .*"
+        assert re.search(rf"{row}\| {known.bleu}(0|) (\(.*\) |)\| ", results, re.MULTILINE), known
 
 
 def test_says_where_characters_crowd_the_vocabulary(tiny_tree: Any, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
 # Few layers and short cosine schedules down to zero: without R-Drop, anything larger memorises little text. Muon,
 # rotary positions, normalised queries and keys, and statistics of which word translates which, let attention find the
-# source soon; R-Drop keeps `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text").
+# source soon; R-Drop and weight decay keep `tiny` from memorising what it has seen dozens of times (docs/results.md,
+# "Little text").
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -56,6 +57,7 @@ PRESETS: Mapping[str, Values] = {
         "model.d_model": 128,
         "model.dropout": 0.3,
         "training.r_drop": 5.0,
+        "training.weight_decay": 1.5,
         "training.batch_tokens": 2000,
         "training.peak_learning_rate": 0.003,
         "training.max_steps": 1500,
@@ -123,7 +125,7 @@ class Rung(NamedTuple):
 
 LADDER = (
     Rung(0, "tiny"),
-    Rung(180_000, "tiny", {"vocabulary.size": 4000}),
+    Rung(180_000, "tiny", {"vocabulary.size": 4000, "training.weight_decay": 0.0}),
     Rung(600_000, "small"),
     Rung(3_600_000, "small", {"vocabulary.size": 8000, "training.batch_tokens": 2000}),
     # What is usual for talks (IWSLT's 160,000 pairs): the paper's layers, narrower inside, more dropout, small updates.

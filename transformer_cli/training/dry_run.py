@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.distributed import is_torchelastic_launched
@@ -43,8 +44,26 @@ from transformer_cli.training.training_data import TrainingData, describe_traini
 TIMED = 10  # updates at most, after one that is not timed
 TIMED_SECONDS = 20.0  # after which no other update begins
 SHOWN_PAIRS = 3
-# BLEU by pairs: Multi30k, German to English, with what `preset: auto` takes (docs/results.md, "Little text").
-MEASURED = {1_000: 21.25, 5_000: 33.47, 29_000: 42.11}
+
+
+class Measured(NamedTuple):
+    """A corpus that was trained on with what `preset: auto` takes (docs/results.md)."""
+
+    pairs: int
+    length: int  # target tokens of a pair, on average
+    bleu: float  # on a test set of its own kind
+    what: str
+
+
+_CAPTIONS = "captions of Multi30k (short, clean and similar; German to English)"
+_HELP = "paragraphs of LibreOffice's help (long, some faulty, half of them repeated; Spanish to Basque), 2,000 updates"
+MEASURED = (
+    Measured(1_000, 18, 22.74, _CAPTIONS),
+    Measured(5_000, 17, 33.47, _CAPTIONS),
+    Measured(29_000, 17, 42.11, _CAPTIONS),
+    Measured(23_000, 37, 10.56, _HELP),
+)
+MANY, LONG = 2.0, 1.4  # times as many pairs, or as long ones, from which on a corpus is not like another
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -81,7 +100,7 @@ def dry_run(
         learner, notes = make_learner(state, data, torch_device, quiet)
         yield from [*sentences, *data.notes, *state.notes, *notes]
         yield from describe_training(data, learner.model)
-        yield _expect(len(data.train))
+        yield from _expect(len(data.train), data.plan.target_tokens / len(data.plan.order))
         yield _describe_parts(learner.model)
         yield _describe_schedule(data)
         step = learner.progress.step
@@ -92,15 +111,26 @@ def dry_run(
         yield from _measure_time(data, learner)
 
 
-def _expect(pairs: int) -> str:
-    """Return what was measured on a corpus whose size is nearest, as a ratio."""
-    nearest = min(MEASURED, key=lambda measured: abs(math.log(pairs / measured)))
-    return (
-        f"measured     {nearest:,} pairs of Multi30k (short, similar captions, German to English) led to a BLEU of "
-        f"{MEASURED[nearest]} with what model.preset: auto takes for so many (docs/results.md)"
-        + "; nothing larger was measured"
-        * (pairs > 3 * max(MEASURED))
+def _expect(pairs: int, length: float) -> Iterator[str]:
+    """Yield what was measured on the corpus that is most like one of so many pairs, and how sure that makes us.
+
+    length: target tokens of a pair, on average. How long sentences are says more than how many there are.
+    """
+
+    def unlike(other: Measured) -> float:
+        return abs(math.log(pairs / other.pairs)) + 3 * abs(math.log(length / other.length))
+
+    nearest = min(MEASURED, key=unlike)
+    ratios = (pairs / nearest.pairs, MANY, "many"), (length / nearest.length, LONG, "long")
+    apart = [f"{ratio:.2g} times as {kind}" for ratio, most, kind in ratios if not 1 / most <= ratio <= most]
+    sure = (
+        f"a rough guess for yours, which are {' and '.join(apart)}" if apart else "yours are about as many and as long"
     )
+    yield (
+        f"measured     {nearest.pairs:,} {nearest.what} led to a BLEU of {nearest.bleu} with what model.preset: auto "
+        "takes (docs/results.md)"
+    )
+    yield f"             {sure}; another subject or language can change it a lot"
 
 
 def _use_of_source(run: RunFolder) -> Iterator[str]:
