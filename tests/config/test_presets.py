@@ -211,6 +211,14 @@ def test_what_guides_attention_gives_way_to_what_it_does_not_go_with(tmp_path: P
     assert resolved(tmp_path, "model.preset=tiny", "training.optimizer=adamw", "training.weight_decay=0.01")
 
 
+def test_weight_decay_is_for_muon_and_for_models_that_begin_from_nothing(tmp_path: Path) -> None:
+    assert resolved(tmp_path, "model.preset=tiny").training.weight_decay > 0
+    for override in ("training.optimizer=adam", "training.optimizer=adamw", "training.init_from=parent"):
+        assert resolved(tmp_path, "model.preset=tiny", override).training.weight_decay == 0
+    own = resolved(tmp_path, "model.preset=tiny", "training.init_from=parent", "training.weight_decay=0.1")
+    assert (own.training.optimizer, own.training.weight_decay) == ("muon", 0.1)
+
+
 def test_a_short_trial_warms_up_in_time(tmp_path: Path) -> None:
     assert resolved(tmp_path, "model.preset=small", "training.max_steps=10").training.warmup_steps == 2
     assert resolved(tmp_path, "model.preset=small", "training.max_steps=1", "training.warmup_steps=0")

@@ -213,8 +213,8 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.guided_attention", None)
     if apart or not both["model.dropout"]:
         values.pop("training.r_drop", None)
-    if both.get("training.optimizer") != "muon":
-        values.pop("training.weight_decay", None)
+    if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
+        values.pop("training.weight_decay", None)  # which would make a model forget what it began with
     if (given.get("model.head_dim") or both["model.d_model"] // both["model.heads"]) % 2:
         for key in ("model.positions", "model.qk_norm"):  # rotary positions turn dimensions two by two
             values.pop(key, None)
