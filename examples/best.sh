@@ -43,7 +43,6 @@ together() { # DIRECTION COMMAND …: with the further models of that direction
     tfm backtranslate "$out/backward" --input "$train.$target" --out "$out/backtranslated" \
         --config "$out/forward/config.yaml"
 pair() { echo "{source: $1.$source, target: $1.$target}"; }
-steps=$(sed -n 's/^  max_steps: \([0-9]*\)$/\1/p' "$out/forward/config.yaml")
 # shellcheck disable=SC2086  # FINAL is several words
-tfm train "$out/forward/config.yaml" --out "$out/final" ${steps:+--set training.max_steps=$((steps * 6 / 5))} "$@" \
-    ${FINAL:-} --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"
+tfm train "$out/forward/config.yaml" --out "$out/final" "$@" ${FINAL:-} \
+    --set "data.train=[$(pair "$train"), $(pair "$out/translated/train"), $(pair "$out/backtranslated/train")]"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import Config, DataConfig, Section, config_of_tree, dump_config, load_config, parse_config
-from transformer_cli.config.presets import LADDER, PRESETS, UPDATES, CorpusSize, Values, resolve_preset, rung_for
+from transformer_cli.config.presets import AT_MOST, LADDER, PRESETS, UPDATES, CorpusSize, Values, resolve_preset, rung_for
 from transformer_cli.data import size
 from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
@@ -102,9 +102,9 @@ def test_more_text_is_trained_on_for_longer_but_seen_less_often() -> None:
     passes = [step / count for step, count in zip(steps, letters, strict=True)]
     assert passes == sorted(passes, reverse=True)
     for count, updates in UPDATES[:3]:
-        assert asked_for(count).training.max_steps == updates
+        assert asked_for(count).training.max_steps == AT_MOST * updates
     training = asked_for(500_000).training
-    assert (training.max_steps or 0) // training.validate_every == 10
+    assert (training.max_steps or 0) // training.validate_every == AT_MOST * 10
 
 
 def table_of(folder: Path, lines: list[str]) -> DataConfig:
@@ -153,7 +153,7 @@ def test_a_resolved_config_is_whole_and_stays_as_it_is(preset: str, tmp_path: Pa
 def test_values_set_may_need_those_of_the_preset(tmp_path: Path) -> None:
     """Alone each of them would be refused."""
     config = resolved(tmp_path, "model.preset=small", "training.peak_learning_rate=1e-3", "model.d_model=100")
-    assert (config.training.schedule, config.training.peak_learning_rate) == ("cosine", 1e-3)
+    assert (config.training.schedule, config.training.peak_learning_rate) == ("wsd", 1e-3)
     assert (config.model.d_model, config.model.heads) == (100, PRESETS["small"]["model.heads"])
     assert config.model.positions == "sinusoidal", "heads of 25 have a dimension that no other is turned with"
     assert not config.model.qk_norm
@@ -219,6 +219,15 @@ def test_weight_decay_is_for_muon_and_for_models_that_begin_from_nothing(tmp_pat
     assert (own.training.optimizer, own.training.weight_decay) == ("muon", 0.1)
 
 
+def test_training_ends_by_patience_where_the_rate_can_still_fall(tmp_path: Path) -> None:
+    for preset in ("tiny", "small"):
+        training = resolved(tmp_path, f"model.preset={preset}").training
+        assert (training.schedule, training.patience) == ("wsd", 3)
+        assert resolved(tmp_path, f"model.preset={preset}", "training.patience=null").training.patience is None
+        for others in (["training.schedule=cosine"], ["training.max_steps=null", "training.max_epochs=3"]):
+            assert resolved(tmp_path, f"model.preset={preset}", *others).training.patience is None
+
+
 def test_a_short_trial_warms_up_in_time(tmp_path: Path) -> None:
     assert resolved(tmp_path, "model.preset=small", "training.max_steps=10").training.warmup_steps == 2
     assert resolved(tmp_path, "model.preset=small", "training.max_steps=1", "training.warmup_steps=0")
@@ -244,7 +253,7 @@ def test_words_are_no_subwords(tmp_path: Path) -> None:
             "model.preset tiny for 3 pairs, 12 letters of target text: data.max_length: 99999",
         ),
         (["model.preset=base", "training.peak_learning_rate=0.1"], "model.preset base: training.peak_learning_rate: "),
-        (["model.preset=small", "training.factor=2.0"], "training.factor: the cosine schedule has none"),
+        (["model.preset=small", "training.factor=2.0"], "training.factor: the wsd schedule has none"),
         (["model.preset=auto", "data.train.source=no"], "no: no such file"),
     ],
 )

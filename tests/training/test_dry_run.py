@@ -54,6 +54,17 @@ def test_says_what_training_will_do(tiny_config: Callable[..., Config], tmp_path
     assert len(re.findall(r"[\d.e-]+ s per update with the", lines["time"])) == 2
 
 
+def test_says_where_training_may_end_sooner(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    limited, patient = (
+        "\n".join(dry_run(tiny_config(tmp_path, max_steps=30, patience=patience), tmp_path / "run", quiet=True))
+        for patience in (None, 2)
+    )
+    assert "at most 30 steps" not in limited
+    assert "training     at most 30 steps (fewer where 2 validations bring no improvement), about " in patient
+    assert "schedule     at most 30 steps are " in patient
+    assert "minutes for at most 30 steps" in patient
+
+
 @pytest.mark.parametrize(("gain", "says"), [(0.31, "hardly follows from the source"), (1.4, "it follows its source")])
 def test_says_whether_the_source_is_of_use_to_a_run(
     gain: float, says: str, tiny_config: Callable[..., Config], tmp_path: Path

@@ -51,6 +51,7 @@ progresses = st.builds(
     position=st.builds(Position, steps, steps),
     seconds=st.floats(0, 1e9),
     scores=st.dictionaries(steps, st.floats(-1e3, 1e3)),
+    lowest_loss=st.none() | st.floats(0, 1e3),
     validations_without_best=steps,
     skipped=steps,
     skipped_in_row=steps,
@@ -67,11 +68,24 @@ def test_progress_survives_json(progress: Progress) -> None:
 def test_progress_of_an_older_run_is_read() -> None:
     """Before skipped updates and the like were counted."""
     values = Progress(step=7, position=Position(1, 2), scores={5: 1.5}, train_corpus="a", valid_corpus="b").to_values()
-    for later in ("validation_seconds", "skipped", "skipped_in_row", "halvings"):
+    for later in ("lowest_loss", "decay_from", "validation_seconds", "skipped", "skipped_in_row", "halvings"):
         del values[later]
     progress = read_progress({"progress": values})
     assert progress == Progress(step=7, position=Position(1, 2), scores={5: 1.5}, train_corpus="a", valid_corpus="b")
     assert isinstance(progress.position, Position)
+
+
+def test_patience_counts_validations_without_a_better_score_or_a_lower_loss() -> None:
+    progress = Progress()
+    without = []
+    for progress.step, (score, loss) in enumerate(
+        [(0.0, 5.0), (0.0, 4.0), (0.0, 4.0), (2.0, 4.5), (1.0, math.nan), (1.5, 4.0), (1.0, 3.9), (2.0, 3.9), (3.0, 9.0)]
+    ):
+        progress.judge(score, loss)
+        without.append(progress.validations_without_best)
+    assert without == [0, 0, 1, 0, 1, 2, 0, 1, 0]
+    assert progress.lowest_loss == 3.9
+    assert progress.scores[8] == progress.best_score() == 3.0
 
 
 def test_ranking_is_by_score_then_by_age() -> None:

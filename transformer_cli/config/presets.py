@@ -15,10 +15,10 @@ from transformer_cli.errors import UserError
 
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
-# Few layers and short cosine schedules down to zero: without R-Drop, anything larger memorises little text. Muon,
-# rotary positions, normalised queries and keys, and statistics of which word translates which, let attention find the
-# source soon; R-Drop and weight decay keep `tiny` from memorising what it has seen dozens of times (docs/results.md,
-# "Little text").
+# Few layers: without R-Drop, anything larger memorises little text. Muon, rotary positions, normalised queries and
+# keys, and statistics of which word translates which, let attention find the source soon; R-Drop and weight decay keep
+# `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text"). The rate falls once nothing
+# gets better at its peak; `max_steps` is only where that happens at the latest.
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -31,7 +31,8 @@ _LITTLE_TEXT: Values = {
     "training.batch_tokens": 1000,
     "training.optimizer": "muon",
     "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
-    "training.schedule": "cosine",
+    "training.schedule": "wsd",
+    "training.patience": 3,
     "training.label_smoothing": 0.1,
     "training.precision": "auto",
 }
@@ -60,10 +61,10 @@ PRESETS: Mapping[str, Values] = {
         "training.weight_decay": 1.5,
         "training.batch_tokens": 2000,
         "training.peak_learning_rate": 0.003,
-        "training.max_steps": 1500,
+        "training.max_steps": 4500,
         "training.warmup_steps": 300,
-        "training.validate_every": 250,
-        "training.save_every": 250,
+        "training.validate_every": 150,
+        "training.save_every": 150,
     },
     "small": {
         **_LITTLE_TEXT,
@@ -71,7 +72,7 @@ PRESETS: Mapping[str, Values] = {
         "model.d_model": 192,
         "model.dropout": 0.2,
         "training.peak_learning_rate": FAST,
-        "training.max_steps": 4500,
+        "training.max_steps": 13_500,
         "training.warmup_steps": 500,
         "training.validate_every": 450,
         "training.save_every": 450,
@@ -146,9 +147,11 @@ LADDER = (
     Rung(100_000_000, "base"),
     Rung(1_000_000_000, "big"),
 )
-# Updates that so many letters take with `tiny` and `small`; in between their logarithms rise evenly. The first three
-# are those of 1,000, 5,000 and 29,000 captions (docs/results.md).
+# Updates that so many letters take with `tiny` and `small` at least; in between their logarithms rise evenly. The first
+# three are those of 1,000, 5,000 and 29,000 captions, with a rate that falls from the warmup on (docs/results.md). Every
+# tenth is validated.
 UPDATES = ((60_000, 1500), (300_000, 2500), (1_800_000, 4500), (12_000_000, 18_000))
+AT_MOST = 3  # times as many updates as these, where it still gets better
 
 
 def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) -> tuple[Config, list[str]]:
@@ -195,16 +198,16 @@ def _length_of_training(rung: Rung, letters: int) -> Values:
     share = (place - known[after - 1]) / (known[after] - known[after - 1])
     steps = 100 * round(math.exp(updates[after - 1] + share * (updates[after] - updates[after - 1])) / 100)
     return {
-        "training.max_steps": steps,
+        "training.max_steps": AT_MOST * steps,
         "training.validate_every": steps // 10,
-        "training.save_every": steps // 20,
+        "training.save_every": steps // 10,
     }
 
 
 def _adapted(values: Values, given: Values) -> dict[str, Any]:
     """Return the preset's values as far as they mean something beside those that the config gives."""
     values = dict(values)
-    if given.get("training.max_steps", 0) is None and values["training.schedule"] == "cosine":
+    if given.get("training.max_steps", 0) is None and values["training.schedule"] == "wsd":
         values["training.schedule"] = "inverse_sqrt"  # which needs no end
     both = {**values, **given}
     elsewhere = given.get("model.generation", "autoregressive") != "autoregressive"
@@ -215,6 +218,8 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.r_drop", None)
     if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
         values.pop("training.weight_decay", None)  # which would make a model forget what it began with
+    if both["training.schedule"] != "wsd":  # the others fall, or do not, whatever validations say
+        values.pop("training.patience", None)
     if (given.get("model.head_dim") or both["model.d_model"] // both["model.heads"]) % 2:
         for key in ("model.positions", "model.qk_norm"):  # rotary positions turn dimensions two by two
             values.pop(key, None)
@@ -227,7 +232,7 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         for key in ("vocabulary.algorithm", "vocabulary.size", "training.subword_sampling"):
             values.pop(key, None)
     schedule, steps, warmup = (both[f"training.{key}"] for key in ("schedule", "max_steps", "warmup_steps"))
-    if schedule == "cosine" and steps is not None:  # shorter for a trial
+    if schedule in ("cosine", "wsd") and steps is not None:  # shorter for a trial
         values["training.warmup_steps"] = min(values["training.warmup_steps"], max(1, steps // 5))
     if schedule != "noam" and "training.factor" in given:
         raise UserError(f"training.factor: the {schedule} schedule has none; set peak_learning_rate, or schedule: noam")
@@ -251,6 +256,6 @@ def _summary(config: Config) -> str:
         f"dropout {model.dropout:g}",
         f"updates of {training.accumulation * training.batch_tokens:,} tokens",
         f"warmup {training.warmup_steps:,}",
-        *([f"{training.max_steps:,} steps"] if training.max_steps else []),
+        *([f"{'at most ' * bool(training.patience)}{training.max_steps:,} steps"] if training.max_steps else []),
     ]
     return ", ".join(parts)

@@ -167,7 +167,8 @@ def _describe_schedule(data: TrainingData) -> str:
     training, d_model, last = data.config.training, data.config.model.d_model, data.total_steps
     steps = sorted({1, min(last, max(1, training.warmup_steps)), max(1, last // 2), last})
     rates = ", ".join(f"{learning_rate(training, d_model, step):.2e} at step {step:,}" for step in steps)
-    return f"schedule     {last:,} steps are {last / data.updates_an_epoch:,.1f} epochs; learning rate {rates}"
+    limit = "at most " * bool(training.patience)
+    return f"schedule     {limit}{last:,} steps are {last / data.updates_an_epoch:,.1f} epochs; learning rate {rates}"
 
 
 # --- the first batch ----------------------------------------------------------------------------------------------
@@ -266,10 +267,10 @@ def _measure_time(data: TrainingData, learner: Learner) -> Iterator[str]:
         f"and {target} target tokens), measured here"
     )
     seconds, tokens = _time_updates(learner, training, list(islice(data.updates(), TIMED + 1)), middle)
-    left = data.total_steps - learner.progress.step
+    left, limit = data.total_steps - learner.progress.step, "at most " * bool(training.patience)
     yield (
         f"             {seconds:.3g} s per update with the first batches, {tokens / seconds:,.0f} target tokens/s: "
-        f"about {left * seconds / 60:,.1f} minutes for {left:,} steps, validations not counted"
+        f"about {left * seconds / 60:,.1f} minutes for {limit}{left:,} steps, validations not counted"
     )
 
 

@@ -52,7 +52,8 @@ class Progress:
     position: Position = START  # where the plan continues
     seconds: float = 0.0  # spent training, validation included, over all sessions
     scores: dict[int, float] = field(default_factory=dict)  # step → the best metric's value there
-    validations_without_best: int = 0
+    lowest_loss: float | None = None  # of all validations
+    validations_without_best: int = 0  # since the last with a new best score or the lowest loss
     decay_from: int | None = None  # the step after which the rate of schedule wsd falls, once patience is over
     validation_seconds: float = 0.0  # of `seconds`
     skipped: int = 0  # updates without a finite loss and gradient
@@ -69,6 +70,18 @@ class Progress:
         self.skipped_in_row = 0 if update.applied else self.skipped_in_row + skipped
         self.halvings += update.halvings
 
+    def judge(self, value: float, loss: float) -> bool:
+        """Note what a validation of this step found; return whether its value of the best metric is a new best.
+
+        A lower loss is progress too: a hard corpus has a BLEU of zero until attention finds the source.
+        """
+        is_best = value > self.best_score()
+        lowest = math.isfinite(loss) and (self.lowest_loss is None or loss < self.lowest_loss)
+        self.lowest_loss = loss if lowest else self.lowest_loss
+        self.validations_without_best = 0 if is_best or lowest else self.validations_without_best + 1
+        self.scores[self.step] = value
+        return is_best
+
     def finished_because(self, training: TrainingConfig) -> str | None:
         """Return why training is over, None while it continues: a pure function of the config and the progress."""
         if training.max_steps is not None and self.step >= training.max_steps:
@@ -79,10 +92,10 @@ class Progress:
             ended = self.decay_from is not None and self.step >= decay(training, self.decay_from)[1]
         else:
             ended = self.is_impatient(training)
-        return f"no new best {training.best_metric} in {training.patience:,} validations (patience)" if ended else None
+        return f"no improvement in {training.patience:,} validations (patience)" if ended else None
 
     def is_impatient(self, training: TrainingConfig) -> bool:
-        """Return whether there was no new best for as many validations as `training.patience` says."""
+        """Return whether as many validations as `training.patience` says were no better than those before."""
         return training.patience is not None and self.validations_without_best >= training.patience
 
     def ranked(self) -> list[int]:

@@ -190,10 +190,7 @@ class Session:
             self._save()  # without its score: the next session starts with this validation
             self._leave()
         self.validation = validation
-        value = validation.value(training.best_metric)
-        is_best = value > progress.best_score()
-        progress.validations_without_best = 0 if is_best else progress.validations_without_best + 1
-        progress.scores[progress.step] = value
+        is_best = progress.judge(validation.value(training.best_metric), validation.loss)
         self.recorder.validation(progress.step, validation, is_best, seconds)
         self._decay_if_impatient()
         return progress.step in progress.ranked()[: training.keep_best]
@@ -206,8 +203,8 @@ class Session:
             progress.decay_from = progress.step
             _, last = decay(training, progress.step)
             self.recorder.say(
-                f"no new best {training.best_metric} in {training.patience:,} validations (patience): the learning "
-                f"rate falls to zero by step {last:,}"
+                f"no improvement in {training.patience:,} validations (patience): the learning rate falls to zero by "
+                f"step {last:,}"
             )
 
     def _doubts(self, finished: str | None) -> Iterator[str]:

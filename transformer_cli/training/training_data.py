@@ -142,6 +142,8 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     yield f"batches      about {len(plan):,} per epoch, {size}; padding {padding}"
     counts = {"steps": training.max_steps, "epochs": training.max_epochs}
     limit = " or ".join(f"{count:,} {unit}" for unit, count in counts.items() if count)
+    if training.patience:
+        limit = f"at most {limit} (fewer where {training.patience:,} validations bring no improvement)"
     tokens = f"{plan.target_tokens / data.updates_an_epoch:,.0f} target tokens"
     yield f"training     {limit}, about {data.updates_an_epoch:,} updates per epoch of {tokens} each"
     top = max(1, training.warmup_steps)
