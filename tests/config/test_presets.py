@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import Config, DataConfig, Section, config_of_tree, dump_config, load_config, parse_config
-from transformer_cli.config.presets import AT_MOST, LADDER, PRESETS, UPDATES, CorpusSize, Values, resolve_preset, rung_for
+from transformer_cli.config.presets import LADDER, PRESETS, UPDATES, CorpusSize, Values, resolve_preset, rung_for
 from transformer_cli.data import size
 from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
@@ -102,9 +102,10 @@ def test_more_text_is_trained_on_for_longer_but_seen_less_often() -> None:
     passes = [step / count for step, count in zip(steps, letters, strict=True)]
     assert passes == sorted(passes, reverse=True)
     for count, updates in UPDATES[:3]:
-        assert asked_for(count).training.max_steps == AT_MOST * updates
-    training = asked_for(500_000).training
-    assert (training.max_steps or 0) // training.validate_every == AT_MOST * 10
+        assert asked_for(count).training.max_steps == updates
+    for count, validations in ((100_000, 30), (1_000_000, 20)):
+        training = asked_for(count).training
+        assert (training.max_steps or 0) / training.validate_every == pytest.approx(validations, rel=0.01)
 
 
 def table_of(folder: Path, lines: list[str]) -> DataConfig:

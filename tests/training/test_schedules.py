@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import TrainingConfig
-from transformer_cli.training.schedules import decay, learning_rate
+from transformer_cli.training.schedules import decay, last_free_step, learning_rate
 
 
 def rates(steps: int, d_model: int = 512, **training: Any) -> list[float]:
@@ -52,3 +52,12 @@ def test_wsd_stays_and_falls_in_the_last_quarter_wherever_that_begins() -> None:
 
 def test_no_warmup_starts_at_the_peak() -> None:
     assert rates(3, schedule="constant", warmup_steps=0, peak_learning_rate=0.5) == [0.5] * 3
+
+
+@pytest.mark.parametrize(("schedule", "same"), [("inverse_sqrt", 200), ("constant", 200), ("wsd", 30), ("cosine", 5)])
+def test_up_to_some_step_the_rate_is_the_same_whatever_the_last_step_is(schedule: Any, same: int) -> None:
+    common: dict[str, Any] = {"schedule": schedule, "warmup_steps": 5, "peak_learning_rate": 0.01}
+    short, long = (rates(200, max_steps=steps, **common) for steps in (40, 60))
+    assert [a == b for a, b in zip(short, long, strict=True)].index(False) == same if same < 200 else short == long
+    free = min(last_free_step(TrainingConfig(max_steps=steps, **common)) for steps in (40, 60))
+    assert free == {200: math.inf, 30: 30, 5: 0}[same]

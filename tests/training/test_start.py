@@ -71,7 +71,7 @@ def test_every_key_that_may_change_is_tried() -> None:
 @pytest.mark.parametrize("override", CHANGES.values())
 def test_what_may_change_is_named_in_a_note(override: str, tmp_path: Path) -> None:
     key = override.split("=")[0]
-    notes = check_continuation(RunFolder(tmp_path), config(), config(override), has_checkpoint=True)
+    notes = check_continuation(RunFolder(tmp_path), config(), config(override), 1)
     assert len(notes) == 1
     assert notes[0].startswith(f"{key} changed from ")
     assert notes[0].replace('"7"', "7").endswith(" to 7")
@@ -82,17 +82,31 @@ def test_any_other_key_is_refused_by_name(override: str, tmp_path: Path) -> None
     key, value = override.split("=")
     said = {"[encoder]": '["encoder"]', "old": '"old"', "c.de": '"c.de"'}.get(value, value)
     with pytest.raises(UserError, match=rf"trained with {key} = .* now says {re.escape(said)};"):
-        check_continuation(RunFolder(tmp_path), config(), config(override), has_checkpoint=True)
+        check_continuation(RunFolder(tmp_path), config(), config(override), 1)
+
+
+@pytest.mark.parametrize(("schedule", "last", "may"), [("wsd", 60, True), ("wsd", 61, False), ("cosine", 1, False)])
+def test_the_last_step_may_change_until_the_rate_depends_on_it(
+    schedule: str, last: int, may: bool, tmp_path: Path
+) -> None:
+    shape = [f"training.schedule={schedule}", "training.peak_learning_rate=0.1", "training.warmup_steps=5"]
+    old, new = (config(*shape, f"training.max_steps={steps}") for steps in (100, 80))
+    for before, after in ((old, new), (new, old)):
+        if may:
+            assert check_continuation(RunFolder(tmp_path), before, after, last)[0].startswith("training.max_steps changed")
+        else:
+            with pytest.raises(UserError, match=r"trained with training\.max_steps = "):
+                check_continuation(RunFolder(tmp_path), before, after, last)
 
 
 def test_noise_may_not_change_within_a_run_nor_after_its_vocabulary(tmp_path: Path) -> None:
     old, new = config("training.noise={capitals: 0.1}"), config("training.noise={capitals: 0.2}")
-    for has_checkpoint, why in ((True, "the run was trained"), (False, "its vocabulary was built")):
+    for last, why in ((1, "the run was trained"), (None, "its vocabulary was built")):
         said = rf"{why} with training\.noise\.capitals = 0\.1, the config now says 0\.2; set it back"
         with pytest.raises(UserError, match=said):
-            check_continuation(RunFolder(tmp_path), old, new, has_checkpoint)
+            check_continuation(RunFolder(tmp_path), old, new, last)
     with pytest.raises(UserError, match=r"training\.noise = .*, the config now says null"):
-        check_continuation(RunFolder(tmp_path), old, config(), has_checkpoint=False)
+        check_continuation(RunFolder(tmp_path), old, config(), None)
 
 
 @pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])

@@ -72,7 +72,7 @@ PRESETS: Mapping[str, Values] = {
         "model.d_model": 192,
         "model.dropout": 0.2,
         "training.peak_learning_rate": FAST,
-        "training.max_steps": 13_500,
+        "training.max_steps": 9000,
         "training.warmup_steps": 500,
         "training.validate_every": 450,
         "training.save_every": 450,
@@ -147,11 +147,9 @@ LADDER = (
     Rung(100_000_000, "base"),
     Rung(1_000_000_000, "big"),
 )
-# Updates that so many letters take with `tiny` and `small` at least; in between their logarithms rise evenly. The first
-# three are those of 1,000, 5,000 and 29,000 captions, with a rate that falls from the warmup on (docs/results.md). Every
-# tenth is validated.
-UPDATES = ((60_000, 1500), (300_000, 2500), (1_800_000, 4500), (12_000_000, 18_000))
-AT_MOST = 3  # times as many updates as these, where it still gets better
+# Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
+# three are those of 1,000, 5,000 and 29,000 captions (docs/results.md).
+UPDATES = ((60_000, 4500), (300_000, 7500), (1_800_000, 9000), (12_000_000, 36_000))
 
 
 def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) -> tuple[Config, list[str]]:
@@ -197,11 +195,9 @@ def _length_of_training(rung: Rung, letters: int) -> Values:
     after = max(1, sum(value < place for value in known))
     share = (place - known[after - 1]) / (known[after] - known[after - 1])
     steps = 100 * round(math.exp(updates[after - 1] + share * (updates[after] - updates[after - 1])) / 100)
-    return {
-        "training.max_steps": AT_MOST * steps,
-        "training.validate_every": steps // 10,
-        "training.save_every": steps // 10,
-    }
+    of_preset = PRESETS[rung.preset]
+    every = round(steps * of_preset["training.validate_every"] / of_preset["training.max_steps"])
+    return {"training.max_steps": steps, "training.validate_every": every, "training.save_every": every}
 
 
 def _adapted(values: Values, given: Values) -> dict[str, Any]:

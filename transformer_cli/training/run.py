@@ -169,9 +169,9 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
         index = run.index()
         run.check_way(index)
         if run.config_path.exists():
-            old, trained = load_config(run.config_path), index.last is not None
+            old = load_config(run.config_path)
             saved = respelled(config, old, run.path)
-            notes = check_continuation(run, old, saved, has_checkpoint=trained, asked=asked)
+            notes = check_continuation(run, old, saved, index.last, asked)
         if index.last is not None:
             run.check_last(index)
             progress = read_progress(load_training_values(run.step_folder(index.last)))

@@ -36,6 +36,13 @@ def learning_rate(config: TrainingConfig, d_model: int, step: int, decay_from: i
     return peak
 
 
+def last_free_step(config: TrainingConfig) -> float:
+    """Return the last step up to which the rate is the same whatever `max_steps` is."""
+    if config.schedule == "wsd":
+        return decay(config, None)[0]
+    return 0 if config.schedule == "cosine" else math.inf
+
+
 def decay(config: TrainingConfig, decay_from: int | None) -> tuple[int, int]:
     """Return the steps after which the rate of wsd begins to fall and is zero: the last quarter of all."""
     assert config.max_steps is not None
