@@ -77,10 +77,10 @@ def test_progress_of_an_older_run_is_read() -> None:
 
 def test_patience_counts_validations_without_a_better_score_or_a_lower_loss() -> None:
     progress = Progress()
+    scores = [0.0, 0.0, 0.0, 2.0, 1.0, 1.5, 1.0, 2.0, 3.0]
+    losses = [5.0, 4.0, 4.0, 4.5, math.nan, 4.0, 3.9, 3.9, 9.0]
     without = []
-    for progress.step, (score, loss) in enumerate(
-        [(0.0, 5.0), (0.0, 4.0), (0.0, 4.0), (2.0, 4.5), (1.0, math.nan), (1.5, 4.0), (1.0, 3.9), (2.0, 3.9), (3.0, 9.0)]
-    ):
+    for progress.step, (score, loss) in enumerate(zip(scores, losses, strict=True)):
         progress.judge(score, loss)
         without.append(progress.validations_without_best)
     assert without == [0, 0, 1, 0, 1, 2, 0, 1, 0]

@@ -93,7 +93,8 @@ def test_the_last_step_may_change_until_the_rate_depends_on_it(
     old, new = (config(*shape, f"training.max_steps={steps}") for steps in (100, 80))
     for before, after in ((old, new), (new, old)):
         if may:
-            assert check_continuation(RunFolder(tmp_path), before, after, last)[0].startswith("training.max_steps changed")
+            notes = check_continuation(RunFolder(tmp_path), before, after, last)
+            assert notes[0].startswith("training.max_steps changed")
         else:
             with pytest.raises(UserError, match=r"trained with training\.max_steps = "):
                 check_continuation(RunFolder(tmp_path), before, after, last)

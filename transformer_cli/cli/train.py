@@ -67,10 +67,10 @@ def train(
     tfm train my.yaml --set model.preset=auto --dry-run
 
     Builds the vocabulary first if RUN has none. The same command again continues a run; max_steps (not
-    with cosine, nor with wsd once its rate falls), max_epochs, patience, keep_last, keep_best, average_last, average_best, save_every, max_skipped, workers
-    and decoding.* may then differ. With --until it pauses on the way: the schedule still ends at max_steps, and the
-    weights in the end are those of a run that never paused. Ctrl-C (SIGINT) and SIGTERM save the state and exit with
-    130 and 143.
+    with cosine, nor with wsd once its rate falls), max_epochs, patience, keep_last, keep_best, average_last,
+    average_best, save_every, max_skipped, workers and decoding.* may then differ. With --until it pauses on the way:
+    the schedule still ends at max_steps, and the weights in the end are those of a run that never paused. Ctrl-C
+    (SIGINT) and SIGTERM save the state and exit with 130 and 143.
     """
     from transformer_cli.storage.origin import load_found_config
 

@@ -126,7 +126,7 @@ class Rung(NamedTuple):
 
 LADDER = (
     Rung(0, "tiny"),
-    Rung(180_000, "tiny", {"vocabulary.size": 4000, "training.weight_decay": 0.0}),
+    Rung(180_000, "tiny", {"vocabulary.size": 4000, "training.weight_decay": 1.0}),
     Rung(600_000, "small"),
     Rung(3_600_000, "small", {"vocabulary.size": 8000, "training.batch_tokens": 2000}),
     # What is usual for talks (IWSLT's 160,000 pairs): the paper's layers, narrower inside, more dropout, small updates.
