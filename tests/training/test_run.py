@@ -321,7 +321,9 @@ def test_with_wsd_patience_lets_the_rate_fall_and_an_interruption_changes_nothin
     config = tiny_config(tmp_path, max_steps=100, validate_every=2, save_every=1, log_every=1, patience=3, **wsd)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     result = train(config, whole)
-    assert "patience): the learning rate falls to zero by step 11" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "patience): the learning rate falls to zero by step 11" in said
+    assert "limit  " not in said
     assert result.step == 11
     assert "patience" in (result.finished or "")
     rates = {event["step"]: event["learning_rate"] for event in events(whole) if "learning_rate" in event}
@@ -331,6 +333,39 @@ def test_with_wsd_patience_lets_the_rate_fall_and_an_interruption_changes_nothin
         train(config, parts, until=until, quiet=True)
     assert weights(parts, 11) == weights(whole, 11)
     assert RunFolder(parts).index() == RunFolder(whole).index()
+    assert train(change(config, "training", patience=None), whole, quiet=True).step == 11, "it is over all the same"
+    capsys.readouterr()
+    train(change(config, "training", max_steps=4), tmp_path / "short")
+    assert "limit        training.max_steps = 4 ended this training before patience did" in capsys.readouterr().err
+
+
+def test_patience_does_not_end_the_warmup(tmp_path: Path, tiny_config: MakeConfig) -> None:
+    wsd = {"schedule": "wsd", "peak_learning_rate": 1e-12, "warmup_steps": 10}
+    config = tiny_config(tmp_path, max_steps=100, validate_every=1, log_every=1, patience=2, **wsd)
+    assert train(config, tmp_path / "run", quiet=True).step == 13, "10 of them at the peak or on the way there"
+
+
+def test_with_wsd_training_longer_than_was_planned_is_as_if_it_had_been_planned(
+    tmp_path: Path, tiny_config: MakeConfig
+) -> None:
+    wsd = {"schedule": "wsd", "peak_learning_rate": 0.01, "warmup_steps": 2}
+    config = tiny_config(tmp_path, max_steps=12, validate_every=3, save_every=3, **wsd)
+    longer = change(config, "training", max_steps=16)
+    train(longer, tmp_path / "whole", quiet=True)
+    train(config, tmp_path / "parts", until=9, quiet=True)  # where its rate would begin to fall
+    train(longer, tmp_path / "parts", quiet=True)
+    assert weights(tmp_path / "parts", 16) == weights(tmp_path / "whole", 16)
+
+
+def test_epochs_that_end_before_the_rate_falls_are_warned_of(
+    tmp_path: Path, tiny_config: MakeConfig, capsys: Any
+) -> None:
+    wsd = {"schedule": "wsd", "peak_learning_rate": 0.01, "warmup_steps": 2}
+    config = tiny_config(tmp_path, max_steps=1000, max_epochs=1, validate_every=100, **wsd)
+    train(config, tmp_path / "run")
+    assert "warning      max_epochs = 1 ends training at step " in capsys.readouterr().err
+    train(config, tmp_path / "run")
+    assert "raise the limit to continue" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("schedule", ["cosine", pytest.param("noam", marks=pytest.mark.slow)])

@@ -18,7 +18,7 @@ Values = Mapping[str, Any]  # by key, such as `model.d_model`
 # Few layers: without R-Drop, anything larger memorises little text. Muon, rotary positions, normalised queries and
 # keys, and statistics of which word translates which, let attention find the source soon; R-Drop and weight decay keep
 # `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text"). The rate falls once nothing
-# gets better at its peak; `max_steps` is only where that happens at the latest.
+# gets better at its peak; `max_steps` only limits training.
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -214,7 +214,7 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.r_drop", None)
     if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
         values.pop("training.weight_decay", None)  # which would make a model forget what it began with
-    if both["training.schedule"] != "wsd":  # the others fall, or do not, whatever validations say
+    if both["training.schedule"] != "wsd":  # there, patience would end training before the rate has fallen
         values.pop("training.patience", None)
     if (given.get("model.head_dim") or both["model.d_model"] // both["model.heads"]) % 2:
         for key in ("model.positions", "model.qk_norm"):  # rotary positions turn dimensions two by two

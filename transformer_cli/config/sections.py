@@ -440,7 +440,7 @@ class TrainingConfig(Section):
     keep_last: Positive = 3  # how many of the newest checkpoints are kept
     keep_best: Positive = 1  # how many of the best checkpoints are kept
     best_metric: Literal["bleu", "chrf", "loss"] = "bleu"  # highest BLEU, highest chrF or lowest loss in validation
-    # Validations with neither a new best nor the lowest loss before training stops, or, with schedule wsd, before its
+    # Validations without a new best score or a new lowest loss before training stops, or, with schedule wsd, before its
     # rate decays; null: never.
     patience: Positive | None = None
     average_last: Annotated[int, Field(ge=2)] | None = None  # average so many checkpoints at the end; null: none

@@ -67,6 +67,12 @@ class Recorder:
             )
         self._window_began = time.monotonic()
 
+    def ends_at(self, step: int) -> None:
+        """Show from now on that training ends after this step."""
+        self._total_steps = step
+        if self._bar is not None:
+            self._bar.total = step
+
     def update(self, update: Update) -> None:
         """Show and store an update that was made, or skipped."""
         if update.halvings:

@@ -33,6 +33,7 @@ from transformer_cli.training.loop import build_optimizer, probe_memory
 from transformer_cli.training.parent import begin_as_parent
 from transformer_cli.training.recorder import Profiling, Recorder, check_trace, load_tensorboard
 from transformer_cli.training.saving import Learner, Progress, Saver, ranks_of, read_progress
+from transformer_cli.training.schedules import decay
 from transformer_cli.training.session import Session, TrainingResult, result_of
 from transformer_cli.training.start import (
     check_continuation,
@@ -103,7 +104,10 @@ def train(
                 run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
         check_ranks_agree(ranks, state, data)
         stack.enter_context(ranks.stop.catch_signals())
-        recorder = Recorder(run, config.training, learner.progress.step, data.total_steps, quiet, ranks.is_main)
+        progress, last = learner.progress, data.total_steps
+        if progress.decay_from is not None:
+            last = min(last, decay(config.training, progress.decay_from)[1])
+        recorder = Recorder(run, config.training, progress.step, last, quiet, ranks.is_main)
         stack.callback(recorder.close)
         profiling = Profiling(profile, torch_device, recorder.say) if profile and ranks.is_main else None
         validator = Validator(learner.objective, data.codecs, config, data.valid, learner.precision, ranks)
@@ -183,7 +187,7 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
 
 def _say_finished(state: RunState) -> None:
     schedule = state.config.training.schedule
-    if schedule in ("cosine", "wsd"):
+    if schedule in ("cosine", "wsd") and not (state.finished or "").startswith("max_epochs"):
         advice = f"its {schedule} schedule has come down to zero: start again with --fresh or in another folder"
     else:
         advice = "raise the limit to continue, or start again with --fresh"

@@ -92,10 +92,10 @@ class Progress:
             ended = self.decay_from is not None and self.step >= decay(training, self.decay_from)[1]
         else:
             ended = self.is_impatient(training)
-        return f"no improvement in {training.patience:,} validations (patience)" if ended else None
+        return "validation no longer improved (patience)" if ended else None
 
     def is_impatient(self, training: TrainingConfig) -> bool:
-        """Return whether as many validations as `training.patience` says were no better than those before."""
+        """Return whether the last `training.patience` validations brought no improvement."""
         return training.patience is not None and self.validations_without_best >= training.patience
 
     def ranked(self) -> list[int]:

@@ -199,17 +199,25 @@ class Session:
         """Let the rate of schedule wsd fall from here on where nothing gets better any more at its peak."""
         training, progress = self.config.training, self.progress
         latest, _ = decay(training, None) if training.schedule == "wsd" else (0, 0)
-        if progress.decay_from is None and progress.step < latest and progress.is_impatient(training):
+        at_peak = progress.decay_from is None and training.warmup_steps <= progress.step < latest
+        if at_peak and progress.is_impatient(training):
             progress.decay_from = progress.step
             _, last = decay(training, progress.step)
+            self.recorder.ends_at(last)
             self.recorder.say(
                 f"no improvement in {training.patience:,} validations (patience): the learning rate falls to zero by "
                 f"step {last:,}"
             )
 
     def _doubts(self, finished: str | None) -> Iterator[str]:
-        """Yield a warning where the finished model hardly looks at the source."""
-        validation = self.validation
+        """Yield what speaks against the finished model: that it might be better, that it hardly looks at the source."""
+        validation, training, progress = self.validation, self.config.training, self.progress
+        impatient = training.schedule != "wsd" or training.patience is None or progress.decay_from is not None
+        if finished and progress.step == training.max_steps and not impatient:
+            yield (
+                f"limit        training.max_steps = {training.max_steps:,} ended this training before patience did: a "
+                "higher one may give a better model (with --fresh, or in another folder)"
+            )
         if finished and validation is not None and validation.source_gain < LEAST_GAIN:  # nan is not less
             yield (
                 "warning      this model has not learned to translate: what it writes hardly follows from the source. "

@@ -155,7 +155,7 @@ def _origin(key: str, asked: Config, new: Config) -> str:
     given, filled = (getattr(config, section).model_fields_set for config in (asked, new))
     if asked.model.preset is None or name in given or name not in filled:
         return ""
-    why = " for the text in data.train: did it change?" * (asked.model.preset == "auto")
+    why = " for the text in data.train: did it, or the version of tfm, change?" * (asked.model.preset == "auto")
     return f" (chosen by model.preset = {asked.model.preset}{why})"
 
 

@@ -149,6 +149,12 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     top = max(1, training.warmup_steps)
     peak = learning_rate(training, shape.d_model, top)
     yield f"optimizer    {training.optimizer}, {training.schedule} schedule with its peak of {peak:.2e} at step {top:,}"
+    if training.schedule in ("cosine", "wsd") and data.total_steps < (training.max_steps or 0):
+        yield (
+            f"warning      max_epochs = {training.max_epochs:,} ends training at step {data.total_steps:,}, but the "
+            f"rate of its {training.schedule} schedule only comes down by max_steps = {training.max_steps:,}; set both "
+            "alike"
+        )
 
 
 def _describe_source(key: str, source: Source, pairs: int) -> str:
