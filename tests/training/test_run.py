@@ -331,6 +331,9 @@ def test_with_wsd_patience_lets_the_rate_fall_and_an_interruption_changes_nothin
     assert 1e-12 > rates[9] > rates[10] > rates[11] == 0.0
     for until in (8, 9, 100):
         train(config, parts, until=until, quiet=True)
+        if until == 9:
+            with pytest.raises(UserError, match=r"trained with training\.max_steps = 100"):
+                train(change(config, "training", max_steps=200), parts)
     assert weights(parts, 11) == weights(whole, 11)
     assert RunFolder(parts).index() == RunFolder(whole).index()
     assert train(change(config, "training", patience=None), whole, quiet=True).step == 11, "it is over all the same"

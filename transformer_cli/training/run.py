@@ -172,13 +172,14 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
     if resuming:
         index = run.index()
         run.check_way(index)
-        if run.config_path.exists():
-            old = load_config(run.config_path)
-            saved = respelled(config, old, run.path)
-            notes = check_continuation(run, old, saved, index.last, asked)
         if index.last is not None:
             run.check_last(index)
             progress = read_progress(load_training_values(run.step_folder(index.last)))
+        if run.config_path.exists():
+            old = load_config(run.config_path)
+            saved = respelled(config, old, run.path)
+            falling = progress.decay_from is not None
+            notes = check_continuation(run, old, saved, math.inf if falling else index.last, asked)
     if resume and index.last is None:
         raise UserError(f"{run.path}: nothing to resume here; leave --resume out to start")
     finished = progress.finished_because(config.training) if index.finished else None

@@ -125,19 +125,19 @@ def _found_elsewhere(run: RunFolder, key: str, path: str) -> str:
 
 
 def check_continuation(
-    run: RunFolder, old: Config, new: Config, last: int | None, asked: Config | None = None
+    run: RunFolder, old: Config, new: Config, last: float | None, asked: Config | None = None
 ) -> list[str]:
     """Return what changed, as lines to show; raise `UserError` naming the first key that may not change.
 
-    last: the step of the last checkpoint; None: there is none. `asked`: the new config as it was before its preset was
-    resolved.
+    last: the step of the last checkpoint, inf where its rate falls since patience was over; None: there is none.
+    `asked`: the new config as it was before its preset was resolved.
     """
     notes, has_checkpoint = [], last is not None
     for key, before, after in differences(old, new):
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
         fixed |= key == "data.valid"  # from or to null: pairs are held out of data.train, or no longer
         if key == "training.max_steps" and last is not None:
-            fixed = last > min(last_free_step(config.training) for config in (old, new))
+            fixed |= last > min(last_free_step(config.training) for config in (old, new))
         if fixed:
             reason = "the run was trained" if has_checkpoint else "its vocabulary was built"
             origin = _origin(key, asked or new, new)
