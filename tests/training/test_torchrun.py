@@ -288,7 +288,7 @@ def test_an_error_is_reported_once_and_ends_all(tmp_path: Path, tiny_tree: MakeT
     code, said = job.end(ENDS_WITHIN)
     assert code != 0
     (error,) = errors(said)
-    assert {"config": "training.batch_tokens", "data": "train.de: no such file", "disk": "no folder"}[fault] in error
+    assert {"config": "training.batch_tokens", "data": "train.de: no such file", "disk": "not a folder"}[fault] in error
     assert own(said) == [error]
     assert re.search(r"Root Cause.*rank +: 0.*exitcode +: 2 ", said, re.DOTALL), "the cause, not who was ended for it"
 
