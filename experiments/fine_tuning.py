@@ -26,7 +26,7 @@ from variants import tfm
 TRAIN, VALID, TEST = 1000, 500, 1000  # pairs
 SHORTEST = 4  # words of a sentence; shorter messages are mostly labels
 MARKS = re.compile("[~_%<{$\n]")  # of keys, of what is filled in, and of markup: texts with any of them are left out
-CHILD: dict[str, Any] = {  # the updates and the schedule of models from scratch, as `preset: auto` has them
+CHILD: dict[str, Any] = {  # the updates and the schedule of models from scratch, as `preset: auto` had them
     "schedule": "cosine",
     "peak_learning_rate": 0.001,
     "warmup_steps": 100,

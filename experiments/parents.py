@@ -14,7 +14,7 @@ from transformer_cli.config.yaml_file import Tree
 PARENT_PAIRS, CHILD_PAIRS = 24_000, 1_000
 CHILD: Tree = {"max_steps": 600, "warmup_steps": 100, "validate_every": 200, "save_every": 200}
 LEARNING_RATE = 0.0005  # the highest of a child; a third of the parent's
-# What `model.preset: tiny` has for so few pairs; a model as large as the parent is too much for them.
+# What `model.preset: tiny` had for so few pairs; a model as large as the parent is too much for them.
 TINY: Tree = {"d_model": 128}
 SCRATCH: Tree = {"max_steps": 1500, "warmup_steps": 300, "validate_every": 250, "save_every": 250}
 FEW_SUBWORDS = 2000
