@@ -166,6 +166,21 @@ def test_the_first_batch_is_decoded(tiny_tree: Any, tmp_path: Path) -> None:
     assert len(set(lengths[::2])) == len(set(lengths[1::2])) == 1  # a batch is a rectangle
 
 
+def test_of_a_long_sentence_the_first_and_the_last_tokens_are_shown(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path)
+    for side, word in (("source", "eins"), ("target", "one")):
+        path = Path(tree["data"]["train"][side])
+        path.write_text("".join(f"{' '.join([word] * length)}\n" for length in (59, 60, 100)))
+    tree["data"]["max_length"], tree["training"]["batch_tokens"] = 128, 512
+    lines = reported(Config.model_validate(tree), tmp_path / "run", quiet=True)["first batch"].splitlines()[1:]
+    kinds = {}
+    for text, tokens in zip(lines[::2], lines[1::2], strict=True):
+        shown = [word for word in tokens.partition(" and ")[0].split() if word.rpartition(":")[0]]
+        kinds[len(text.split()) - 1] = (len(shown), re.findall("… .* …", tokens))
+        assert shown[-1].startswith("</s>")
+    assert kinds == {59: (60, []), 60: (60, ["… 1 more …"]), 100: (60, ["… 41 more …"])}
+
+
 def test_nothing_is_written_but_the_cache(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     config = tiny_config(tmp_path)
     before = set(tmp_path.rglob("*"))

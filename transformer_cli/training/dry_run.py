@@ -44,6 +44,7 @@ from transformer_cli.training.training_data import TrainingData, describe_traini
 TIMED = 10  # updates at most, after one that is not timed
 TIMED_SECONDS = 20.0  # after which no other update begins
 SHOWN_PAIRS = 3
+SHOWN_TOKENS = 60  # of a side of a pair; the text itself is shown whole
 
 
 class Measured(NamedTuple):
@@ -187,11 +188,16 @@ def _describe_first_batch(data: TrainingData) -> Iterator[str]:
 
 
 def _describe_pair(batch: Batch, row: int, codecs: Codecs) -> Iterator[str]:
-    """Yield both sides of a sentence pair: the text of the ids, then each token with its id, padding only counted."""
+    """Yield both sides of a sentence pair: the text of the ids, then each token with its id, padding only counted.
+
+    Of more than `SHOWN_TOKENS`, the first and the last ones are shown.
+    """
     for name, codec, side in (("source", codecs.source, batch.source), ("target", codecs.target, batch.target_output)):
         ids = side[row].tolist()
         kept = [index for index in ids if index != PAD]
         tokens = [f"{token}:{index}" for token, index in zip(codec.tokens(kept), kept, strict=True)]
+        if left_out := max(0, len(tokens) - SHOWN_TOKENS):
+            tokens[SHOWN_TOKENS - 10 : -10] = [f"… {left_out:,} more …"]
         padding = f" and {len(ids) - len(kept)} × <pad>:{PAD}" if len(kept) < len(ids) else ""
         yield one_line(f"    {name}       {codec.decode(ids)}")
         yield one_line(f"                 {' '.join(tokens)}{padding}")
