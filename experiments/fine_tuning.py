@@ -28,6 +28,7 @@ SHORTEST = 4  # words of a sentence; shorter messages are mostly labels
 MARKS = re.compile("[~_%<{$\n]")  # of keys, of what is filled in, and of markup: texts with any of them are left out
 CHILD: dict[str, Any] = {  # the updates and the schedule of models from scratch, as `preset: auto` had them
     "schedule": "cosine",
+    "ema_decay": None,
     "peak_learning_rate": 0.001,
     "warmup_steps": 100,
     "max_steps": 1500,

@@ -8,8 +8,8 @@
 `help` is a hard corpus: the paragraphs of LibreOffice's help (at least 13 words, no two alike) from Spanish to Basque,
 whose words have many forms; a twentieth of them with another's translation, four fifths of them twice. `captions` are
 pairs of Multi30k, German to English if nothing else is said. All rows are `model.preset: auto` but for what they say,
-and but for a cosine schedule with fewer updates, which all but `auto` have. What is in WORK already is not done again,
-and what was interrupted continues.
+and all but `auto` have a cosine schedule with fewer updates, and no moving average of the weights. What is in WORK
+already is not done again, and what was interrupted continues.
 """
 
 import argparse
@@ -48,7 +48,7 @@ ROWS: dict[str, tuple[Tree, Tree]] = {  # of `model` and of `training`
     "auto": ({}, {}),
 }
 COSINE = ((1000, 1500), (5000, 2500))  # updates with so many captions at most
-HELP: Tree = {"max_steps": 2000, "validate_every": 500, "save_every": 2000, "keep_last": 1}  # far from the end
+HELP: Tree = {"schedule": "cosine", "max_steps": 2000, "validate_every": 500, "save_every": 2000}  # far from the end
 LONG, LONGEST, LONG_TARGET = 13, 60, 8  # words of a paragraph of the help
 HELD = 500  # pairs for validation, and as many for the test
 MISALIGNED, TWICE = 1 / 20, 4 / 5  # shares of the pairs
@@ -81,7 +81,7 @@ def main() -> int:
                 (folder / f"{part}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
     print("| training | seeds | BLEU, val | nats from the source | BLEU, test | chrF2, test |\n" + "| --- " * 6 + "|")
     for row in options.rows:
-        length = {} if row == "auto" else fixed_length(options.pairs)
+        length = {} if row == "auto" else HELP if hard else fixed_length(options.pairs)
         results = [result(folder, languages, row, seed, length) for seed in options.seeds]
         print(table_row(row, results), flush=True)
     print(f"\n{describe_run(threads=1)}")
@@ -103,7 +103,7 @@ def result(folder: Path, languages: Sequence[str], row: str, seed: int, length: 
     tree: dict[str, Any] = {
         "data": {**dict(zip(("source_language", "target_language"), languages, strict=True)), **files, "workers": 0},
         "model": {**model, "preset": "auto"},
-        "training": {**training, **length, "seed": seed, **(HELP if folder.name == "help" else {})},
+        "training": {**training, **length, "seed": seed, **({} if row == "auto" else {"ema_decay": None})},
     }
     tree["data"]["max_length"] = 128
     config.write_text(dump_tree(tree), encoding="utf-8")

@@ -18,7 +18,7 @@ Values = Mapping[str, Any]  # by key, such as `model.d_model`
 # Few layers: without R-Drop, anything larger memorises little text. Muon, rotary positions, normalised queries and
 # keys, and statistics of which word translates which, let attention find the source soon; R-Drop and weight decay keep
 # `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text"). The rate falls once nothing
-# gets better at its peak; `max_steps` only limits training.
+# gets better at its peak; `max_steps` only limits training. Until then the moving average stands in for a lower rate.
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -33,6 +33,7 @@ _LITTLE_TEXT: Values = {
     "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
     "training.schedule": "wsd",
     "training.patience": 3,
+    "training.ema_decay": 0.995,
     "training.label_smoothing": 0.1,
     "training.precision": "auto",
 }
