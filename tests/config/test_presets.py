@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.config import Config, DataConfig, Section, config_of_tree, dump_config, load_config, parse_config
-from transformer_cli.config.presets import LADDER, PRESETS, UPDATES, CorpusSize, Values, resolve_preset, rung_for
+from transformer_cli.config import (
+    Config,
+    DataConfig,
+    Section,
+    TrainingConfig,
+    config_of_tree,
+    dump_config,
+    load_config,
+    parse_config,
+)
+from transformer_cli.config.presets import LADDER, PRESETS, UPDATES, CorpusSize, Rung, Values, resolve_preset, rung_for
 from transformer_cli.data import size
 from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
@@ -227,6 +236,17 @@ def test_training_ends_by_patience_where_the_rate_can_still_fall(tmp_path: Path)
         assert resolved(tmp_path, f"model.preset={preset}", "training.patience=null").training.patience is None
         for others in (["training.schedule=cosine"], ["training.max_steps=null", "training.max_epochs=3"]):
             assert resolved(tmp_path, f"model.preset={preset}", *others).training.patience is None
+
+
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: str(rung.letters))
+def test_what_auto_trains_ends_once_nothing_improves(rung: Rung, tmp_path: Path) -> None:
+    def training(*overrides: str) -> TrainingConfig:
+        config = parse(tmp_path, "model.preset=auto", *overrides)
+        return resolve_preset(config, lambda _: CorpusSize(9, 9, rung.letters))[0].training
+
+    assert training().patience
+    assert training().max_steps
+    assert training("training.schedule=cosine", "training.max_steps=90000").patience is None
 
 
 def test_a_short_trial_warms_up_in_time(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ class Rung(NamedTuple):
         return {**PRESETS[self.preset], **self.changes}
 
 
+# Ten times a thousand updates: the paper's rate falls slowly, and so do losses late in training.
+_UNTIL_NOTHING_IMPROVES: Values = {"training.patience": 10}
 LADDER = (
     Rung(0, "tiny"),
     Rung(180_000, "tiny", {"vocabulary.size": 4000, "training.weight_decay": 1.0}),
@@ -143,10 +145,11 @@ LADDER = (
             "training.batch_tokens": 4096,
             "training.accumulation": 1,
             "training.max_steps": 50_000,
+            **_UNTIL_NOTHING_IMPROVES,
         },
     ),
-    Rung(100_000_000, "base"),
-    Rung(1_000_000_000, "big"),
+    Rung(100_000_000, "base", _UNTIL_NOTHING_IMPROVES),
+    Rung(1_000_000_000, "big", _UNTIL_NOTHING_IMPROVES),
 )
 # Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
 # three are those of 1,000, 5,000 and 29,000 captions (docs/results.md).
@@ -204,6 +207,7 @@ def _length_of_training(rung: Rung, letters: int) -> Values:
 def _adapted(values: Values, given: Values) -> dict[str, Any]:
     """Return the preset's values as far as they mean something beside those that the config gives."""
     values = dict(values)
+    own_schedule = values["training.schedule"]
     if given.get("training.max_steps", 0) is None and values["training.schedule"] == "wsd":
         values["training.schedule"] = "inverse_sqrt"  # which needs no end
     both = {**values, **given}
@@ -215,7 +219,7 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.r_drop", None)
     if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
         values.pop("training.weight_decay", None)  # which would make a model forget what it began with
-    if both["training.schedule"] != "wsd":  # there, patience would end training before the rate has fallen
+    if both["training.schedule"] != own_schedule:  # with cosine, patience would end training before the rate has fallen
         values.pop("training.patience", None)
     if (given.get("model.head_dim") or both["model.d_model"] // both["model.heads"]) % 2:
         for key in ("model.positions", "model.qk_norm"):  # rotary positions turn dimensions two by two
