@@ -1,11 +1,12 @@
 """What the exchange of gradients costs over slow links, and a model of its time that is held against what was measured.
 
-    python experiments/exchange.py [--processes 2 4] [--rates 10 1 0.1] [--delays 0.1 1 10] [--rounds 3] [--write]
+    python experiments/exchange.py KEPT [--processes 2 4] [--rates 10 1 0.1] [--delays 0.1 1 10] [--rounds 3] [--write]
 
 As root, on Linux: processes in network namespaces of this machine (`tests/training/machines.py`), joined by `links.py`.
 Each calls tfm's own `Ranks.sum_gradients`, with gradients of as many bytes as the paper's base and big have, or of
-fewer where a link would need more than `--seconds` for them. The model has four coefficients (`Point.terms`), fitted
-for each point on all the others: the errors in the table are those of points that the fit has not seen.
+fewer where a link would need more than `--seconds` for them. What was measured is added to the file KEPT, and not
+measured again; the table shows all that is there. The model has four coefficients (`Point.terms`), fitted for each
+point on all the others: the errors in the table are those of points that the fit has not seen.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +37,10 @@ from transformer_cli.training.hardware import PRECISIONS
 SCALING = ROOT / "docs" / "scaling.md"
 MODELS = {"base": 63_000_000, "big": 214_200_000}  # parameters, with 37,000 shared subwords
 SEGMENT = 2**20  # bytes: gloo's largest
-SUMS = np.array([[1, 0, 1, 0], [1, 1, 0, 1]])  # terms that add up: where the wire takes longest, and where not
+SUMS = np.array([[1, 0, 1, 1], [1, 1, 0, 1]])  # terms that add up: where the wire takes longer, and where passing on
 MATRIX = 1_000_000  # parameters of one tensor
+
+WORKER = "--worker"
 
 Ask = Callable[[int, int, str], list[list[float]]]
 
@@ -65,8 +68,12 @@ class Point:
 
 
 def main() -> None:
-    """Measure every point and print the table and the model."""
+    """Measure every point and print the table and the model; or be one of the processes that exchange."""
+    if sys.argv[1:] == [WORKER]:
+        work()
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kept", type=Path, metavar="KEPT")
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rates", type=float, nargs="+", default=[10, 1, 0.1], metavar="GBIT_PER_SECOND")
     parser.add_argument("--delays", type=float, nargs="+", default=[0.1, 1, 10], metavar="MILLISECONDS", help="one way")
@@ -75,35 +82,42 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="that a message is on the wire, at most")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/scaling.md")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.worker:
-        work()
-        return
-    points = []
+    known = {replace(point, bytes=0, seconds=0.0) for point in kept_points(given.kept)}
     for count in given.processes:
+        every = itertools.product(given.rates, given.delays, given.models)
+        places = [Point(model, count, rate * 1e9, delay / 1e3) for rate, delay, model in every]
+        if known.issuperset(places):
+            continue
         with ExitStack() as stack:
             found = stack.enter_context(machines(count))
             links = stack.enter_context(slow_links([machine.shell for machine in found]))
             ask = stack.enter_context(workers(found))
-            for rate, delay, model in itertools.product(given.rates, given.delays, given.models):
-                place = Point(model, count, rate * 1e9, delay / 1e3)
-                points.append(measure(place, ask, links, given))
-                print(points[-1], file=sys.stderr, flush=True)
-    report([*describe(points), "", describe_run(1)], given.write, SCALING)
+            for place in places:
+                if place not in known:
+                    with given.kept.open("a", encoding="utf-8") as file:
+                        print(json.dumps(asdict(measure(place, ask, links, given))), file=file)
+    report([*describe(kept_points(given.kept)), "", describe_run(1)], given.write, SCALING)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
+def kept_points(file: Path) -> list[Point]:
+    """Return what was measured before, in the order of the table."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    points = [Point(**json.loads(line)) for line in lines]
+    return sorted(points, key=lambda point: (point.model, point.processes, -point.rate, point.delay))
+
+
 def measure(place: Point, ask: Ask, links: Links, given: argparse.Namespace) -> Point:
-    """Return the place with what was measured there; a first round is left out."""
+    """Return the place with what was measured there, without two rounds in which TCP finds out about the link."""
     links.shape(place.rate, place.delay)
     passed = 2 * (place.processes - 1) / place.processes
     width = 4 if given.precision == "fp32" else 2  # bytes of a number
     numbers = min(MODELS[place.model], int(given.seconds * place.rate / passed / (8 * width)))
-    slowest = [max(times) for times in zip(*ask(numbers, given.rounds + 1, given.precision), strict=True)]
-    return replace(place, bytes=width * numbers, seconds=statistics.median(slowest[1:]))
+    slowest = [max(times) for times in zip(*ask(numbers, given.rounds + 2, given.precision), strict=True)]
+    return replace(place, bytes=width * numbers, seconds=statistics.median(slowest[2:]))
 
 
 @contextmanager
@@ -119,7 +133,7 @@ def workers(found: Sequence[Machine]) -> Iterator[Ask]:
     for rank, machine in enumerate(found):
         own = {**address, "RANK": str(rank), "WORLD_SIZE": str(len(found))}
         command = [*machine.enter(ROOT), *(f"{key}={value}" for key, value in own.items())]
-        command += [sys.executable, str(Path(__file__).resolve()), "--worker"]
+        command += [sys.executable, str(Path(__file__).resolve()), WORKER]
         processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
     def ask(*wanted: int | str) -> list[list[float]]:

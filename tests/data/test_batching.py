@@ -71,6 +71,34 @@ def test_pairs_stand_as_one_stable_sort_puts_them(
     assert [values.tolist() for values in lengths] == [source[expected].tolist(), target[expected].tolist()]
 
 
+def test_a_large_corpus_is_planned_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pair once, each batch within one part, those of all parts mixed, and other batches in another epoch."""
+    source, target = sentence_lengths(4501)
+    monkeypatch.setattr("transformer_cli.data.batching._TOGETHER", 1000)
+    plan, other = (plan_epoch(source, target, batch_tokens=500, seed=1, epoch=epoch) for epoch in range(2))
+    assert sorted(plan.order.tolist()) == list(range(4501))
+    assert sorted(pair for batch in batches(plan) for pair in batch) == list(range(4501))
+    check_cells(plan, source, target, 500)
+    assert (plan.source_tokens, plan.target_tokens) == (source.sum(), target.sum())
+    bounds = [4501 * part // 5 for part in range(1, 5)]
+    parts = [{*np.searchsorted(bounds, batch, side="right").tolist()} for batch in batches(plan)]
+    assert all(len(part) == 1 for part in parts)
+    assert len({*map(min, parts[:20])}) > 2
+    same = {*map(frozenset, batches(plan))} & {*map(frozenset, batches(other))}
+    assert len(same) < 0.2 * len(plan)  # those of few long pairs
+
+
+def test_a_part_takes_the_memory_not_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its order, which the plan keeps."""
+    source, target = sentence_lengths(300_000)
+    monkeypatch.setattr("transformer_cli.data.batching._TOGETHER", 30_000)
+    tracemalloc.start()
+    plan_epoch(source, target, batch_tokens=2000, seed=1, epoch=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 15 * len(source)
+
+
 def test_planning_takes_little_more_memory_than_the_lengths() -> None:
     """Beside what it is given: order, both lengths, ties, and the order of a plan that is better or worse."""
     source, target = sentence_lengths(300_000)
