@@ -37,7 +37,6 @@ from transformer_cli.training.hardware import PRECISIONS
 SCALING = ROOT / "docs" / "scaling.md"
 MODELS = {"base": 63_000_000, "big": 214_200_000}  # parameters, with 37,000 shared subwords
 SEGMENT = 2**20  # bytes: gloo's largest
-SUMS = np.array([[1, 0, 1, 1], [1, 1, 0, 1]])  # terms that add up: where the wire takes longer, and where passing on
 MATRIX = 1_000_000  # parameters of one tensor
 
 WORKER = "--worker"
@@ -56,15 +55,17 @@ class Point:
     bytes: int = 0  # of the message
     seconds: float = 0.0  # the median over the rounds, each that of its slowest process
 
-    def terms(self) -> list[float]:
-        """What the coefficients are multiplied by, (4,): the bytes of a process, which it copies; those that all of
-        this machine's processes pass on; seconds on the wire at this rate; and seconds of delay.
+    def terms(self) -> list[list[float]]:
+        """What the coefficients are multiplied by where the wire takes longer, and where passing on does, (2, 4).
 
-        In a ring of n each process sends 1 / n of the message 2 (n - 1) times, in segments that wait for each other.
+        The bytes of a process, which it copies; those that all of this machine's processes pass on; seconds on the wire
+        at this rate; and seconds of delay. In a ring of n each process sends 1 / n of the message 2 (n - 1) times, in
+        segments that wait for each other; a busy wire hides all but one message's worth of these waits.
         """
-        passed = 2 * (self.processes - 1) / self.processes * self.bytes  # by each process
-        segments = self.bytes / SEGMENT
-        return [self.bytes, self.processes * passed, 8 * passed / self.rate, segments * self.delay]
+        rounds = 2 * (self.processes - 1) / self.processes
+        passed, waits = rounds * self.bytes, self.bytes / SEGMENT * self.delay  # by each process
+        on_the_wire = [self.bytes, 0.0, 8 * passed / self.rate, waits]
+        return [on_the_wire, [self.bytes, self.processes * passed, 0.0, rounds * waits]]
 
 
 def main() -> None:
@@ -179,18 +180,18 @@ def exchange(ranks: Ranks, numbers: int, rounds: int, precision: str) -> list[fl
 
 
 def predict(point: Point, coefficients: np.ndarray) -> float:
-    """Return seconds: the copies, and the longer of the wire and the work with its delays, which pass together."""
-    return float((SUMS @ (point.terms() * coefficients)).max())
+    """Return seconds: what takes longer, the wire or passing on; with the copies and the delays."""
+    return float((np.array(point.terms()) @ coefficients).max())
 
 
 def fit(points: Sequence[Point]) -> np.ndarray:
     """Return the coefficients, (4,), with the least squares of relative errors."""
     seconds = np.array([point.seconds for point in points])
-    terms = np.array([point.terms() for point in points])
-    coefficients = np.array([4e-9, 1e-9, 1.0, 1.0])
-    for _ in range(20):  # what takes longest follows from the coefficients, and they from that
-        longest = ((terms * coefficients) @ SUMS.T).argmax(axis=1)
-        used = terms * SUMS[longest]
+    terms = np.array([point.terms() for point in points])  # (points, 2, 4)
+    coefficients = np.array([4e-10, 1e-9, 1.0, 1.0])
+    for _ in range(20):  # what takes longer follows from the coefficients, and they from that
+        longer = (terms @ coefficients).argmax(axis=1)
+        used = terms[np.arange(len(points)), longer]
         coefficients = np.linalg.lstsq(used / seconds[:, None], np.ones(len(points)), rcond=None)[0]
     return coefficients
 
@@ -211,9 +212,9 @@ def describe(points: Sequence[Point]) -> Iterator[str]:
     within = sum(abs(error) <= 0.15 for error in errors)
     yield ""
     yield (
-        f"Seconds = {copies * 1e9:.1f} × GB of the message + the longer of {wire:.2f} × seconds on the wire and "
-        f"{passed * 1e9:.1f} × GB that all processes pass on + {delay:.2f} × delay × MB of the message. {within} of "
-        f"{len(points)} points are predicted within 15 %."
+        f"Seconds = {copies * 1e9:.1f} × GB of the message + the longer of two: {wire:.2f} × seconds on the wire + "
+        f"{delay:.2f} × delay × MB of the message; {passed * 1e9:.1f} × GB that all processes pass on + {delay:.2f} × "
+        f"delay × MB that each passes on. {within} of {len(points)} points are predicted within 15 %."
     )
 
 

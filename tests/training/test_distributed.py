@@ -7,10 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+
+from transformer_cli.config import Config
+from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.training.distributed import Ranks
+from transformer_cli.training.validation import Validator
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,6 +152,26 @@ def test_a_validation_shared_out_finds_what_one_process_finds(ask: Ask, pairs: i
         np.testing.assert_allclose(value, alone["validation"][key], rtol=0, atol=1e-10)
     if pairs > 2:
         assert both[0]["validation"]["bleu"] > 1.0, "a model that has learnt nothing shows nothing"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("batch_tokens", [1, 200, 4096])
+def test_ranks_translate_equal_shares_of_a_validation(count: int, batch_tokens: int) -> None:
+    """Every sentence once, in batches of like lengths within the limit; as many and as long ones on each rank."""
+    lengths = np.random.default_rng(1).integers(1, 40, 203).astype(np.int32)
+    validator = Validator.__new__(Validator)  # what it translates with takes no part
+    validator.corpus = cast(EncodedCorpus, SimpleNamespace(source_lengths=lengths))
+    validator.config = cast(Config, SimpleNamespace(decoding=SimpleNamespace(batch_tokens=batch_tokens)))
+    validator.sources, validator.ranks = ["a sentence"] * len(lengths), Ranks(0, count)
+    parts = validator._parts()
+    assert sorted(sentence for part in parts for sentence in part) == list(range(len(lengths)))
+    for part in parts:
+        assert len(part) <= 1 or len(part) * (lengths[part].max() + 1) <= batch_tokens
+    shares = [[sentence for part in parts[rank::count] for sentence in part] for rank in range(count)]
+    tokens = [lengths[share].sum() for share in shares]
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert max(tokens) - min(tokens) <= lengths.max()
+    assert all(all(parts[rank::count][:-1]) for rank in range(count)), "only the last part may be empty"
 
 
 def test_a_signal_to_one_rank_ends_the_validation_of_all(ask: Ask) -> None:

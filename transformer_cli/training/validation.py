@@ -138,7 +138,7 @@ class Validator:
         options = SearchOptions.from_config(self.config.decoding, method="greedy")
         mine: dict[int, str] = {}
         for sentences in self._own(self._parts()):
-            if sentences is not None:
+            if sentences:
                 sources = [self.sources[sentence] for sentence in sentences]
                 results = self.translator.translate_batch(sources, options, alignments=False, tag="")  # they have it
                 mine |= {sentence: result.text for sentence, result in zip(sentences, results, strict=True)}
@@ -148,15 +148,25 @@ class Validator:
         return [everywhere[number] for number in range(len(self.sources))]
 
     def _parts(self) -> list[list[int]]:
-        """Return the sentences, those of like length together: each part a batch, and short enough to wait for."""
-        parts: list[list[int]] = []
-        lengths = self.corpus.source_lengths
-        for sentence in sorted(range(len(self.sources)), key=lambda number: (int(lengths[number]), number)):
-            budget = self.config.decoding.batch_tokens
-            if not parts or (len(parts[-1]) + 1) * (int(lengths[sentence]) + 1) > budget:
-                parts.append([])
-            parts[-1].append(sentence)
-        return parts
+        """Return the sentences, those of like length together: each part a batch, and short enough to wait for.
+
+        Every rank has as many sentences, and as long ones, so that none waits for long: its parts are those that `_own`
+        gives it, the last one of some may be empty.
+        """
+        lengths, count = self.corpus.source_lengths, self.ranks.count
+        by_length = sorted(range(len(self.sources)), key=lambda number: (int(lengths[number]), number))
+        of_ranks = [self._batches(by_length[rank::count]) for rank in range(count)]
+        return [part for together in zip_longest(*of_ranks, fillvalue=[]) for part in together]
+
+    def _batches(self, sentences: Sequence[int]) -> list[list[int]]:
+        """Return the sentences, of rising lengths, in batches of `decoding.batch_tokens` at most."""
+        batches: list[list[int]] = []
+        for sentence in sentences:
+            budget = self.config.decoding.batch_tokens // (int(self.corpus.source_lengths[sentence]) + 1)
+            if not batches or len(batches[-1]) >= budget:
+                batches.append([])
+            batches[-1].append(sentence)
+        return batches
 
     def _samples(self, translations: Sequence[str]) -> list[Sample]:
         chosen = [(2 * number + 1) * len(self.sources) // (2 * SAMPLES) for number in range(SAMPLES)]
