@@ -18,6 +18,7 @@ class StandIn:
         self.workers: list[Any] = []
         self.ended: list[Any] = []
         self.most = 0  # calls under way at once
+        self.asked: list[dict[str, Any]] = []  # of Ray, for each kind of worker
         self.alive = True
 
     def remote(self, actor: type) -> Any:
@@ -27,7 +28,11 @@ class StandIn:
             self.workers.append(SimpleNamespace(**calls))
             return self.workers[-1]
 
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=start))
+        def options(**asked: Any) -> Any:
+            self.asked.append(asked)
+            return SimpleNamespace(remote=start)
+
+        return SimpleNamespace(options=options)
 
     def _method(self, call: Callable[..., Any]) -> Any:
         return SimpleNamespace(remote=lambda *given: lambda: call(*given))
@@ -70,9 +75,16 @@ def squares(number: int) -> Callable[[int], int]:
 
 @pytest.mark.parametrize(("items", "workers", "started"), [(7, 3, 3), (2, 5, 2), (0, 2, 0), (4, 1, 1)])
 def test_each_item_is_done_once_and_no_worker_is_left(items: int, workers: int, started: int, ray: StandIn) -> None:
-    found = list(cluster(workers).map(squares, range(10, 10 + items)))
+    prepared = []
+
+    def prepare(number: int) -> Callable[[int], int]:
+        prepared.append(number)
+        return squares(number)
+
+    found = list(cluster(workers).map(prepare, range(10, 10 + items)))
     assert sorted(found) == [(number, 10 + number, (10 + number) ** 2) for number in range(items)]
     assert len(ray.workers) == ray.most == started
+    assert prepared == [0] * started, "once by each, however many items it does"
     assert all(worker in ray.ended for worker in ray.workers)
     assert list(cluster(workers).map_in_order(squares, range(items))) == [item * item for item in range(items)]
 
@@ -122,6 +134,15 @@ def test_a_worker_says_what_its_machine_lacks(ray: StandIn) -> None:
     other = machines.Cluster(1, False, machines.Needs("/", {**machines.Needs.here().versions, "tfm": "0"}, {}))
     with pytest.raises(machines.UserError, match=r"has tfm .*, not 0; install the same on all machines"):
         list(other.map(squares, [1]))
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_worker_takes_a_gpu_where_it_is_to_use_one(gpu: bool, ray: StandIn) -> None:
+    """Whether it does parts or starts a process."""
+    connected = machines.Cluster(1, gpu, machines.Needs.here())
+    list(connected.map(squares, [1]))
+    machines.RemoteProcess(connected, lambda: SimpleNamespace(wait=lambda: 0))
+    assert [(asked["num_cpus"], asked["num_gpus"]) for asked in ray.asked] == [(1, int(gpu))] * 2
 
 
 def test_a_process_of_a_worker_is_one(ray: StandIn) -> None:

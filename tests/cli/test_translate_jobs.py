@@ -83,7 +83,12 @@ def test_an_interrupted_translation_continues_where_it_was(
         assert tfm(*run).code == 130
     assert translated == lines[:20]
     assert not output.exists()
-    assert len(list((tmp_path / "output.parts").iterdir())) == 3
+    assert sorted(path.name[:6] for path in (tmp_path / "output.parts").iterdir()) == [
+        "000000",
+        "000001",
+        "000002",
+        "recipe",
+    ]
 
     translated.clear()
     done = tfm(*run)
@@ -94,16 +99,11 @@ def test_an_interrupted_translation_continues_where_it_was(
     assert not (tmp_path / "output.parts").exists()
 
 
-@pytest.mark.parametrize("change", ["input", "model", "options", "nothing"])
-def test_parts_of_another_translation_are_not_taken(
-    change: str,
-    trial: Any,
-    tfm: Any,
-    source: Path,
-    tmp_path: Path,
-    translated: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def left_behind(
+    trial: Any, tfm: Any, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[object], Path]:
+    """A translation whose parts are still there, as after a kill at its very end: the command, and their folder."""
     parts = tmp_path / "output.parts"
     run = ["translate", trial.run, "-i", source, "-o", tmp_path / "output", "--greedy", "--jobs", 1]
     parts.mkdir()
@@ -111,18 +111,60 @@ def test_parts_of_another_translation_are_not_taken(
     with monkeypatch.context() as patch:
         patch.setattr(sharding.Parts, "remove", lambda self: None)
         assert tfm(*run).code == 0
-    assert len(list(parts.iterdir())) == 6
+    assert len(list(parts.iterdir())) == 7
+    return run, parts
+
+
+@pytest.mark.parametrize(("change", "again"), [("input", 5), ("nothing", 0)])
+def test_parts_of_lines_that_changed_are_not_taken(
+    change: str, again: int, tfm: Any, source: Path, translated: list[str], left_behind: tuple[list[object], Path]
+) -> None:
+    run, parts = left_behind
     if change == "input":
         lines = source.read_text().splitlines()
         source.write_text("\n".join([*lines[:7], "katze", *lines[8:]]))
+    translated.clear()
+    assert tfm(*run).code == 0
+    assert len(translated) == again
+    assert [path.name for path in parts.iterdir()] == ["not-a-part"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("model", "was made with another model; give the same command as then, name another output, or delete"),
+        ("options", "was made with beam_size default (now 2), method greedy (now default)"),
+        ("format", "was made with another output format"),
+    ],
+)
+def test_parts_of_another_translation_are_refused_and_kept(
+    change: str, message: str, trial: Any, tfm: Any, left_behind: tuple[list[object], Path]
+) -> None:
+    run, parts = left_behind
     if change == "model":
         run[1] = trial.run / "step-00000002"
     if change == "options":
         run[run.index("--greedy")] = "--beam=2"
-    translated.clear()
-    assert tfm(*run).code == 0
-    assert len(translated) == {"input": 5, "model": 23, "options": 23, "nothing": 0}[change]
-    assert [path.name for path in parts.iterdir()] == ["not-a-part"]
+    if change == "format":
+        run += ["--format", "json"]
+    before = {path.name: path.read_bytes() for path in parts.iterdir()}
+    assert message in tfm(*run).refused()
+    assert {path.name: path.read_bytes() for path in parts.iterdir()} == before
+
+
+def test_parts_of_a_training_set_are_refused_and_kept_and_the_other_way_round(
+    trial: Any, tfm: Any, source: Path, tmp_path: Path, left_behind: tuple[list[object], Path]
+) -> None:
+    run, parts = left_behind
+    before = {path.name: path.read_bytes() for path in parts.iterdir()}
+    elsewhere = parts.rename(tmp_path / "synthetic.parts")
+    made = ["backtranslate", trial.run, "--input", source, "--out", tmp_path / "synthetic"]
+    assert "was made by another command of tfm" in tfm(*made).refused()
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+    (elsewhere / "recipe.json").write_text('{"beam_size": 5}')
+    elsewhere.rename(parts)
+    assert "was made by another command of tfm" in tfm(*run).refused()
+    assert {path.name for path in parts.iterdir()} == {*before}
 
 
 def test_ranks_share_the_shards_and_the_first_joins_them(

@@ -75,21 +75,42 @@ def test_a_large_corpus_is_planned_part_by_part(monkeypatch: pytest.MonkeyPatch)
     """Every pair once, each batch within one part, those of all parts mixed, and other batches in another epoch."""
     source, target = sentence_lengths(4501)
     monkeypatch.setattr("transformer_cli.data.batching._TOGETHER", 1000)
-    plan, other = (plan_epoch(source, target, batch_tokens=500, seed=1, epoch=epoch) for epoch in range(2))
+    arguments = [(1, 0), (1, 0), (1, 1)]
+    plan, same, other = (plan_epoch(source, target, batch_tokens=500, seed=s, epoch=e) for s, e in arguments)
+    assert batches(plan) == batches(same)
     assert sorted(plan.order.tolist()) == list(range(4501))
     assert sorted(pair for batch in batches(plan) for pair in batch) == list(range(4501))
     check_cells(plan, source, target, 500)
     assert (plan.source_tokens, plan.target_tokens) == (source.sum(), target.sum())
-    bounds = [4501 * part // 5 for part in range(1, 5)]
-    parts = [{*np.searchsorted(bounds, batch, side="right").tolist()} for batch in batches(plan)]
+    parts = [{pair % 5 for pair in batch} for batch in batches(plan)]
     assert all(len(part) == 1 for part in parts)
-    assert len({*map(min, parts[:20])}) > 2
-    same = {*map(frozenset, batches(plan))} & {*map(frozenset, batches(other))}
-    assert len(same) < 0.2 * len(plan)  # those of few long pairs
+    for part in range(5):  # the batches of each lie all over the epoch
+        places = [place for place, own in enumerate(parts) if part in own]
+        assert abs(np.mean(places) / len(plan) - 0.5) < 0.1
+    shared = {*map(frozenset, batches(plan))} & {*map(frozenset, batches(other))}
+    assert len(shared) < 0.2 * len(plan)  # those of few long pairs
+
+
+def test_batches_of_a_large_corpus_mix_what_stands_apart_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as two sources, one after the other: a batch has about as much of each as the corpus."""
+    source, target = sentence_lengths(40_000)
+    monkeypatch.setattr("transformer_cli.data.batching._TOGETHER", 10_000)
+    plan = plan_epoch(source, target, batch_tokens=2000, seed=1, epoch=0)
+    shares = [np.mean(plan[batch] < 20_000) for batch in range(len(plan)) if len(plan[batch]) > 50]
+    assert len(shares) > 100
+    assert min(shares) > 0.2
+    assert max(shares) < 0.8
+
+
+def test_as_many_pairs_as_go_together_are_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = sentence_lengths(1000)
+    whole = batches(plan_epoch(source, target, batch_tokens=500, seed=1, epoch=0))
+    monkeypatch.setattr("transformer_cli.data.batching._TOGETHER", 1000)
+    assert batches(plan_epoch(source, target, batch_tokens=500, seed=1, epoch=0)) == whole
 
 
 def test_a_part_takes_the_memory_not_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside its order, which the plan keeps."""
+    """Planning needs little beside the order, which the plan keeps."""
     source, target = sentence_lengths(300_000)
     monkeypatch.setattr("transformer_cli.data.batching._TOGETHER", 30_000)
     tracemalloc.start()

@@ -116,12 +116,14 @@ def test_gradients_sent_in_bfloat16_are_those_of_one_process_to_its_digits(ask: 
     assert both[0]["calls"]["all_reduce"] == 40, "gradients and loss, apart"
 
 
-def test_memory_that_runs_out_on_one_rank_makes_all_begin_again(ask: Ask) -> None:
-    both = ask("train", updates=8, memory=3, batch_tokens=82)
-    alone = ask("train", updates=8, alone=True, batch_tokens=82)[0]
-    assert_trained_alike(both, alone)
+@pytest.mark.parametrize(("precision", "messages"), [("fp32", 1), ("bf16", 2)])
+def test_memory_that_runs_out_on_one_rank_makes_all_begin_again(ask: Ask, precision: str, messages: int) -> None:
+    """They train as one process does; where what they send is rounded, as two with enough memory do."""
+    values = {"updates": 8, "batch_tokens": 82, "exchange_precision": precision}
+    both = ask("train", memory=3, **values)
+    assert_trained_alike(both, ask("train", alone=precision == "fp32", **values)[0])
     assert both[0]["calls"] == both[1]["calls"]
-    assert both[0]["calls"]["all_reduce"] == 8, "gradients are summed once, when all ranks have theirs"
+    assert both[0]["calls"]["all_reduce"] == 8 * messages, "gradients are summed once, when all ranks have theirs"
     halvings = [update["halvings"] for update in both[0]["updates"]]
     assert halvings == [update["halvings"] for update in both[1]["updates"]]
     assert max(halvings) > 1

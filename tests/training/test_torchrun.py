@@ -202,6 +202,31 @@ def test_two_machines(tmp_path: Path, tiny_tree: MakeTree, start: Start, shared:
         assert not any("step 1/" in said for _, said in ends)
 
 
+@pytest.mark.slow
+def test_processes_started_as_different_numbers_are_refused(tmp_path: Path, tiny_tree: MakeTree) -> None:
+    """Without torchrun, which would not let them begin: each of them says it in one line."""
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tiny_tree(tmp_path)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "transformer_cli", "train", "config.yaml", "--out", "run"],
+            cwd=tmp_path,
+            env=os.environ | shared | {"RANK": str(rank), "WORLD_SIZE": str(count)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, count in enumerate((2, 3, 3))
+    ]
+    for process, count in zip(processes, (2, 3, 3), strict=True):
+        said, error = process.communicate(timeout=120)
+        assert (process.returncode, said, error.count("\n")) == (2, "", 1), error
+        assert error.startswith(f"error: this process was started as one of {count}, another one as one of {5 - count}")
+    assert not (tmp_path / "run").exists()
+
+
 def random_tree(make: MakeTree, folder: Path, workers: int = 0) -> dict[str, Any]:
     """A run with everything random in it: dropout, subword sampling, noise, shuffling; long enough to be killed."""
     tree = make(folder, max_steps=240, save_every=20, validate_every=100, batch_tokens=120, subword_sampling=0.2)

@@ -5,20 +5,18 @@ Called by the loader, and by training to say how much padding there is and which
 
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Lengths = npt.NDArray[np.int32]
-_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 _TIE_BITS = 28  # random bits that order pairs of equal lengths
 _BLOCK = 1 << 16  # pairs that are dealt out at a time: few enough for the processor's cache
 _GOOD_ENOUGH = 0.98  # share of cells that are tokens from which on no better plan is looked for
-_TOGETHER = 1 << 20  # pairs that are put in order together: enough of each length, and time and memory stay in bounds
+_TOGETHER = 1 << 20  # pairs that are put in order together: enough of each length, in bounded time and memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,35 +62,36 @@ def plan_epoch(
 
     Lengths (N,) include `</s>` and are at most `batch_tokens`. A batch holds as many pairs as keep sentences × the
     longer of its longest source and longest target within `batch_tokens`. Pairs of like lengths are grouped anew in
-    each epoch, in a large corpus with those of the same part of it, a million pairs or fewer; the batches of all parts
-    are mixed. Depends on nothing but its arguments: numpy's bit generators give the same bits in every version.
+    each epoch. A corpus of more than a million pairs is dealt out to equal parts; a batch has pairs of one part, and
+    the batches of all parts are shuffled together. Depends on nothing but its arguments: numpy's bit generators give
+    the same bits in every version.
     """
     assert len(source_lengths) == len(target_lengths) > 0, "a plan needs pairs"
     assert max(source_lengths.max(), target_lengths.max()) <= batch_tokens, "a pair longer than a whole batch"
     bits = np.random.PCG64(np.random.SeedSequence((seed, epoch)))
     count = math.ceil(len(source_lengths) / _TOGETHER)
-    bounds = [len(source_lengths) * part // count for part in range(count + 1)]
     order = np.empty(len(source_lengths), dtype=np.int32)
-    parts: list[tuple[int, BatchPlan]] = []  # and where each begins
-    for first, end in itertools.pairwise(bounds):
-        part = _plan_part(source_lengths[first:end], target_lengths[first:end], batch_tokens, bits)
-        order[first:end] = part.order + first
-        parts.append((first, replace(part, order=order[first:end])))
+    parts: list[BatchPlan] = []
+    filled = 0
+    for number in range(count):  # every `count`-th pair, so that a batch has pairs from all over the corpus
+        source, target = (np.ascontiguousarray(side[number::count]) for side in (source_lengths, target_lengths))
+        part = _plan_part(source, target, batch_tokens, bits)
+        own = order[filled : filled + len(part.order)]
+        np.multiply(part.order, count, out=own)
+        own += number
+        parts.append(replace(part, order=own, starts=part.starts + filled, stops=part.stops + filled))
+        filled += len(own)
     if count == 1:
-        return parts[0][1]
-    shuffle = np.argsort(bits.random_raw(sum(len(part) for _, part in parts)), kind="stable")
-
-    def mixed(values: Iterable[npt.NDArray[_Integer]]) -> npt.NDArray[_Integer]:
-        return np.concatenate([*values])[shuffle]
-
+        return parts[0]
+    shuffle = np.argsort(bits.random_raw(sum(map(len, parts))), kind="stable")
     return BatchPlan(
         order=order,
-        starts=mixed(part.starts + first for first, part in parts),
-        stops=mixed(part.stops + first for first, part in parts),
-        longest_source=mixed(part.longest_source for _, part in parts),
-        longest_target=mixed(part.longest_target for _, part in parts),
-        source_tokens=sum(part.source_tokens for _, part in parts),
-        target_tokens=sum(part.target_tokens for _, part in parts),
+        starts=np.concatenate([part.starts for part in parts])[shuffle],
+        stops=np.concatenate([part.stops for part in parts])[shuffle],
+        longest_source=np.concatenate([part.longest_source for part in parts])[shuffle],
+        longest_target=np.concatenate([part.longest_target for part in parts])[shuffle],
+        source_tokens=sum(part.source_tokens for part in parts),
+        target_tokens=sum(part.target_tokens for part in parts),
     )
 
 

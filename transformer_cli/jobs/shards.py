@@ -11,12 +11,12 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Line
 from transformer_cli.decoding.devices import device_of, rank_and_size, usable_cores
@@ -25,11 +25,12 @@ from transformer_cli.errors import UserError
 from transformer_cli.jobs.layout import Layout
 from transformer_cli.jobs.translating import TranslationOptions
 from transformer_cli.storage.holding import Lock, clean, hold
-from transformer_cli.storage.publishing import atomic_write, whole_file
+from transformer_cli.storage.publishing import atomic_write, read_bytes, whole_file
 
 if TYPE_CHECKING:
     from transformer_cli.cluster import Cluster
 
+RECIPE = "recipe.json"  # beside the parts, and beside a finished training set: what they were made of, and how
 SHARD_LINES = 2000
 SHARD_CHARACTERS = 4_000_000  # so that very long lines stay within memory
 NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{32}")  # of a part
@@ -40,6 +41,7 @@ NOTE_SECONDS = 30.0
 # an earlier command did, and about how many there are in all, if that is known.
 Progress = AbstractContextManager[Callable[[int, int, int | None], None]]
 Note = Callable[[str], None]  # called with a sentence for the user
+Recipe = Mapping[str, Any]  # what decides what is made, by names that a user knows
 Translated = tuple[list[str], Counter[str], str]  # rows to keep of a shard, what was counted, which engine it was
 UNSEEN: Progress = nullcontext(lambda *_: None)
 UNHEARD: Note = lambda _: None  # noqa: E731
@@ -155,6 +157,50 @@ class Parts:
             with suppress(UserError):
                 self._read(name)
                 (self.folder / name).unlink()
+
+
+@contextmanager
+def kept(recipe: Recipe, parts: Parts) -> Iterator[None]:
+    """Keep the recipe beside the parts for as long as there are any. Raises `UserError` where they have another."""
+    path = parts.folder / RECIPE
+    if os.path.lexists(path):
+        check_recipe(parts.folder, recipe)
+    else:
+        atomic_write(path, json.dumps(recipe, indent=2))
+    try:
+        yield
+    finally:
+        if not parts.names():
+            path.unlink(missing_ok=True)
+
+
+def check_recipe(folder: Path, recipe: Recipe) -> None:
+    """Raise `UserError` that names what differs from the recipe kept in a folder."""
+    try:
+        before = json.loads(read_bytes(folder / RECIPE))
+    except ValueError:
+        before = None
+    if not isinstance(before, dict):
+        raise UserError(f"{folder / RECIPE}: is damaged; delete {folder}, or name another output")
+    now = json.loads(json.dumps(recipe))
+    advice = "give the same command as then, name another output, or delete the folder to start again"
+    if before.get("command") != now.get("command"):
+        raise UserError(f"{folder}: was made by another command of tfm; {advice}")
+    differences = [
+        _difference(name, before.get(name), now.get(name))
+        for name in dict.fromkeys([*now, *before])
+        if before.get(name) != now.get(name)
+    ]
+    if differences:
+        raise UserError(f"{folder}: was made with {', '.join(differences)}; {advice}")
+
+
+def _difference(name: str, before: object, now: object) -> str:
+    """Return `another teacher`, or `beam_size 5 (now 4)`."""
+    if any(isinstance(value, (list, dict)) or len(str(value)) > 20 for value in (before, now)):
+        return f"another {name}"
+    was, is_now = ("default" if value is None else value for value in (before, now))
+    return f"{name} {was} (now {is_now})"
 
 
 @dataclass(frozen=True)
@@ -282,12 +328,13 @@ def translate_file(
 
     layout: of the file; None: the best translation of each line. Parts are kept beside it until then, and the same
     call continues where it was interrupted. Under torchrun each process takes its share, and the first one joins them;
-    the folder of the output must be one that all of them see. Raises as `translate_shards` does.
+    the folder of the output must be one that all of them see. Raises as `translate_shards` does, and `UserError` where
+    there are parts that another command made.
     """
     parts, share = Parts(output), rank_and_size()
-    recipe = json.dumps([options.fingerprint(), repr(layout)], default=str)  # its repr says all that decides a row
-    work = ShardWork(options, parts, recipe, functools.partial(_rows, layout) if layout else best, jobs)
-    with parts.held(share) as lock:
+    recipe = _recipe(options, layout)
+    work = ShardWork(options, parts, json.dumps(recipe), functools.partial(_rows, layout) if layout else best, jobs)
+    with parts.held(share) as lock, kept(recipe, parts):
         names = translate_shards(work, shards(lines), share=share, progress=progress, note=note)
         if share[0]:
             return []
@@ -299,6 +346,15 @@ def translate_file(
         lock.wait_for_others()
         parts.remove()
     return notes
+
+
+def _recipe(options: TranslationOptions, layout: Layout | None) -> Recipe:
+    """Return what decides the translation of a line and what is written of it; the text may change between commands."""
+    fields = options.fingerprint()
+    search = fields.pop("search")
+    values = {"command": "translate", **fields, **search, "output format": repr(layout)}
+    recipe: Recipe = json.loads(json.dumps(values, default=str))
+    return recipe
 
 
 def best(shard: Shard, translations: Iterable[Translation]) -> Iterator[str]:

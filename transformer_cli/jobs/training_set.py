@@ -7,8 +7,7 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -20,28 +19,30 @@ from transformer_cli.decoding.devices import rank_and_size
 from transformer_cli.decoding.translation import Tally, Translation
 from transformer_cli.errors import UserError
 from transformer_cli.jobs.shards import (
+    RECIPE,
     UNHEARD,
     UNSEEN,
     Note,
     Parts,
     Progress,
+    Recipe,
     Shard,
     ShardWork,
     best,
+    check_recipe,
+    kept,
     shards,
     translate_shards,
     wait_for_parts,
 )
 from transformer_cli.jobs.translating import TranslationOptions
-from transformer_cli.storage.publishing import atomic_write, is_complete, publish, read_bytes, whole_file
+from transformer_cli.storage.publishing import is_complete, publish, whole_file
 from transformer_cli.text.lines import one_line
 
 if TYPE_CHECKING:
     from transformer_cli.cluster import Cluster
 
 Pair = tuple[str, str]
-Recipe = Mapping[str, Any]  # what decides the training set, by names that a user knows
-RECIPE = "recipe.json"  # beside the parts, and beside the finished files: what they were made of, and how
 
 
 @dataclass(frozen=True)
@@ -176,42 +177,6 @@ def make(
         return notes
 
 
-@contextmanager
-def kept(recipe: Recipe, parts: Parts) -> Iterator[None]:
-    """Keep the recipe beside the parts for as long as there are any. Raises `UserError` where they have another."""
-    path = parts.folder / RECIPE
-    if os.path.lexists(path):
-        check_recipe(parts.folder, recipe)
-    else:
-        atomic_write(path, json.dumps(recipe, indent=2))
-    try:
-        yield
-    finally:
-        if not parts.names():
-            path.unlink(missing_ok=True)
-
-
-def check_recipe(folder: Path, recipe: Recipe) -> None:
-    """Raise `UserError` that names what differs from the recipe kept in a folder."""
-    try:
-        before = json.loads(read_bytes(folder / RECIPE))
-    except ValueError:
-        before = None
-    if not isinstance(before, dict):
-        raise UserError(f"{folder / RECIPE}: is damaged; delete {folder}, or name another --out")
-    now = json.loads(json.dumps(recipe))
-    differences = [
-        _difference(name, before.get(name), now.get(name))
-        for name in dict.fromkeys([*now, *before])
-        if before.get(name) != now.get(name)
-    ]
-    if differences:
-        raise UserError(
-            f"{folder}: was made with {', '.join(differences)}; give the same command as then, name another --out,"
-            " or delete the folder to start again"
-        )
-
-
 def recipe_of(options: TranslationOptions, training_set: TrainingSet) -> dict[str, Any]:
     """Return what decides any training set, by the names that a refusal gives; the model is not in it."""
     fields = options.fingerprint()
@@ -223,11 +188,3 @@ def recipe_of(options: TranslationOptions, training_set: TrainingSet) -> dict[st
         **{name: fields[name] for name in ("engine", "compute_type", "batch_tokens", "mbr", "guard", "protect", "tag")},
         **fields["search"],
     }
-
-
-def _difference(name: str, before: object, now: object) -> str:
-    """Return `another teacher`, or `beam_size 5 (now 4)`."""
-    if any(isinstance(value, (list, dict)) or len(str(value)) > 20 for value in (before, now)):
-        return f"another {name}"
-    was, is_now = ("default" if value is None else value for value in (before, now))
-    return f"{name} {was} (now {is_now})"
