@@ -4,14 +4,16 @@
 
 As root, on Linux: processes in network namespaces of this machine (`tests/training/machines.py`), joined by `links.py`.
 Each calls tfm's own `Ranks.sum_gradients`, with gradients of as many bytes as the paper's base and big have, or of
-fewer where a link would need more than `--seconds` for them. What was measured is added to the file KEPT, and not
-measured again; the table shows all that is there. The model has four coefficients (`Point.terms`), fitted for each
-point on all the others: the errors in the table are those of points that the fit has not seen.
+fewer where a link would need more than `--seconds` for them; with `--updates`, it makes whole updates of base on 16
+pairs of 31 tokens. What was measured is added to the file KEPT, and not measured again; the tables show all that is
+there. The model has four coefficients (`Point.terms`), fitted for each point on all other exchanges in float32: the
+errors are those of points that the fit has not seen. An update takes what a process computes alone, and the exchange.
 """
 
 import argparse
 import itertools
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,17 +34,23 @@ from links import Links, slow_links
 from page import describe_run, report
 
 from tests.training.machines import Machine, machines
+from transformer_cli.build import build_model, build_objective
+from transformer_cli.config import load_config
+from transformer_cli.data.batch import Batch
+from transformer_cli.data.loader import START, UpdateBatches
 from transformer_cli.training.distributed import Ranks, join_ranks
-from transformer_cli.training.hardware import PRECISIONS
+from transformer_cli.training.hardware import PRECISIONS, Precision
+from transformer_cli.training.loop import build_optimizer, train_steps
 
 SCALING = ROOT / "docs" / "scaling.md"
 MODELS = {"base": 63_000_000, "big": 214_200_000}  # parameters, with 37,000 shared subwords
+WORDS = 37_000
 SEGMENT = 2**20  # bytes: gloo's largest
 MATRIX = 1_000_000  # parameters of one tensor
 
 WORKER = "--worker"
 
-Ask = Callable[[int, int, str], list[list[float]]]
+Ask = Callable[..., list[list[float]]]
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,11 @@ class Point:
     processes: int
     rate: float  # bits per second, in each direction of each machine's link
     delay: float  # seconds, one way
+    precision: str = "fp32"  # of what is sent
+    update: bool = False  # a whole update, not its exchange alone
     bytes: int = 0  # of the message
     seconds: float = 0.0  # the median over the rounds, each that of its slowest process
+    alone: float = 0.0  # of an update: the same where no process waits for another
 
     def terms(self) -> list[list[float]]:
         """What the coefficients are multiplied by where the wire takes longer, and where passing on does, (2, 4).
@@ -81,13 +93,16 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS])
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of what is sent")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--updates", action="store_true", help="whole updates of base")
     parser.add_argument("--seconds", type=float, default=8.0, help="that a message is on the wire, at most")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/scaling.md")
     given = parser.parse_args()
-    known = {replace(point, bytes=0, seconds=0.0) for point in kept_points(given.kept)}
+    known = {replace(point, bytes=0, seconds=0.0, alone=0.0) for point in kept_points(given.kept)}
+    models = ["base"] if given.updates else given.models
     for count in given.processes:
-        every = itertools.product(given.rates, given.delays, given.models)
-        places = [Point(model, count, rate * 1e9, delay / 1e3) for rate, delay, model in every]
+        every = itertools.product(given.rates, given.delays, models)
+        same = given.precision, given.updates
+        places = [Point(model, count, rate * 1e9, delay / 1e3, *same) for rate, delay, model in every]
         if known.issuperset(places):
             continue
         with ExitStack() as stack:
@@ -108,7 +123,9 @@ def kept_points(file: Path) -> list[Point]:
     """Return what was measured before, in the order of the table."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     points = [Point(**json.loads(line)) for line in lines]
-    return sorted(points, key=lambda point: (point.model, point.processes, -point.rate, point.delay))
+    return sorted(
+        points, key=lambda point: (point.model, point.precision != "fp32", point.processes, -point.rate, point.delay)
+    )
 
 
 def measure(place: Point, ask: Ask, links: Links, given: argparse.Namespace) -> Point:
@@ -116,14 +133,23 @@ def measure(place: Point, ask: Ask, links: Links, given: argparse.Namespace) -> 
     links.shape(place.rate, place.delay)
     passed = 2 * (place.processes - 1) / place.processes
     width = 4 if given.precision == "fp32" else 2  # bytes of a number
-    numbers = min(MODELS[place.model], int(given.seconds * place.rate / passed / (8 * width)))
-    slowest = [max(times) for times in zip(*ask(numbers, given.rounds + 2, given.precision), strict=True)]
-    return replace(place, bytes=width * numbers, seconds=statistics.median(slowest[2:]))
+
+    def slowest(*wanted: int | str | bool) -> float:
+        return float(statistics.median([max(times) for times in zip(*ask(*wanted), strict=True)][2:]))
+
+    if place.update:
+        alone, seconds = (slowest("update", given.rounds + 2, together) for together in (False, True))
+        return replace(place, bytes=4 * MODELS[place.model], seconds=seconds, alone=alone)
+    longest = given.seconds * place.rate / (8 * width * passed) if passed else math.inf
+    numbers = int(min(MODELS[place.model], longest))
+    return replace(
+        place, bytes=width * numbers, seconds=slowest("exchange", numbers, given.rounds + 2, given.precision)
+    )
 
 
 @contextmanager
 def workers(found: Sequence[Machine]) -> Iterator[Ask]:
-    """Give a function: call it with a number of parameters, of rounds, and a precision: each process's seconds."""
+    """Give a function: call it with the name of a step and its arguments: each process's seconds of each round."""
     address = {
         "MASTER_ADDR": "10.78.0.1",
         "MASTER_PORT": "29500",
@@ -137,7 +163,7 @@ def workers(found: Sequence[Machine]) -> Iterator[Ask]:
         command += [sys.executable, str(Path(__file__).resolve()), WORKER]
         processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
-    def ask(*wanted: int | str) -> list[list[float]]:
+    def ask(*wanted: int | str | bool) -> list[list[float]]:
         for process in processes:
             assert process.stdin is not None
             process.stdin.write(json.dumps(wanted) + "\n")
@@ -156,24 +182,49 @@ def workers(found: Sequence[Machine]) -> Iterator[Ask]:
 
 def work() -> None:
     """Answer each line of stdin: the seconds of each round."""
+    steps: dict[str, Callable[..., Iterator[float]]] = {"exchange": exchange, "update": update}
     with join_ranks("cpu") as (ranks, _):
         for line in sys.stdin:
-            print(json.dumps(exchange(ranks, *json.loads(line))), flush=True)
+            name, *wanted = json.loads(line)
+            print(json.dumps([*steps[name](ranks, *wanted)]), flush=True)
 
 
-def exchange(ranks: Ranks, numbers: int, rounds: int, precision: str) -> list[float]:
-    """Return how long `sum_gradients` took, in each round, from when all ranks were there."""
+def exchange(ranks: Ranks, numbers: int, rounds: int, precision: str) -> Iterator[float]:
+    """Yield how long `sum_gradients` took, in each round, from when all ranks were there."""
     sizes = [min(MATRIX, numbers - start) for start in range(0, numbers, MATRIX)]
     parameters = [nn.Parameter(torch.empty(size)) for size in sizes]
-    seconds = []
     for _ in range(rounds):
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter)
+        yield timed(ranks, lambda: ranks.sum_gradients(parameters, torch.zeros(()), 1.0, PRECISIONS[precision]))
+
+
+def update(ranks: Ranks, rounds: int, together: bool) -> Iterator[float]:
+    """Yield how long an update of base took, in each round, from when all ranks were there; or each its own."""
+    changes = ["training.precision=fp32", "training.accumulation=1"]
+    config = load_config(ROOT / "configs" / "wmt14_en_de_base.yaml", changes)
+    draw = np.random.default_rng(ranks.rank)
+    pairs = [(draw.integers(4, WORDS, 31), draw.integers(4, WORDS, 31)) for _ in range(16)]
+    objective = build_objective(build_model(config.model, WORDS, WORDS), config)
+    steps = train_steps(
+        objective,
+        build_optimizer(objective, config.training),
+        Precision("fp32", torch.device("cpu")),
+        config.training,
+        itertools.repeat(UpdateBatches(START, [Batch.from_ids(pairs)])),
+        ranks=ranks if together else Ranks(),
+    )
+    for _ in range(rounds):
+        yield timed(ranks, lambda: next(steps))
+
+
+def timed(ranks: Ranks, step: Callable[[], Any]) -> float:
+    """Return the seconds of a step that all ranks begin together."""
+    if ranks.count > 1:
         distributed.barrier()
-        began = time.perf_counter()
-        ranks.sum_gradients(parameters, torch.zeros(()), 1.0, PRECISIONS[precision])
-        seconds.append(time.perf_counter() - began)
-    return seconds
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
@@ -197,25 +248,41 @@ def fit(points: Sequence[Point]) -> np.ndarray:
 
 
 def describe(points: Sequence[Point]) -> Iterator[str]:
-    """Yield the table of all points, and the model."""
+    """Yield the table of exchanges, the model, and the table of whole updates, if there are any."""
+    exchanges = [point for point in points if not point.update]
+    seen = [point for point in exchanges if point.precision == "fp32"]
     yield "| model | processes | Gbit/s | delay | message | measured | predicted | error |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     errors = []
-    for point in points:
-        predicted = predict(point, fit([other for other in points if other is not point]))
+    for point in exchanges:
+        predicted = predict(point, fit([other for other in seen if other is not point]))
         errors.append(predicted / point.seconds - 1)
-        yield (
-            f"| {point.model} | {point.processes} | {point.rate / 1e9:g} | {point.delay * 1e3:g} ms | "
-            f"{point.bytes / 1e6:,.0f} MB | {point.seconds:.3f} s | {predicted:.3f} s | {errors[-1]:+.0%} |"
-        )
-    copies, passed, wire, delay = fit(points)
+        name = point.model if point.precision == "fp32" else f"{point.model}, {point.precision}"
+        yield f"| {name} | {cells(point)} | {point.bytes / 1e6:,.0f} MB | {result(point, predicted)} |"
+    copies, passed, wire, delay = fit(seen)
     within = sum(abs(error) <= 0.15 for error in errors)
     yield ""
     yield (
         f"Seconds = {copies * 1e9:.1f} × GB of the message + the longer of two: {wire:.2f} × seconds on the wire + "
-        f"{delay:.2f} × delay × MB of the message; {passed * 1e9:.1f} × GB that all processes pass on + {delay:.2f} × "
-        f"delay × MB that each passes on. {within} of {len(points)} points are predicted within 15 %."
+        f"{delay:.2f} × delay × MiB of the message; {passed * 1e9:.1f} × GB that all processes pass on + {delay:.2f} × "
+        f"delay × MiB that each passes on. {within} of {len(exchanges)} points are predicted within 15 %."
     )
+    if updates := [point for point in points if point.update]:
+        yield from ("", "| processes | Gbit/s | delay | computing alone | an update | predicted | error |")
+        yield "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for point in updates:
+        sent = predict(point, fit(seen)) if point.processes > 1 else 0.0
+        yield f"| {cells(point)} | {point.alone:.3f} s | {result(point, point.alone + sent)} |"
+
+
+def cells(point: Point) -> str:
+    """Return where it was measured."""
+    return f"{point.processes} | {point.rate / 1e9:g} | {point.delay * 1e3:g} ms"
+
+
+def result(point: Point, predicted: float) -> str:
+    """Return what was measured, what was predicted, and by how much that is wrong."""
+    return f"{point.seconds:.3f} s | {predicted:.3f} s | {predicted / point.seconds - 1:+.0%}"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 As root, on Linux: "machines" in namespaces of this one (`tests/training/machines.py`), one process on each, which share
 nothing but the folder of the run: each has a cache of its own, as where no file system is shared. CONFIG names its
-files by absolute paths, and has a `max_steps`: n machines make a n-th of these updates, each n times as large. Every
+files by absolute paths, and has a `max_steps`: n machines make 1/n of these updates, each n times as large. Every
 call by which tfm's processes wait for each other is timed, with the little that is sent in it. What a process waits for
 in the update after a validation or a checkpoint counts as theirs.
 """
@@ -15,8 +15,6 @@ import shutil
 import subprocess
 import sys
 import time
-import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,7 +48,7 @@ class Waited(NamedTuple):
 
 def main() -> None:
     """Train on each number of machines, and print the table; or be one of the processes that train."""
-    if sys.argv[1] == "--worker":
+    if sys.argv[1:2] == ["--worker"]:
         sys.exit(work(Path(sys.argv[2]), sys.argv[3:]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path, metavar="WORK")
@@ -73,7 +71,9 @@ def train(folder: Path, config: Path, count: int) -> Waited:
         path.mkdir(parents=True)
     training = load_config(config).training
     assert training.max_steps is not None
-    changes = {key: getattr(training, key) // count for key in ("max_steps", "validate_every", "save_every")}
+    every = training.validate_every // count
+    changes = {"max_steps": every * (training.max_steps // training.validate_every)}
+    changes |= {"validate_every": every, "save_every": every}
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "machine1:29500", "--rdzv-id", "tfm"]
     torchrun = [
         sys.executable,
@@ -119,7 +119,7 @@ class Clock:
     """Adds up the seconds of calls by what they are for."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter(dict.fromkeys(PHASES, 0.0))
+        self.seconds = dict.fromkeys(PHASES, 0.0)
         self._before = "start"  # whose delays the next update waits for
 
     def timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,8 +135,11 @@ class Clock:
         return timed_call
 
     def _count(self, seconds: float) -> None:
-        files = (Path(frame.f_code.co_filename).name for frame, _ in traceback.walk_stack(None))
-        caller = next(file for file in files if file in CALLERS or file == "loop.py")
+        frame, caller = sys._getframe(), ""
+        while caller not in CALLERS and caller != "loop.py":
+            assert frame.f_back is not None
+            frame = frame.f_back
+            caller = Path(frame.f_code.co_filename).name
         if caller == "loop.py":
             self.seconds[self._before] += seconds
             self._before = "update"
@@ -158,7 +161,7 @@ def describe(found: Sequence[Waited]) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(spread(one, [phase]) for one in found) + " |"
     every = [phase for phase in PHASES if phase != "update"]
     yield "| all but updates | " + " | ".join(spread(one, every) for one in found) + " |"
-    whole = [f"{one.seconds:.0f}, {one.updates:,} updates, {one.validations} validations" for one in found]
+    whole = [f"{one.seconds:.0f} s: {one.updates:,} updates, {one.validations} validations" for one in found]
     yield "| the whole run | " + " | ".join(whole) + " |"
 
 

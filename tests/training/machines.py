@@ -40,11 +40,6 @@ class Machine:
         """Plug its cable in, or pull it: packets are lost then, and nobody is told."""
         _run(*_enter(self.switch), "ip", "link", "set", f"port{self.number}", "up" if up else "down")
 
-    def shape(self, *discipline: str) -> None:
-        """Give both ends of its cable a queueing discipline of `tc`'s."""
-        _run(*_enter(self.switch), "tc", "qdisc", "replace", "dev", f"port{self.number}", "root", *discipline)
-        _run(*_enter(self.shell), "tc", "qdisc", "replace", "dev", "eth0", "root", *discipline)
-
 
 @contextmanager
 def machines(count: int, mounts: Sequence[tuple[Sequence[Path], Path]] = ()) -> Iterator[list[Machine]]:
