@@ -29,13 +29,16 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Callable[..., Any]]:
-    """Start a cluster of so many machines, of one core each or the first without; it has their `address`."""
+    """Start a cluster of so many machines; it has their `address`.
+
+    Of one core each, but for the first; GPUs, of the first, are pretended.
+    """
     from ray import cluster_utils
 
     started = []
 
-    def start(count: int, cores_of_first: int = 1) -> Any:
-        head = {"num_cpus": cores_of_first, "include_dashboard": False}
+    def start(count: int, cores_of_first: int = 1, gpus_of_first: int = 0) -> Any:
+        head = {"num_cpus": cores_of_first, "num_gpus": gpus_of_first, "include_dashboard": False}
         cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
         started.append(cluster)
         for _ in range(count - 1):
@@ -182,6 +185,33 @@ def test_a_search_comes_to_the_same_end(address: str, on: Any, tfm: Any, trial: 
         for one in (answer["best"], *answer["trials"]):
             one.pop("config", None), one.pop("seconds", None)
     assert theirs == ours
+
+
+# --- workers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "found"), [("cuda", ["0", "1"]), ("cpu", ["", "", ""])])
+def test_each_worker_prepares_once_and_has_a_gpu_of_its_own_or_none(
+    start: Callable[..., Any], device: str, found: list[str], tmp_path: Path
+) -> None:
+    """However many parts it does, there where the command was called."""
+    import ray
+
+    log = tmp_path / "log"
+
+    def prepare(_: int) -> Callable[[int], int]:
+        with open(log, "a") as file:
+            file.write(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\n")
+        return lambda _: os.getpid()
+
+    ray.shutdown()
+    connected = machines.connect(start(1, cores_of_first=3, gpus_of_first=2).address, device)
+    done = list(connected.map_in_order(prepare, range(12)))
+    ray.shutdown()
+    workers, gpus = zip(*(line.split(" ") for line in log.read_text().splitlines()), strict=True)
+    assert sorted(gpus) == found
+    assert sorted(workers) == sorted({str(worker) for worker in done})
 
 
 # --- what dies ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import load
 
 from tests.training.machines import Machine, NotPossibleHere, machines
 from tests.training.test_torchrun import ENDS_WITHIN, Job, MakeTree, errors, random_tree, weights
@@ -61,6 +63,11 @@ class Cluster:
         self.jobs: list[Job] = []
         self.metrics = self.run.path / "metrics.jsonl"
 
+    def config(self, **training: Any) -> Config:
+        """What the machines train by, with these values."""
+        tree = yaml.safe_load((self.folder / "here" / "config.yaml").read_text())
+        return Config.model_validate(tree | {"training": tree["training"] | training})
+
     def start(self, number: int, nodes: str, *options: str, **named: Any) -> Job:
         """Call torchrun on a machine (from 1), with one process unless the options say otherwise."""
         named = {"environment": {}, "arguments": (), **named}
@@ -88,14 +95,18 @@ MakeCluster = Callable[..., Cluster]
 
 @pytest.fixture
 def cluster(tmp_path: Path, tiny_tree: MakeTree) -> Iterator[MakeCluster]:
-    """Call it with the number of machines and values of the config's section `training`; all is random that can be."""
+    """Call it with the number of machines and values of the config's section `training`.
+
+    All is random that can be, or nothing.
+    """
     with ExitStack() as stack:
 
-        def make(count: int, **training: Any) -> Cluster:
+        def make(count: int, random: bool = True, **training: Any) -> Cluster:
             place = tmp_path / "here"
             place.mkdir()
             (place / "impatient.py").write_text(IMPATIENT)
-            tree = random_tree(tiny_tree, place)
+            tree = random_tree(tiny_tree, place) if random else tiny_tree(place)
+            tree["model"].setdefault("dropout", 0.0)
             tree["training"] |= {"keep_last": 1000, **training}
             (place / "config.yaml").write_text(yaml.safe_dump(tree))
             copies = [Path(shutil.copytree(place, tmp_path / f"disk{number}")) for number in range(1, count + 1)]
@@ -146,8 +157,9 @@ def resumed(job: Job) -> list[int]:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_machines_make_one_run(cluster: MakeCluster, count: int) -> None:
-    """The last one comes late."""
-    made = cluster(count, max_steps=12)
+    """The one that a process makes by itself, with as many batches in an update. The last machine comes late."""
+    rate = {"schedule": "constant", "warmup_steps": 0, "peak_learning_rate": 0.01, "epsilon": 1e-4}
+    made = cluster(count, random=False, batch_tokens=82, **rate)
     jobs = [made.start(number, str(count)) for number in range(1, count)]
     listening = Path(f"/proc/{made.machines[0].shell}/net/tcp6"), f":{29500:04X} "
     wait_until(lambda: listening[1] in listening[0].read_text(), jobs[0])
@@ -159,25 +171,30 @@ def test_machines_make_one_run(cluster: MakeCluster, count: int) -> None:
     assert sum(f"{count} processes" in said for _, said in ends) == 1
     assert made.run.index().last == 12
     assert all(any((made.folder / f"disk{number}" / "cache").iterdir()) for number in range(1, count + 1))
+    train(made.config(accumulation=count), made.folder / "alone", quiet=True)
+    ours, theirs = (load(weights(run, 12)) for run in (made.run.path, made.folder / "alone"))
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_machine_that_dies(cluster: MakeCluster, number: int) -> None:
+@pytest.mark.parametrize(("count", "number"), [(2, 1), (2, 2), (4, 1), (4, 3)])
+def test_a_machine_that_dies(cluster: MakeCluster, count: int, number: int) -> None:
     """The others end; the same command continues from the last checkpoint, as if nothing had been."""
-    made = cluster(2)
-    assert [job.end()[0] for job in made.start_all()] == [0, 0]
+    made = cluster(count)
+    assert [job.end()[0] for job in made.start_all()] == [0] * count
     made.run.path.rename(made.folder / "whole")
     jobs = made.start_all()
     jobs[0].wait_for(made.metrics, 50)
-    kill(jobs[number - 1])
-    code, said = jobs[2 - number].end(ENDS_WITHIN)
-    assert code != 0
-    assert ["another process of this training ended" in line for line in errors(said)] in ([True], [])
+    kill(jobs.pop(number - 1))
+    for job in jobs:
+        code, said = job.end(ENDS_WITHIN)
+        assert code != 0
+        assert ["another process of this training ended" in line for line in errors(said)] in ([True], [])
     last = made.run.index().last
     assert last is not None
     assert last < 240
     jobs = made.start_all()
-    assert [job.end()[0] for job in jobs] == [0, 0]
+    assert [job.end()[0] for job in jobs] == [0] * count
     assert resumed(jobs[0]) == [last]
     assert weights(made.run.path, 240) == weights(made.folder / "whole", 240)
 
@@ -199,8 +216,7 @@ def test_the_machines_that_are_left_continue(cluster: MakeCluster) -> None:
     index |= {"steps": [n for n in index["steps"] if n <= step], "last": step, "finished": None}
     index |= {"best": [n for n in index["best"] if n <= step], "average": None, "average_score": None}
     copy.index_path.write_text(json.dumps(index))
-    config = Config.model_validate(yaml.safe_load((made.folder / "here" / "config.yaml").read_text()))
-    train(config, copy.path, quiet=True)
+    train(made.config(), copy.path, quiet=True)
     assert weights(copy.path, 240) == weights(made.run.path, 240)
 
 
@@ -228,23 +244,25 @@ def test_torchrun_starts_all_machines_again(cluster: MakeCluster) -> None:
     assert weights(made.run.path, 240) == weights(made.folder / "whole", 240)
 
 
-@pytest.mark.parametrize("cable", [True, False])
-def test_a_machine_that_hangs(cluster: MakeCluster, cable: bool) -> None:
-    """The other ends, and so does the stale one when it wakes up, which has not written meanwhile.
+@pytest.mark.parametrize(("count", "cable"), [(2, True), (2, False), (4, True), (4, False)])
+def test_a_machine_that_hangs(cluster: MakeCluster, count: int, cable: bool) -> None:
+    """The others end, and so does the stale one when it wakes up, which has not written meanwhile.
 
     `cable` False: its network is gone for good, and it runs on.
     """
-    made = cluster(2, max_steps=1_000_000)
+    made = cluster(count, max_steps=1_000_000)
     # Not the machine of the rendezvous: for that one torchrun itself would wait.
     jobs = made.start_all("--rdzv-endpoint", "machine2:29500", program=("impatient.py",))
     jobs[0].wait_for(made.metrics, 50)
     stopped = stop(jobs[0]) if cable else []
     if not cable:
         made.machines[0].set_link(False)
-    code, said = jobs[1].end(ENDS_WITHIN)
-    assert code != 0
-    (error,) = errors(said)
-    assert "another process of this training ended or cannot be reached" in error
+    ends = [job.end(ENDS_WITHIN) for job in jobs[1:]]
+    assert all(code != 0 for code, _ in ends), ends
+    # Where the machine of the rendezvous ends first, torchrun may end those on the others before they can say anything.
+    found = [error for _, said in ends for error in errors(said)]
+    assert 1 <= len(found) < count
+    assert all("another process of this training ended or cannot be reached" in error for error in found)
     before = made.metrics.read_bytes(), made.run.index()
     for process in stopped:
         os.kill(process, signal.SIGCONT)
@@ -252,8 +270,9 @@ def test_a_machine_that_hangs(cluster: MakeCluster, cable: bool) -> None:
     assert (made.metrics.read_bytes(), made.run.index()) == before
 
 
-def test_a_network_that_is_gone_for_half_a_minute(cluster: MakeCluster) -> None:
-    made = cluster(2, max_steps=1_000_000)
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_network_that_is_gone_for_half_a_minute(cluster: MakeCluster, count: int) -> None:
+    made = cluster(count, max_steps=1_000_000)
     jobs = made.start_all()
     jobs[0].wait_for(made.metrics, 50)
     made.machines[1].set_link(False)
@@ -261,21 +280,27 @@ def test_a_network_that_is_gone_for_half_a_minute(cluster: MakeCluster) -> None:
     lines = made.metrics.read_bytes().count(b"\n")
     made.machines[1].set_link(True)
     jobs[0].wait_for(made.metrics, lines + 50)
-    assert [job.process.poll() for job in jobs] == [None, None]
+    assert [job.process.poll() for job in jobs] == [None] * count
 
 
-@pytest.mark.parametrize("seconds", [3600, -3600])
+BEHIND = "torchrun takes a machine whose clock is behind for dead: the first one trains without it"
+
+
+@pytest.mark.parametrize("seconds", [3600, pytest.param(-3600, marks=pytest.mark.xfail(reason=BEHIND, strict=False))])
 def test_a_wrong_clock(cluster: MakeCluster, tmp_path: Path, seconds: int) -> None:
     """The run is not touched; torchrun, whose machines tell each other the time, may wait for minutes afterwards."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here, for a clock of one's own")
     made = cluster(2, max_steps=12)
+    assert [job.end()[0] for job in made.start_all()] == [0, 0]
+    made.run.path.rename(made.folder / "right")
     command = ["cc", "-shared", "-fPIC", "-xc", "-", "-o", str(tmp_path / "clock.so"), "-ldl"]
     subprocess.run(command, input=WRONG_CLOCK, text=True, check=True)
     wrong = {"LD_PRELOAD": str(tmp_path / "clock.so"), "SECONDS_OFF": str(seconds)}
     jobs = [made.start(1, "2"), made.start(2, "2", environment=wrong)]
     wait_until(lambda: "finished  " in jobs[0].said(), jobs[0])
     assert made.run.index().last == 12
+    assert weights(made.run.path, 12) == weights(made.folder / "right", 12)
 
 
 def test_a_second_group_is_refused(cluster: MakeCluster) -> None:
