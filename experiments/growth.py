@@ -100,7 +100,7 @@ def prepare(data: Path, sizes: list[int]) -> None:
     pairs = read(data, "train", *LANGUAGES)
     splits = {name: iter(read(data, split, *LANGUAGES)) for name, split in SPLITS}
     corpora = {str(size): islice(changed(pairs, len(pairs) + size, 1), len(pairs), None) for size in sizes}
-    # The model has seen such text: lines that it cannot translate, it would search for more than once.
+    # Trained on text with made-up words: otherwise it repeats itself on them, and such lines are searched again.
     learned = changed(pairs, 4 * len(pairs), 2)
     for name, made in (splits | corpora | {"all": learned}).items():
         if not Path(f"{name}.yaml").exists():

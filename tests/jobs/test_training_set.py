@@ -12,8 +12,8 @@ from transformer_cli.config import parse_config
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.decoding.constraints import Line
 from transformer_cli.errors import UserError
-from transformer_cli.jobs.shards import Parts, Shard
-from transformer_cli.jobs.training_set import TrainingSet, check_recipe, kept, setting
+from transformer_cli.jobs.shards import Parts, Shard, check_recipe, kept
+from transformer_cli.jobs.training_set import TrainingSet, setting
 from transformer_cli.storage.holding import MARK, MARKED
 
 DATA = "data: {{source_language: {0}, target_language: {1}, train: {{file: t.tsv}}, valid: {{file: t.tsv}}}}"

@@ -148,11 +148,8 @@ class Validator:
         return [everywhere[number] for number in range(len(self.sources))]
 
     def _parts(self) -> list[list[int]]:
-        """Return the sentences, those of like length together: each part a batch, and short enough to wait for.
-
-        Every rank has as many sentences, and as long ones, so that none waits for long: its parts are those that `_own`
-        gives it, the last one of some may be empty.
-        """
+        """Return the sentences in batches of similar length, dealt out for `_own` so that every rank translates as many
+        sentences, and as long ones, as the others. The last batch of some ranks may be empty."""
         lengths, count = self.corpus.source_lengths, self.ranks.count
         by_length = sorted(range(len(self.sources)), key=lambda number: (int(lengths[number]), number))
         of_ranks = [self._batches(by_length[rank::count]) for rank in range(count)]
