@@ -139,13 +139,16 @@ def test_a_file_is_translated_from_python(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "table"]
 
 
-def test_parts_of_another_layout_are_not_taken(
+def test_parts_of_another_layout_are_refused(
     options: TranslationOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards.Parts, "remove", lambda self: None)
-    for layout in (None, Layout(), Layout(scores=True), Layout(format=Format.JSON)):
-        translate_file(options, map(Line, TEXT), tmp_path / "out", layout)
-    assert len(list((tmp_path / "out.parts").iterdir())) == 4
+    translate_file(options, map(Line, TEXT), tmp_path / "out")
+    before = sorted(path.name for path in (tmp_path / "out.parts").iterdir())
+    for layout in (Layout(), Layout(scores=True), Layout(format=Format.JSON)):
+        with pytest.raises(UserError, match="was made with another output format"):
+            translate_file(options, map(Line, TEXT), tmp_path / "out", layout)
+    assert sorted(path.name for path in (tmp_path / "out.parts").iterdir()) == before
 
 
 def test_constraints_travel_with_their_lines(options: TranslationOptions, tmp_path: Path) -> None:
