@@ -36,6 +36,7 @@ from transformer_cli.jobs.shards import (
     wait_for_parts,
 )
 from transformer_cli.jobs.translating import TranslationOptions
+from transformer_cli.storage.holding import clean
 from transformer_cli.storage.publishing import is_complete, publish, whole_file
 from transformer_cli.text.lines import one_line
 
@@ -151,6 +152,7 @@ def make(
     with parts.held(here) as lock, kept(recipe, parts):
         if training_set.is_finished(recipe):  # a kill came before the parts were removed
             parts.remove()
+            clean(parts.folder.parent)  # of what the kill left of publishing
             note(finished)
             return None if here[0] else []
         total = sum(1 for _ in corpus.pairs())  # a fault in it shows before the long part
