@@ -1,6 +1,7 @@
 """What `experiments/exchange.py` makes of measured points."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -8,16 +9,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def exchange(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "experiments")
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import exchange
-
-    return exchange
+def exchange(load_program: Callable[[str], ModuleType]) -> ModuleType:
+    return load_program("exchange")
 
 
 def test_the_fit_finds_what_made_the_points_and_predicts_one_that_it_has_not_seen(exchange: ModuleType) -> None:

@@ -1,20 +1,14 @@
 """What `experiments/waiting.py` makes of processes that wait."""
 
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "experiments")
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import waiting
-
-    return waiting
+def waiting(load_program: Callable[[str], ModuleType]) -> ModuleType:
+    return load_program("waiting")
 
 
 def test_waiting_is_counted_for_what_it_is_for(waiting: ModuleType) -> None:
