@@ -13,8 +13,11 @@ from torch import Tensor, nn
 
 from transformer_cli.model.transformer import Transformer
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: singular values come near 1 in few iterations
-ITERATIONS = 5
+# Of x, x³ and x⁵ in each iteration: one after the other, these take all singular values from 0.0109 to 1 to between
+# 0.75 and 1.25, the widest range that three such polynomials can (Amsel et al. 2025, "The Polar Express", §4). Each is
+# made for values up to ROUNDING times the largest that reach it: beyond, it grows steeply, and bfloat16 rounds.
+POLYNOMIALS = ((8.05833, -23.48228, 17.33632), (3.56429, -2.61842, 0.50861), (2.59332, -1.89089, 0.42994))
+ROUNDING = 1.01
 MOMENTUM = 0.95
 SIZE = 0.2  # of the entries of an update, as a root of their mean square: what Adam's usually have
 
@@ -67,16 +70,21 @@ class MuonAndAdam(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor, products: torch.dtype) -> Tensor:
-    """Return matrices (n, R, C) with the same singular vectors and singular values near 1, by Newton and Schulz.
+    """Return matrices (n, R, C) with the same singular vectors and singular values near 1.
 
-    products: the type to compute in. The values end between 0.7 and 1.2, which does.
+    products: the type to compute in. Values end between 0.75 and 1.25, those that are tiny beside the largest below,
+    which does. They begin at 1 or below: divided by the fourth root of the sum of their fourth powers, which the first
+    product gives, and which is far nearer to the largest than the Frobenius norm is (Grishina et al. 2025,
+    "Accelerating Newton-Schulz Iteration for Orthogonalization via Chebyshev-type Polynomials", §3.4).
     """
     rows = matrices.to(products)
     rows = rows.mT if rows.size(1) > rows.size(2) else rows  # (n, fewer, more): the product below is the smaller one
     rows = rows / rows.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
-    first, third, fifth = COEFFICIENTS
-    for _ in range(ITERATIONS):
-        square = rows @ rows.mT
+    square = rows @ rows.mT
+    largest = ROUNDING * square.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7).sqrt()  # the largest value, at least
+    rows, square = rows / largest, square / largest**2
+    for number, (first, third, fifth) in enumerate(POLYNOMIALS):
+        square = rows @ rows.mT if number else square
         rows = torch.baddbmm(rows, torch.baddbmm(square, square, square, beta=third, alpha=fifth), rows, beta=first)
     return (rows.mT if matrices.size(1) > matrices.size(2) else rows).to(matrices.dtype)
 
