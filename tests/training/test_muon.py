@@ -40,11 +40,23 @@ def test_bfloat16_is_enough() -> None:
         torch.testing.assert_close(values, torch.diag(values.diagonal()), rtol=0, atol=0.05)
 
 
+@pytest.mark.parametrize("flat", [True, False])
+def test_all_values_of_the_promised_range_end_near_one(flat: bool) -> None:
+    """Many values of one size, where the bound is far above them, and values that fall to the end of the range."""
+    torch.manual_seed(1)
+    left, right = (torch.linalg.qr(torch.randn(32, 32, dtype=torch.float64)).Q for _ in range(2))
+    values = torch.ones(32, dtype=torch.float64) if flat else torch.logspace(0, -1.85, 32, dtype=torch.float64)
+    least = float(values.min() / values.pow(4).sum() ** 0.25 / ROUNDING)
+    assert flat or LEAST < least < 1.1 * LEAST
+    ends = torch.linalg.svdvals(orthogonal(left @ values.diag()[None] @ right, torch.float64)[0])
+    assert 1 - NEAR < ends.min() < ends.max() < 1 + NEAR
+
+
 @pytest.mark.parametrize("products", [torch.float32, torch.bfloat16])
 def test_one_large_singular_value_or_none_does_no_harm(products: torch.dtype) -> None:
     torch.manual_seed(1)
     alone = torch.randn(32, 1) @ torch.randn(1, 96)
-    for size in (1e-12, 1.0, 1e6):
+    for size in (1e-13, 1.0, 1e6):
         found = torch.linalg.svdvals(orthogonal(size * alone[None], products)[0])
         assert abs(found[0] - 1) < NEAR + 0.01
         assert found[1] < 0.2  # of rounding alone
@@ -67,9 +79,7 @@ def test_each_polynomial_is_the_best_for_the_values_that_reach_it() -> None:
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 @pytest.mark.parametrize("decay", [0.0, 2.0])
-def test_steps_are_those_of_torch_but_for_how_near_to_orthogonal_they_are(
-    decay: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_are_those_of_torch_where_both_iterations_converge(decay: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformer_cli.training.muon.POLYNOMIALS", (*POLYNOMIALS, *[(1.875, -1.25, 0.375)] * 9))
     torch.manual_seed(2)
     start = [torch.randn(8, 8), torch.randn(6, 12), torch.randn(8, 4)]
@@ -97,7 +107,7 @@ def test_steps_are_those_of_torch_but_for_how_near_to_orthogonal_they_are(
         expected.step()  # type: ignore[no-untyped-call]
     for mine, reference in zip(stacked, theirs, strict=True):
         for part in mine.detach().chunk(mine.size(0) // reference.size(0)):
-            torch.testing.assert_close(part, reference, rtol=0, atol=2e-3)  # torch's products are in bfloat16
+            torch.testing.assert_close(part, reference, rtol=0, atol=2e-4)  # torch's products are in bfloat16
 
 
 def test_only_matrices_of_the_layers_are_its_own(tiny_config: MakeConfig, tmp_path: Path) -> None:

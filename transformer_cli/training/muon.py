@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from transformer_cli.model.transformer import Transformer
 
-# Of x, x³ and x⁵ in each iteration: one after the other, these take all singular values from 0.0109 to 1 to between
-# 0.75 and 1.25, the widest range that three such polynomials can (Amsel et al. 2025, "The Polar Express", §4). Each is
-# made for values up to ROUNDING times the largest that reach it: beyond, it grows steeply, and bfloat16 rounds.
+# Coefficients of x, x³ and x⁵, a triple an iteration (Amsel et al. 2025, "The Polar Express", §4): one after the other
+# they take singular values in [0.0109, 1] to [0.75, 1.25], and no three such polynomials take a wider interval there.
+# Each is fitted up to ROUNDING times the largest value that can reach it: beyond that it grows steeply, and rounding to
+# bfloat16 can take values there.
 POLYNOMIALS = ((8.05833, -23.48228, 17.33632), (3.56429, -2.61842, 0.50861), (2.59332, -1.89089, 0.42994))
 ROUNDING = 1.01
 MOMENTUM = 0.95
@@ -70,19 +71,20 @@ class MuonAndAdam(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor, products: torch.dtype) -> Tensor:
-    """Return matrices (n, R, C) with the same singular vectors and singular values near 1.
+    """Return about the polar factors of matrices (n, R, C): the same singular vectors, singular values near 1.
 
-    products: the type to compute in. Values end between 0.75 and 1.25, those that are tiny beside the largest below,
-    which does. They begin at 1 or below: divided by the fourth root of the sum of their fourth powers, which the first
-    product gives, and which is far nearer to the largest than the Frobenius norm is (Grishina et al. 2025,
-    "Accelerating Newton-Schulz Iteration for Orthogonalization via Chebyshev-type Polynomials", §3.4).
+    products: the type to compute in. The iteration needs values at 1 or below, so they are first divided by an upper
+    bound on the largest: the fourth root of the sum of their fourth powers (the Schatten 4-norm), which comes from the
+    first product, and is far closer than the Frobenius norm (Grishina et al. 2025, "Accelerating Newton-Schulz
+    Iteration for Orthogonalization via Chebyshev-type Polynomials", §3.4). They end between 0.75 and 1.25; those below
+    0.0109 of the bound end lower.
     """
     rows = matrices.to(products)
     rows = rows.mT if rows.size(1) > rows.size(2) else rows  # (n, fewer, more): the product below is the smaller one
     rows = rows / rows.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
     square = rows @ rows.mT
-    largest = ROUNDING * square.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7).sqrt()  # the largest value, at least
-    rows, square = rows / largest, square / largest**2
+    bound = ROUNDING * square.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7).sqrt()  # on the largest singular value
+    rows, square = rows / bound, square / bound**2
     for number, (first, third, fifth) in enumerate(POLYNOMIALS):
         square = rows @ rows.mT if number else square
         rows = torch.baddbmm(rows, torch.baddbmm(square, square, square, beta=third, alpha=fifth), rows, beta=first)
