@@ -68,20 +68,19 @@ may be a list of sources, [which are mixed](data.md#several-sources). `data.vali
 PRESETS_HEADER = """\
 `model.preset` names a size, or `auto`, which goes by the amount of text in `data.train`, what is held out of it too:
 the letters (characters; those of dense scripts count three times) of the targets of all pairs that differ. `tiny` and
-`small` train until validation stops improving: for at most 4,500 updates with 60,000 letters (1,000 captions), 7,500
-with 300,000, 9,000 with 1.8 million and 36,000 with 12 million, with as many in between. Keys that neither the config
+`small` train until validation stops improving: for at most 9,000 updates with 60,000 letters (1,000 captions), 15,000
+with 300,000, 18,000 with 1.8 million and 50,000 with 12 million, interpolated in between. Keys that neither the config
 nor `--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was
 chosen; the config saved in the run folder contains the values themselves. How they were chosen:
 [results.md](results.md#presets).
 """
 
 PRESETS_RULES = """\
-If the config sets another `schedule`, the peak of the learning rate is kept where possible, and there is no `patience`;
-with `max_steps: null`, `wsd` becomes `inverse_sqrt`. The warmup of a `cosine` or `wsd` schedule is at most a fifth of
-`max_steps`. For
-tokenizers other than sentencepiece, presets do not set the vocabulary. Where heads have an odd width, positions
-stay sinusoidal; without rotary positions, `qk_norm` or Muon, `small` takes a peak of 0.0015 for at most twice as many
-updates.
+If the config sets another `schedule`, the peak of the learning rate is kept where possible, and there is no
+`patience`, but `tiny` and `small` then train for half as many updates; with `max_steps: null`, `wsd` becomes
+`inverse_sqrt`. The warmup of a `cosine` or `wsd` schedule is at most a fifth of `max_steps`. For tokenizers other than
+sentencepiece, presets do not set the vocabulary. Where heads have an odd width, positions stay sinusoidal; without
+rotary positions, `qk_norm` or Muon, `small` takes a peak of 0.0015 for at most twice as many updates.
 """
 
 CLI_HEADER = """\

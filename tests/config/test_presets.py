@@ -105,14 +105,14 @@ def asked_for(letters: int) -> Config:
 
 
 def test_more_text_is_trained_on_for_longer_but_seen_less_often() -> None:
-    letters = [10**3, 2 * 10**4, *(round(10 ** (place / 8)) for place in range(39, 57))]
+    letters = [10**3, 2 * 10**4, *(round(10 ** (place / 8)) for place in range(39, 73))]
     steps = [asked_for(count).training.max_steps or 0 for count in letters]
     assert steps == sorted(steps)
-    passes = [step / count for step, count in zip(steps, letters, strict=True)]
+    passes = [step / count for step, count in zip(steps, letters, strict=True) if count < 12_000_000]
     assert passes == sorted(passes, reverse=True)
     for count, updates in UPDATES[:3]:
         assert asked_for(count).training.max_steps == updates
-    for count, validations in ((100_000, 30), (1_000_000, 20)):
+    for count, validations in ((100_000, 60), (1_000_000, 40)):
         training = asked_for(count).training
         assert (training.max_steps or 0) / training.validate_every == pytest.approx(validations, rel=0.01)
 
@@ -247,6 +247,22 @@ def test_what_auto_trains_ends_once_nothing_improves(rung: Rung, tmp_path: Path)
     assert training().patience
     assert training().max_steps
     assert training("training.schedule=cosine", "training.max_steps=90000").patience is None
+
+
+@pytest.mark.parametrize("other", ["cosine", "inverse_sqrt", "noam"])
+def test_another_schedule_trains_for_half_of_the_limit(other: str, tmp_path: Path) -> None:
+    schedule = f"training.schedule={other}"
+    for preset in ("tiny", "small", "auto"):
+        limited, fixed, slow = (
+            resolved(tmp_path, f"model.preset={preset}", *more).training
+            for more in ((), (schedule,), (schedule, "training.optimizer=adam"))
+        )
+        assert limited.max_steps == 2 * (fixed.max_steps or 0)
+        assert fixed.validate_every == limited.validate_every
+        assert slow.max_steps == (limited.max_steps if preset == "small" else fixed.max_steps)
+        own = resolved(tmp_path, f"model.preset={preset}", schedule, "training.max_steps=70").training
+        assert own.max_steps == 70
+    assert resolved(tmp_path, "model.preset=base", schedule).training.max_steps == PRESETS["base"]["training.max_steps"]
 
 
 def test_a_short_trial_warms_up_in_time(tmp_path: Path) -> None:

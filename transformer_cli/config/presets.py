@@ -62,7 +62,7 @@ PRESETS: Mapping[str, Values] = {
         "training.weight_decay": 1.5,
         "training.batch_tokens": 2000,
         "training.peak_learning_rate": 0.003,
-        "training.max_steps": 4500,
+        "training.max_steps": 9000,
         "training.warmup_steps": 300,
         "training.validate_every": 150,
         "training.save_every": 150,
@@ -73,7 +73,7 @@ PRESETS: Mapping[str, Values] = {
         "model.d_model": 192,
         "model.dropout": 0.2,
         "training.peak_learning_rate": FAST,
-        "training.max_steps": 9000,
+        "training.max_steps": 18_000,
         "training.warmup_steps": 500,
         "training.validate_every": 450,
         "training.save_every": 450,
@@ -152,8 +152,8 @@ LADDER = (
     Rung(1_000_000_000, "big", _UNTIL_NOTHING_IMPROVES),
 )
 # Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
-# three are those of 1,000, 5,000 and 29,000 captions (docs/results.md).
-UPDATES = ((60_000, 4500), (300_000, 7500), (1_800_000, 9000), (12_000_000, 36_000))
+# three are of 1,000, 5,000 and 29,000 captions; patience usually ends training earlier (docs/results.md).
+UPDATES = ((60_000, 9000), (300_000, 15_000), (1_800_000, 18_000), (12_000_000, 50_000))
 
 
 def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) -> tuple[Config, list[str]]:
@@ -221,6 +221,8 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.weight_decay", None)  # which would make a model forget what it began with
     if both["training.schedule"] != own_schedule:  # with cosine, patience would end training before the rate has fallen
         values.pop("training.patience", None)
+        if own_schedule == "wsd":
+            values["training.max_steps"] //= 2  # what was a limit is the length of training now
     if (given.get("model.head_dim") or both["model.d_model"] // both["model.heads"]) % 2:
         for key in ("model.positions", "model.qk_norm"):  # rotary positions turn dimensions two by two
             values.pop(key, None)
@@ -232,7 +234,9 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
     if given.get("vocabulary.tokenizer", "sentencepiece") != "sentencepiece":
         for key in ("vocabulary.algorithm", "vocabulary.size", "training.subword_sampling"):
             values.pop(key, None)
-    schedule, steps, warmup = (both[f"training.{key}"] for key in ("schedule", "max_steps", "warmup_steps"))
+    schedule, steps, warmup = (
+        {**values, **given}[f"training.{key}"] for key in ("schedule", "max_steps", "warmup_steps")
+    )
     if schedule in ("cosine", "wsd") and steps is not None:  # shorter for a trial
         values["training.warmup_steps"] = min(values["training.warmup_steps"], max(1, steps // 5))
     if schedule != "noam" and "training.factor" in given:
