@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("--joined", type=int, default=1, help="captions in a line")
     parser.add_argument("--noisy", action="store_true")
     parser.add_argument("--settings", type=int, default=20)
+    parser.add_argument("--min-steps", type=int, help="of the first rung (default: three times the warmup)")
     parser.add_argument("--jobs", type=int, default=1, help="trials at once")
     options = parser.parse_args()
     name = "-".join(
@@ -64,10 +65,11 @@ def main() -> int:
     auto, log = folder / "auto", folder / "log"
     tfm(log, "train", str(config), "--out", str(auto), "--quiet")
     resolved = load_config(auto / "config.yaml")
-    plan = make_plan(resolved, REDUCTION, resolved.training.validate_every, seeds=0)
+    least = options.min_steps or 3 * resolved.training.warmup_steps
+    plan = make_plan(resolved, REDUCTION, least, seeds=0)
     vary = [word for setting in SETTINGS for word in ("--vary", setting)]
     search = ["--budget", f"{plan.cost(options.settings)}steps", "--jobs", str(options.jobs)]
-    search += ["--reduction", str(REDUCTION), "--min-steps", str(resolved.training.validate_every)]
+    search += ["--reduction", str(REDUCTION), "--min-steps", str(least)]
     told = tfm(log, "tune", str(config), "--out", str(folder / "tune"), *vary, *search, "--json", "--quiet")
     found = json.loads(told)
     print(table_row(name, auto, folder, found), flush=True)
