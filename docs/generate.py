@@ -77,7 +77,7 @@ chosen; the config saved in the run folder contains the values themselves. How t
 
 PRESETS_RULES = """\
 If the config sets another `schedule`, the peak of the learning rate is kept where possible, and there is no
-`patience`, but `tiny` and `small` then train for half as many updates; with `max_steps: null`, `wsd` becomes
+`patience`, and `tiny` and `small` train for half as many updates; with `max_steps: null`, `wsd` becomes
 `inverse_sqrt`. The warmup of a `cosine` or `wsd` schedule is at most a fifth of `max_steps`. For tokenizers other than
 sentencepiece, presets do not set the vocabulary. Where heads have an odd width, positions stay sinusoidal; without
 rotary positions, `qk_norm` or Muon, `small` takes a peak of 0.0015 for at most twice as many updates.

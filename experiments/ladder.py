@@ -46,7 +46,9 @@ def main() -> int:
     parser.add_argument("--joined", type=int, default=1, help="captions in a line")
     parser.add_argument("--noisy", action="store_true")
     parser.add_argument("--settings", type=int, default=20)
-    parser.add_argument("--min-steps", type=int, help="of the first rung (default: three times the warmup)")
+    parser.add_argument(
+        "--min-steps", type=int, help="fewest updates of the first rung (default: three times the warmup)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="trials at once")
     options = parser.parse_args()
     name = "-".join(

@@ -96,11 +96,11 @@ def test_the_ladder_goes_up() -> None:
     assert set(sizes) == set(range(len(PRESETS)))
 
 
-def asked_for(letters: int) -> Config:
+def asked_for(letters: int, *overrides: str) -> Config:
     """What `auto` takes for so much text."""
     text = "data: {source_language: de, target_language: en, train: {file: no.tsv}, valid: {file: no.tsv}}"
     measured = CorpusSize(letters // 60, letters // 60, letters)
-    config = parse_config(text, "my.yaml", ["model.preset=auto"])
+    config = parse_config(text, "my.yaml", ["model.preset=auto", *overrides])
     return resolve_preset(config, lambda _: measured)[0]
 
 
@@ -112,6 +112,7 @@ def test_more_text_is_trained_on_for_longer_but_seen_less_often() -> None:
     assert passes == sorted(passes, reverse=True)
     for count, updates in UPDATES[:3]:
         assert asked_for(count).training.max_steps == updates
+    assert asked_for(UPDATES[3][0] - 1).training.max_steps == UPDATES[3][1]
     for count, validations in ((100_000, 60), (1_000_000, 40)):
         training = asked_for(count).training
         assert (training.max_steps or 0) / training.validate_every == pytest.approx(validations, rel=0.01)
@@ -262,6 +263,9 @@ def test_another_schedule_trains_for_half_of_the_limit(other: str, tmp_path: Pat
         assert slow.max_steps == (limited.max_steps if preset == "small" else fixed.max_steps)
         own = resolved(tmp_path, f"model.preset={preset}", schedule, "training.max_steps=70").training
         assert own.max_steps == 70
+    for letters in (60_000, 1_900_000, 5_000_000):
+        limited, fixed = (asked_for(letters, *more).training for more in ((), (schedule,)))
+        assert limited.max_steps == 2 * (fixed.max_steps or 0)
     assert resolved(tmp_path, "model.preset=base", schedule).training.max_steps == PRESETS["base"]["training.max_steps"]
 
 

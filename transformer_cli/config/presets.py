@@ -234,9 +234,7 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
     if given.get("vocabulary.tokenizer", "sentencepiece") != "sentencepiece":
         for key in ("vocabulary.algorithm", "vocabulary.size", "training.subword_sampling"):
             values.pop(key, None)
-    schedule, steps, warmup = (
-        {**values, **given}[f"training.{key}"] for key in ("schedule", "max_steps", "warmup_steps")
-    )
+    schedule, steps, warmup = (both[f"training.{key}"] for key in ("schedule", "max_steps", "warmup_steps"))
     if schedule in ("cosine", "wsd") and steps is not None:  # shorter for a trial
         values["training.warmup_steps"] = min(values["training.warmup_steps"], max(1, steps // 5))
     if schedule != "noam" and "training.factor" in given:

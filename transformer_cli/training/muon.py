@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_cli.model.transformer import Transformer
 
-# Coefficients of x, x³ and x⁵, a triple an iteration (Amsel et al. 2025, "The Polar Express", §4): one after the other
+# Coefficients of x, x³ and x⁵, a triple per iteration (Amsel et al. 2025, "The Polar Express", §4): one after the other
 # they take singular values in [0.0109, 1] to [0.75, 1.25], and no three such polynomials take a wider interval there.
 # Each is fitted up to ROUNDING times the largest value that can reach it: beyond that it grows steeply, and rounding to
 # bfloat16 can take values there.
@@ -71,13 +71,13 @@ class MuonAndAdam(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor, products: torch.dtype) -> Tensor:
-    """Return about the polar factors of matrices (n, R, C): the same singular vectors, singular values near 1.
+    """Return approximate polar factors of matrices (n, R, C): the same singular vectors, singular values near 1.
 
     products: the type to compute in. The iteration needs values at 1 or below, so they are first divided by an upper
     bound on the largest: the fourth root of the sum of their fourth powers (the Schatten 4-norm), which comes from the
     first product, and is far closer than the Frobenius norm (Grishina et al. 2025, "Accelerating Newton-Schulz
     Iteration for Orthogonalization via Chebyshev-type Polynomials", §3.4). They end between 0.75 and 1.25; those below
-    0.0109 of the bound end lower.
+    0.0109 times the bound end lower.
     """
     rows = matrices.to(products)
     rows = rows.mT if rows.size(1) > rows.size(2) else rows  # (n, fewer, more): the product below is the smaller one
