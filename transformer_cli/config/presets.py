@@ -50,7 +50,7 @@ _PAPER: Values = {
     "training.label_smoothing": 0.1,
     "training.precision": "auto",
 }
-FAST = 0.005  # the peak of `small`, with what it was found with; else a lower one for twice as long
+FAST = 0.005  # the peak of `small`, with what it was found with; else a lower one for up to twice as long
 FAST_WITH: Values = {"model.positions": "rotary", "model.qk_norm": True, "training.optimizer": "muon"}
 PRESETS: Mapping[str, Values] = {
     "tiny": {
@@ -152,7 +152,7 @@ LADDER = (
     Rung(1_000_000_000, "big", _UNTIL_NOTHING_IMPROVES),
 )
 # Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
-# three are of 1,000, 5,000 and 29,000 captions; patience usually ends training earlier (docs/results.md).
+# three are of 1,000, 5,000 and 29,000 captions; patience ended the first after 4,200, not the last (docs/results.md).
 UPDATES = ((60_000, 9000), (300_000, 15_000), (1_800_000, 18_000), (12_000_000, 50_000))
 
 

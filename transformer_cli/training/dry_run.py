@@ -48,7 +48,7 @@ SHOWN_TOKENS = 60  # of a side of a pair; the text itself is shown whole
 
 
 class Measured(NamedTuple):
-    """A corpus that was trained on with what `preset: auto` takes (docs/results.md)."""
+    """A corpus that was trained on with what `preset: auto` took at that time (docs/results.md)."""
 
     pairs: int
     length: int  # target tokens of a pair, on average
@@ -129,7 +129,7 @@ def _expect(pairs: int, length: float) -> Iterator[str]:
     )
     yield (
         f"measured     {nearest.pairs:,} {nearest.what} led to a BLEU of {nearest.bleu} with what model.preset: auto "
-        "takes (docs/results.md)"
+        "took when it was measured (docs/results.md)"
     )
     yield f"             {sure}; another subject or language can change it a lot"
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from transformer_cli.model.transformer import Transformer
 
 # Coefficients of x, x³ and x⁵, a triple per iteration (Amsel et al. 2025, "The Polar Express", §4): one after the other
-# they take singular values in [0.0109, 1] to [0.75, 1.25], and no three such polynomials take a wider interval there.
-# Each is fitted up to ROUNDING times the largest value that can reach it: beyond that it grows steeply, and rounding to
-# bfloat16 can take values there.
+# they take singular values in [0.0109, 1] to [0.75, 1.25], and no three with this margin take a wider interval there.
+# The margin: each is fitted up to ROUNDING times the largest value that can reach it, since it grows steeply beyond
+# that, and rounding to bfloat16 can take values there.
 POLYNOMIALS = ((8.05833, -23.48228, 17.33632), (3.56429, -2.61842, 0.50861), (2.59332, -1.89089, 0.42994))
 ROUNDING = 1.01
 MOMENTUM = 0.95
