@@ -25,6 +25,7 @@ from transformer_cli.text.codec import Codecs
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.variants.embeddings import OneHotEmbedding
 from transformer_cli.variants.guided_attention import GuidedObjective
+from transformer_cli.variants.lexicon import Lexicon
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import (
     LengthPredictor,
@@ -138,15 +139,15 @@ def build_engine(model: Transformer, device: torch.device | str = "cpu", *, cons
     return TorchEngine(model, device, constant=constant)
 
 
-def build_objective(model: Transformer, config: Config) -> TranslationObjective:
-    """Return what this config trains for."""
+def build_objective(model: Transformer, config: Config, lexicon: Lexicon | None = None) -> TranslationObjective:
+    """Return what this config trains for; attention that is guided by statistics needs the lexicon."""
     generation, training, smoothing = config.model.generation, config.training, config.training.label_smoothing
     if generation == "one_shot":
         return OneShotObjective(model, smoothing)
     if generation == "mask_predict":
         return MaskedObjective(model, smoothing)
     if training.guided_attention is not None:
-        return GuidedObjective(model, smoothing, training.guided_attention, training.r_drop)
+        return GuidedObjective(model, smoothing, training.guided_attention, training.r_drop, lexicon)
     if training.scheduled_sampling is not None:
         return ScheduledSamplingObjective(model, smoothing, training.scheduled_sampling)
     return TranslationObjective(model, smoothing, training.r_drop)

@@ -136,6 +136,7 @@ CHOICES: dict[str, list[str]] = {
     "training.schedule": ["noam", "inverse_sqrt", "cosine", "wsd", "constant"],
     "training.precision": ["fp32", "bf16", "fp16", "auto"],
     "training.exchange_precision": ["fp32", "bf16"],
+    "training.init_embeddings": ["random", "lexicon"],
     "training.best_metric": ["bleu", "chrf", "loss"],
     "training.init_vocabulary": ["parent", "own"],
     "model.generator": ["softmax", "pointer"],
@@ -388,6 +389,14 @@ def test_a_language_code_is_no_path(code: str) -> None:
             ["training.source_vectors=a", "training.init_from=b"],
             "training.source_vectors",
             "init_from brings embeddings of its own",
+        ),
+        *(
+            (
+                ["training.init_embeddings=lexicon", f"{key}=a"],
+                "training.init_embeddings",
+                f"{key[9:]} brings the source's",
+            )
+            for key in ("training.init_from", "training.source_vectors")
         ),
         (["training.init_vocabulary=own"], "training.init_vocabulary", "without init_from"),
         (["model.generator=pointer", "model.embedding=one_hot"], "model.embedding", "set embedding: lookup"),

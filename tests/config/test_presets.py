@@ -230,6 +230,14 @@ def test_weight_decay_is_for_muon_and_for_models_that_begin_from_nothing(tmp_pat
     assert (own.training.optimizer, own.training.weight_decay) == ("muon", 0.1)
 
 
+def test_embeddings_begin_near_translations_where_nothing_else_brings_them(tmp_path: Path) -> None:
+    for preset in ("tiny", "small"):
+        assert resolved(tmp_path, f"model.preset={preset}").training.init_embeddings == "lexicon"
+        for override in ("init_from=parent", "source_vectors=file", "init_embeddings=random"):
+            training = resolved(tmp_path, f"model.preset={preset}", f"training.{override}").training
+            assert training.init_embeddings == "random"
+
+
 def test_training_ends_by_patience_where_the_rate_can_still_fall(tmp_path: Path) -> None:
     for preset in ("tiny", "small"):
         training = resolved(tmp_path, f"model.preset={preset}").training

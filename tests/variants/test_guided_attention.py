@@ -23,6 +23,7 @@ from transformer_cli.training.loop import build_optimizer, compute_gradients, tr
 from transformer_cli.training.objective import Loss, TranslationObjective
 from transformer_cli.training.run import train
 from transformer_cli.variants.guided_attention import GuidedObjective, alignment_loss, diagonal_loss, lexicon_loss
+from transformer_cli.variants.lexicon import learn_lexicon
 
 CPU = torch.device("cpu")
 VOCABULARY = 20
@@ -41,9 +42,8 @@ def small_model(dtype: torch.dtype = torch.float64, dropout: float = 0.0) -> Tra
 
 
 def guided(model: Transformer | None = None, r_drop: float = 0.0, **guide: Any) -> GuidedObjective:
-    objective = GuidedObjective(model or small_model(), 0.1, GuidedAttention(**guide), r_drop)
-    objective.prepare(Pairs([ids for ids, _ in linked_pairs(9)]))
-    return objective
+    lexicon = learn_lexicon(Pairs([ids for ids, _ in linked_pairs(9)]))
+    return GuidedObjective(model or small_model(), 0.1, GuidedAttention(**guide), r_drop, lexicon)
 
 
 def linked_pairs(count: int, seed: int = 0) -> list[tuple[tuple[list[int], list[int]], np.ndarray[Any, Any]]]:

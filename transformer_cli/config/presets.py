@@ -30,6 +30,7 @@ _LITTLE_TEXT: Values = {
     "model.qk_norm": True,
     "training.batch_tokens": 1000,
     "training.optimizer": "muon",
+    "training.init_embeddings": "lexicon",
     "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
     "training.schedule": "wsd",
     "training.patience": 3,
@@ -219,6 +220,8 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.r_drop", None)
     if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
         values.pop("training.weight_decay", None)  # which would make a model forget what it began with
+    if given.get("training.init_from") or given.get("training.source_vectors"):
+        values.pop("training.init_embeddings", None)
     if both["training.schedule"] != own_schedule:  # with cosine, patience would end training before the rate has fallen
         values.pop("training.patience", None)
         if own_schedule == "wsd":

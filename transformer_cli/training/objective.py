@@ -15,8 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.data.batch import Batch
-from transformer_cli.data.encoded import EncodedCorpus
-from transformer_cli.data.mixture import Mixture
 from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 
 CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**27}  # logits that stand in memory at once: about what a cache or kernel likes
@@ -75,9 +73,6 @@ class TranslationObjective(nn.Module):
         places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
         source, mask, target_input = map(_twice, inputs)
         return Passes(source, mask, target_input, places, target.repeat_interleave(2), self.r_drop)
-
-    def prepare(self, corpus: EncodedCorpus | Mixture) -> None:
-        """Learn from the training corpus, before the first update, what the objective needs to know of it: nothing."""
 
     def loss_at(self, output: DecoderOutput, passes: Passes) -> Loss:
         """Return the loss of the output (B, T, D) at the places where ids are wanted."""

@@ -47,8 +47,9 @@ from transformer_cli.training.start import (
 )
 from transformer_cli.training.training_data import TrainingData, prepare_training_data
 from transformer_cli.training.validation import Validator
-from transformer_cli.variants.embeddings import check_vector_files, load_vectors
+from transformer_cli.variants.embeddings import begin_near_translations, check_vector_files, load_vectors
 from transformer_cli.variants.guided_attention import check_alignments
+from transformer_cli.variants.lexicon import learn_lexicon
 
 __all__ = ["Interrupted", "TrainingResult", "train"]
 
@@ -243,12 +244,15 @@ def make_learner(
         elif config.training.init_from is not None:
             notes += begin_as_parent(model, codecs, config, load_model(find_start(config)))
         notes += load_vectors(config, model, codecs, progress=not quiet)
+    guide, starts = config.training.guided_attention, last is None and config.training.init_embeddings == "lexicon"
+    lexicon = learn_lexicon(data.train) if starts or (guide and guide.needs_lexicon) else None
+    if starts and lexicon is not None:
+        notes += begin_near_translations(model, codecs, lexicon)
     notes += freeze_parts(model, config.training.freeze)
     model.to(device)
     if config.training.compile:
         compile_layers(model)
-    objective = build_objective(model, config)
-    objective.prepare(data.train)
+    objective = build_objective(model, config, lexicon)
     learner = Learner(
         objective,
         build_optimizer(objective, config.training),

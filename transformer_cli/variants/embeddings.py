@@ -1,4 +1,5 @@
-"""Embeddings of other origin or kind: pretrained word vectors, and one-hot vector × matrix as it is taught."""
+"""Embeddings of other origin or kind: pretrained word vectors, those of translations, and one-hot vector × matrix as it
+is taught."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import normalize, one_hot
 from tqdm import tqdm
 
 from transformer_cli.config import Config
@@ -19,6 +20,7 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.codec import Codec, Codecs
 from transformer_cli.text.lines import TextLines, read_lines
 from transformer_cli.text.tokenizers import JOINER, SPACE, unescape
+from transformer_cli.variants.lexicon import Lexicon
 
 
 class OneHotEmbedding(TokenEmbedding):
@@ -210,3 +212,28 @@ def _load(key: str, path: str, embedding: Embedding, codec: Codec, progress: boo
     running = f", {tokens / all_tokens:.1%} of running tokens" if all_tokens else ""
     share = f"{len(found.ids):,} of {types:,} types ({len(found.ids) / types:.1%}){running}"
     return f"vectors      {key.removesuffix('_vectors')}: {share} have one of the {found.words:,} in {path}"
+
+
+OWN = 0.5  # how much of its own vector a source token keeps, beside the mean of its translations
+
+
+@torch.no_grad()
+def begin_near_translations(model: Transformer, codecs: Codecs, lexicon: Lexicon) -> list[str]:
+    """Bring the embeddings of a fresh model's source tokens near those of their translations; returns lines to show.
+
+    A token's vector becomes the mean of the target tokens that a lexicon links it to, weighted by confidence, plus OWN
+    times its own; it keeps its length. So what a token means in the target language need not be learned token by token:
+    one product, the same for all, leads from the source to the output. The mean by statistical alignments is that of
+    Remy et al. 2024, "Trans-Tokenization and Cross-lingual Vocabulary Transfers", §3, from one language model to
+    another.
+    """
+    source, target = (side.tokens.table.weight for side in (model.source_embedding, model.target_embedding))
+    ours, theirs, confidence = lexicon.links()
+    words = (ours >= len(codecs.source.vocabulary.specials)) & (theirs >= len(codecs.target.vocabulary.specials))
+    ours, theirs, confidence = ours[words], theirs[words], confidence[words]
+    means = torch.zeros_like(source).index_add_(0, ours, confidence[:, None] * normalize(target)[theirs])
+    known = torch.unique(ours)
+    vectors = normalize(normalize(means[known]) + OWN * normalize(source[known]))
+    source[known] = vectors * source[known].norm(dim=1, keepdim=True)
+    types = len(codecs.source.vocabulary) - len(codecs.source.vocabulary.specials)
+    return [f"embeddings   {len(known):,} of {types:,} source tokens begin near those that translate them"]

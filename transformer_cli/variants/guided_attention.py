@@ -14,16 +14,14 @@ from torch import Tensor
 from transformer_cli.config import Config, GuidedAttention
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.corpora import Corpus, count_lines, dropped, open_split
-from transformer_cli.data.encoded import EncodedCorpus
 from transformer_cli.data.files import LocalFile
-from transformer_cli.data.mixture import Mixture
 from transformer_cli.errors import UserError
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.alignments import AlignedPair, aligned_pair
 from transformer_cli.text.lines import TextLines, read_lines
 from transformer_cli.text.vocabulary import PAD
 from transformer_cli.training.objective import Loss, TranslationObjective, at_places
-from transformer_cli.variants.lexicon import Lexicon, learn_lexicon
+from transformer_cli.variants.lexicon import Lexicon
 
 LEAST_WEIGHT = 1e-20  # of attention in a logarithm: far below what a softmax gives, and its inverse is still finite
 
@@ -31,16 +29,16 @@ LEAST_WEIGHT = 1e-20  # of attention in a logarithm: far below what a softmax gi
 class GuidedObjective(TranslationObjective):
     """Teacher forcing with guided attention, in training only; afterwards, and in validation, it is the plain one."""
 
-    lexicon: Lexicon | None = None  # where alignments are found by statistics
-
-    def __init__(self, model: Transformer, label_smoothing: float, guide: GuidedAttention, r_drop: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        label_smoothing: float,
+        guide: GuidedAttention,
+        r_drop: float = 0.0,
+        lexicon: Lexicon | None = None,
+    ) -> None:
         super().__init__(model, label_smoothing, r_drop)
-        self.guide = guide
-
-    def prepare(self, corpus: EncodedCorpus | Mixture) -> None:
-        """Learn which tokens translate which, where no file says it."""
-        if self.guide.prior == "alignments" and self.guide.alignments is None:
-            self.lexicon = learn_lexicon(corpus)
+        self.guide, self.lexicon = guide, lexicon
 
     def forward(self, batch: Batch) -> Loss:
         """Return the losses summed over the batch's target tokens; `regularised` has the guide's, times its weight."""
@@ -64,7 +62,8 @@ class GuidedObjective(TranslationObjective):
         """Return the guide's loss over the batch's target tokens, the mean over heads; attention (B, H, T, S) → ()."""
         if self.guide.prior == "diagonal":
             return diagonal_loss(attention, batch, self.guide.width)
-        if self.lexicon is not None:
+        if self.guide.needs_lexicon:
+            assert self.lexicon is not None, "nothing was learned of which tokens translate which"
             return lexicon_loss(attention, self.lexicon.alignment(batch))
         assert batch.links is not None, "the corpus was encoded without alignments"
         return alignment_loss(attention, batch.links)

@@ -61,6 +61,14 @@ class Lexicon:
     forward: Direction  # from source to target
     backward: Direction
 
+    def links(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the source id, the target id and the confidence of each pair, (K,) each.
+
+        The confidence is the geometric mean of the probabilities in both directions.
+        """
+        both = self.forward.probability * self.backward.probability
+        return self.keys // SPAN, self.keys % SPAN, both.sqrt()
+
     def alignment(self, batch: Batch) -> Tensor:
         """Return how surely each target token and each source token are each other's translation: (B, T, S).
 

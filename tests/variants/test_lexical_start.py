@@ -1,0 +1,125 @@
+"""Embeddings that begin near those of their translations: where they point, how long they are, what stays, and when."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize
+
+from tests.variants.test_lexicon import Pairs, made_up
+from transformer_cli.build import build_model
+from transformer_cli.config import Config, ModelConfig
+from transformer_cli.model.transformer import Transformer
+from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
+from transformer_cli.text.codec import Codecs
+from transformer_cli.text.vocabulary import SPECIALS, Vocabulary
+from transformer_cli.training import run
+from transformer_cli.training.run import train
+from transformer_cli.variants.embeddings import OWN, begin_near_translations
+from transformer_cli.variants.lexicon import SPAN, Direction, Lexicon, learn_lexicon
+
+MakeTree = Callable[..., dict[str, Any]]
+SIZE = 200
+
+
+def model_of(tie: str) -> Transformer:
+    torch.manual_seed(3)
+    shape: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 64, "heads": 2, "d_ff": 8}
+    return build_model(ModelConfig(**shape, tie_embeddings=tie), SIZE, SIZE)
+
+
+def tables(model: Transformer) -> tuple[Tensor, Tensor]:
+    source, target = (side.tokens.table.weight for side in (model.source_embedding, model.target_embedding))
+    return source.detach().clone(), target.detach().clone()
+
+
+def lexicon_of(links: Sequence[tuple[int, int, float, float]]) -> Lexicon:
+    """Links of a source and a target id, with the probabilities in both directions."""
+    ours, theirs, ahead, back = zip(*sorted(links), strict=True)
+    directions = (Direction(torch.tensor(some), torch.zeros(SIZE)) for some in (ahead, back))
+    return Lexicon(torch.tensor(ours) * SPAN + torch.tensor(theirs), *directions)
+
+
+def begin(model: Transformer, lexicon: Lexicon) -> list[str]:
+    words = (f"w{number}" for number in range(SIZE - len(SPECIALS)))
+    side = SimpleNamespace(vocabulary=Vocabulary([*SPECIALS, *words]))
+    return begin_near_translations(model, cast(Codecs, SimpleNamespace(source=side, target=side)), lexicon)
+
+
+@pytest.mark.parametrize("tie", ["none", "all"])
+def test_a_linked_token_points_to_the_mean_of_its_translations_and_keeps_its_length(tie: str) -> None:
+    model = model_of(tie)
+    source, target = tables(model)
+    links = [
+        (5, 20, 0.5, 0.32),
+        (5, 21, 0.1, 0.1),
+        (6, 20, 0.9, 0.9),
+        (6, 6, 0.2, 0.8),
+        (1, 20, 1.0, 1.0),
+        (7, 3, 1.0, 1.0),
+    ]
+    assert begin(model, lexicon_of(links)) == [
+        "embeddings   2 of 196 source tokens begin near those that translate them"
+    ]
+    ours, theirs = tables(model)
+    translations = {5: 0.4 * normalize(target[20], dim=0) + 0.1 * normalize(target[21], dim=0)}
+    translations[6] = 0.9 * normalize(target[20], dim=0) + 0.4 * normalize(target[6], dim=0)
+    expected = source.clone()
+    for token, mean in translations.items():
+        own = source[token]
+        expected[token] = normalize(normalize(mean, dim=0) + OWN * normalize(own, dim=0), dim=0) * own.norm()
+    torch.testing.assert_close(ours, expected)
+    assert torch.equal(theirs, ours if tie == "all" else target)
+
+
+def nearest(table: Tensor) -> Tensor:
+    """Which of 40 target words each of 40 source words points to."""
+    return cosine_similarity(table[4:44, None], table[None, 104:144], dim=2).argmax(dim=1)
+
+
+def test_what_translates_a_token_is_nearest_to_it() -> None:
+    model = model_of("all")
+    pairs, _ = made_up(400)  # word n is translated by n + 100
+    before, _ = tables(model)
+    begin(model, learn_lexicon(Pairs(pairs)))
+    after, _ = tables(model)
+    shares = [float((nearest(table) == torch.arange(40)).float().mean()) for table in (before, after)]
+    assert shares[0] < 0.2
+    assert shares[1] == 1.0
+
+
+def test_a_run_begins_so_once_and_learns_the_lexicon_once(
+    tmp_path: Path, tiny_tree: MakeTree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned = []
+
+    def learn(corpus: Any) -> Lexicon:
+        learned.append(learn_lexicon(corpus))
+        return learned[-1]
+
+    monkeypatch.setattr(run, "learn_lexicon", learn)
+    guide = {"prior": "alignments", "weight": 0.05}
+    tree = tiny_tree(
+        tmp_path, max_steps=4, save_every=2, validate_every=2, init_embeddings="lexicon", guided_attention=guide
+    )
+    config = Config.model_validate(tree)
+    train(config, tmp_path / "whole")
+    assert len(learned) == 1
+    assert "source tokens begin near those that translate them" in capsys.readouterr().err
+    train(config, tmp_path / "parts", until=2)
+    capsys.readouterr()
+    train(config, tmp_path / "parts")
+    assert "begin near" not in capsys.readouterr().err
+    whole, parts = ((RunFolder(tmp_path / name).step_folder(4) / WEIGHTS).read_bytes() for name in ("whole", "parts"))
+    assert whole == parts
+
+
+def test_without_it_no_lexicon_is_learned(tmp_path: Path, tiny_tree: MakeTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "learn_lexicon", lambda _: pytest.fail("learned"))
+    train(Config.model_validate(tiny_tree(tmp_path, max_steps=1)), tmp_path / "plain", quiet=True)
+    tree = tiny_tree(tmp_path, max_steps=1, guided_attention={"prior": "diagonal"})
+    train(Config.model_validate(tree), tmp_path / "diagonal", quiet=True)
