@@ -219,21 +219,33 @@ OWN = 0.5  # how much of its own vector a source token keeps, beside the mean of
 
 @torch.no_grad()
 def begin_near_translations(model: Transformer, codecs: Codecs, lexicon: Lexicon) -> list[str]:
-    """Bring the embeddings of a fresh model's source tokens near those of their translations; returns lines to show.
+    """Bring a fresh model's embeddings of tokens that translate each other close together; returns lines to show.
 
-    A token's vector becomes the mean of the target tokens that a lexicon links it to, weighted by confidence, plus OWN
-    times its own; it keeps its length. So what a token means in the target language need not be learned token by token:
-    one product, the same for all, leads from the source to the output. The mean by statistical alignments is that of
-    Remy et al. 2024, "Trans-Tokenization and Cross-lingual Vocabulary Transfers", §3, from one language model to
-    another.
+    A source token's vector becomes the mean of the target tokens that a lexicon links it to, weighted by confidence,
+    plus OWN times its own. Then each target token adds the mean of the source tokens that it is linked to. Lengths
+    stay. So what a token means in the other language need not be learned token by token: one product, the same for all,
+    leads from source to output; and target tokens with the same translations, as forms of one word are, begin alike.
+    Means by statistical alignments are those of Remy et al. 2024, "Trans-Tokenization and Cross-lingual Vocabulary
+    Transfers", where they lead from one language model to another.
     """
     source, target = (side.tokens.table.weight for side in (model.source_embedding, model.target_embedding))
     ours, theirs, confidence = lexicon.links()
     words = (ours >= len(codecs.source.vocabulary.specials)) & (theirs >= len(codecs.target.vocabulary.specials))
     ours, theirs, confidence = ours[words], theirs[words], confidence[words]
-    means = torch.zeros_like(source).index_add_(0, ours, confidence[:, None] * normalize(target)[theirs])
-    known = torch.unique(ours)
-    vectors = normalize(normalize(means[known]) + OWN * normalize(source[known]))
-    source[known] = vectors * source[known].norm(dim=1, keepdim=True)
-    types = len(codecs.source.vocabulary) - len(codecs.source.vocabulary.specials)
-    return [f"embeddings   {len(known):,} of {types:,} source tokens begin near those that translate them"]
+    _move(source, ours, normalize(target)[theirs] * confidence[:, None], OWN)
+    _move(target, theirs, normalize(source)[ours] * confidence[:, None], 1.0)
+    sides = zip(("source", "target"), (ours, theirs), (codecs.source, codecs.target), strict=True)
+    shares = (
+        f"{len(torch.unique(ids)):,} of {len(codec.vocabulary) - len(codec.vocabulary.specials):,} {name} tokens"
+        for name, ids, codec in sides
+    )
+    return [f"embeddings   {' and '.join(shares)} begin near those that translate them"]
+
+
+def _move(table: Tensor, ids: Tensor, towards: Tensor, own: float) -> None:
+    """Turn rows (V, D) to the sum of all vectors (K, D) that `ids` have for them, as a direction, plus `own` times
+    theirs; a row keeps its length, and one without vectors stays."""
+    directions = normalize(torch.zeros_like(table).index_add_(0, ids, towards))
+    moved = normalize(directions + own * normalize(table)) * table.norm(dim=1, keepdim=True)
+    rows = torch.unique(ids)
+    table[rows] = moved[rows]
