@@ -229,23 +229,23 @@ def begin_near_translations(model: Transformer, codecs: Codecs, lexicon: Lexicon
     Transfers", where they lead from one language model to another.
     """
     source, target = (side.tokens.table.weight for side in (model.source_embedding, model.target_embedding))
+    specials = [len(codec.vocabulary.specials) for codec in (codecs.source, codecs.target)]
     ours, theirs, confidence = lexicon.links()
-    words = (ours >= len(codecs.source.vocabulary.specials)) & (theirs >= len(codecs.target.vocabulary.specials))
-    ours, theirs, confidence = ours[words], theirs[words], confidence[words]
-    _move(source, ours, normalize(target)[theirs] * confidence[:, None], OWN)
-    _move(target, theirs, normalize(source)[ours] * confidence[:, None], 1.0)
-    sides = zip(("source", "target"), (ours, theirs), (codecs.source, codecs.target), strict=True)
-    shares = (
-        f"{len(torch.unique(ids)):,} of {len(codec.vocabulary) - len(codec.vocabulary.specials):,} {name} tokens"
-        for name, ids, codec in sides
-    )
-    return [f"embeddings   {' and '.join(shares)} begin near those that translate them"]
+    words = (ours >= specials[0]) & (theirs >= specials[1])
+    places = torch.stack([ours[words], theirs[words]])
+    size = len(source), len(target)
+    links = torch.sparse_coo_tensor(places, confidence[words], size, check_invariants=True)
+    _turn(source, links @ normalize(target), OWN)
+    _turn(target, links.t() @ normalize(source), 1.0)
+    counts = [
+        f"{len(torch.unique(ids)):,} of {len(table) - first:,} {side} tokens"
+        for side, ids, table, first in zip(("source", "target"), places, (source, target), specials, strict=True)
+    ]
+    return [f"embeddings   {' and '.join(counts)} begin near those that translate them"]
 
 
-def _move(table: Tensor, ids: Tensor, towards: Tensor, own: float) -> None:
-    """Turn rows (V, D) to the sum of all vectors (K, D) that `ids` have for them, as a direction, plus `own` times
-    theirs; a row keeps its length, and one without vectors stays."""
-    directions = normalize(torch.zeros_like(table).index_add_(0, ids, towards))
-    moved = normalize(directions + own * normalize(table)) * table.norm(dim=1, keepdim=True)
-    rows = torch.unique(ids)
-    table[rows] = moved[rows]
+def _turn(table: Tensor, towards: Tensor, own: float) -> None:
+    """Turn each row of a table (V, D) to the direction of its row in `towards`, plus `own` times its own direction; it
+    keeps its length, and stays where that row is zero."""
+    turned = normalize(normalize(towards) + own * normalize(table)) * table.norm(dim=1, keepdim=True)
+    table.copy_(torch.where(towards.any(dim=1, keepdim=True), turned, table))
