@@ -84,6 +84,13 @@ def test_tokens_point_to_the_mean_of_their_translations_and_keep_their_length(ti
         torch.testing.assert_close(found, expected)
 
 
+def test_where_nothing_is_known_nothing_changes() -> None:
+    model = model_of("none")
+    before = tables(model)
+    assert begin(model, lexicon_of([(1, 20, 1.0, 1.0)]))[0].startswith("embeddings   0 of 196 source tokens and 0 of ")
+    assert all(map(torch.equal, before, tables(model)))
+
+
 def nearest(table: Tensor) -> Tensor:
     """Which of 40 target words each of 40 source words points to."""
     return cosine_similarity(table[4:44, None], table[None, 104:144], dim=2).argmax(dim=1)
