@@ -8,8 +8,8 @@
 `help` is a hard corpus: the paragraphs of LibreOffice's help (at least 13 words, no two alike) from Spanish to Basque,
 whose words have many forms; a twentieth of them with another's translation, four fifths of them twice. `captions` are
 pairs of Multi30k, German to English if nothing else is said. All rows are `model.preset: auto` but for what they say,
-and all but `auto` have a cosine schedule with fewer updates, no moving average of the weights, and embeddings that are
-drawn at random. What is in WORK already is not done again, and what was interrupted continues.
+and all but `auto` have a cosine schedule with fewer updates, no moving average of the weights, and random initial
+embeddings. What is in WORK already is not done again, and what was interrupted continues.
 """
 
 import argparse

@@ -394,9 +394,9 @@ def test_a_language_code_is_no_path(code: str) -> None:
             (
                 ["training.init_embeddings=lexicon", f"{key}=a"],
                 "training.init_embeddings",
-                f"{key[9:]} brings the source's",
+                f"{key[9:]} brings embeddings",
             )
-            for key in ("training.init_from", "training.source_vectors")
+            for key in ("training.target_vectors", "training.source_vectors")
         ),
         (["training.init_vocabulary=own"], "training.init_vocabulary", "without init_from"),
         (["model.generator=pointer", "model.embedding=one_hot"], "model.embedding", "set embedding: lookup"),

@@ -16,9 +16,10 @@ from transformer_cli.errors import UserError
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
 # Few layers: without R-Drop, anything larger memorises little text. Muon, rotary positions, normalised queries and
-# keys, and statistics of which word translates which, let attention find the source soon; R-Drop and weight decay keep
-# `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little text"). The rate falls once nothing
-# gets better at its peak; `max_steps` only limits training. Until then the moving average stands in for a lower rate.
+# keys, and statistics of which word translates which, for attention and for embeddings, let a model find the source
+# soon; R-Drop and weight decay keep `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little
+# text"). The rate falls once nothing gets better at its peak; `max_steps` only limits training. Until then the moving
+# average stands in for a lower rate.
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -220,7 +221,7 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.r_drop", None)
     if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
         values.pop("training.weight_decay", None)  # which would make a model forget what it began with
-    if given.get("training.init_from") or given.get("training.source_vectors"):
+    if any(given.get(f"training.{key}") for key in ("init_from", "source_vectors", "target_vectors")):
         values.pop("training.init_embeddings", None)
     if both["training.schedule"] != own_schedule:  # with cosine, patience would end training before the rate has fallen
         values.pop("training.patience", None)

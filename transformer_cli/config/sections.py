@@ -468,8 +468,8 @@ class TrainingConfig(Section):
     # Pretrained word vectors, in word2vec's or GloVe's text format, plain or `.gz`; each of `d_model` numbers.
     source_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: the source embedding is drawn at random
     target_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: so is the target embedding; as above
-    # What embeddings begin as: drawn at random; or, with `lexicon`, those of source tokens then brought near the target
-    # tokens that translate them, which statistics of the training text find.
+    # What embeddings begin as: random; or, with `lexicon`, tokens that translate each other, by statistics of the
+    # training text, begin close together. Without effect where `init_from` brings embeddings.
     init_embeddings: Literal["random", "lexicon"] = "random"
     guided_attention: GuidedAttention | None = None  # a loss on the attention to the source; null: none
     scheduled_sampling: ScheduledSampling | None = None  # feed the decoder some of its own predictions; null: none
@@ -482,9 +482,8 @@ class TrainingConfig(Section):
         `noam` and `inverse_sqrt` need `warmup_steps` of at least 1; `cosine` and `wsd` need `max_steps` above
         `warmup_steps`. `weight_decay` needs `optimizer: adamw` or `muon`. `average_last` is at most `keep_last`,
         `average_best` at most `keep_best`; only one of the two is set. `freeze` names each part once. `init_from`
-        brings embeddings of its own: neither `source_vectors` nor `target_vectors` is set with it, nor
-        `init_embeddings: lexicon`, which is not set with `source_vectors` either. `init_vocabulary: own` needs
-        `init_from`."""
+        brings embeddings of its own: neither `source_vectors` nor `target_vectors` is set with it, nor is either with
+        `init_embeddings: lexicon`. `init_vocabulary: own` needs `init_from`."""
         if awaits_preset(info):
             return self
         if self.max_steps is None and self.max_epochs is None:
@@ -510,9 +509,10 @@ class TrainingConfig(Section):
         for key in ("source_vectors", "target_vectors"):
             if self.init_from is not None and getattr(self, key) is not None:
                 raise ValueError(f"{key}: init_from brings embeddings of its own; leave one of the two out")
-        for key in ("init_from", "source_vectors"):
             if self.init_embeddings == "lexicon" and getattr(self, key) is not None:
-                raise ValueError(f"init_embeddings: {key} brings the source's embeddings; leave one of the two out")
+                raise ValueError(
+                    f"init_embeddings: {key} brings embeddings; set init_embeddings: random, or leave it out"
+                )
         if self.init_vocabulary == "own" and self.init_from is None:
             raise ValueError("init_vocabulary: every run without init_from has a vocabulary of its own; leave it out")
         return self

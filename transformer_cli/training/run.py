@@ -244,10 +244,12 @@ def make_learner(
         elif config.training.init_from is not None:
             notes += begin_as_parent(model, codecs, config, load_model(find_start(config)))
         notes += load_vectors(config, model, codecs, progress=not quiet)
-    guide, starts = config.training.guided_attention, last is None and config.training.init_embeddings == "lexicon"
-    lexicon = learn_lexicon(data.train) if starts or (guide and guide.needs_lexicon) else None
-    if starts and lexicon is not None:
-        notes += begin_near_translations(model, codecs, lexicon)
+    guide, fresh = config.training.guided_attention, last is None and config.training.init_from is None
+    starts_near = fresh and config.training.init_embeddings == "lexicon"
+    lexicon = learn_lexicon(data.train) if starts_near or (guide and guide.needs_lexicon) else None
+    if starts_near:
+        assert lexicon is not None
+        notes += begin_near_translations(config, model, codecs, lexicon)
     notes += freeze_parts(model, config.training.freeze)
     model.to(device)
     if config.training.compile:

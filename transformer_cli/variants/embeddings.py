@@ -1,5 +1,5 @@
-"""Embeddings of other origin or kind: pretrained word vectors, those of translations, and one-hot vector × matrix as it
-is taught."""
+"""Embeddings of other origin or kind: pretrained word vectors, embeddings that begin near those of their translations,
+and one-hot vector × matrix as it is taught."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from transformer_cli.config import Config
 from transformer_cli.errors import UserError
 from transformer_cli.model.embedding import Embedding, TokenEmbedding
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.text.codec import Codec, Codecs
+from transformer_cli.text.codec import Codec, Codecs, fixed_tokens
 from transformer_cli.text.lines import TextLines, read_lines
 from transformer_cli.text.tokenizers import JOINER, SPACE, unescape
 from transformer_cli.variants.lexicon import Lexicon
@@ -218,34 +218,42 @@ OWN = 0.5  # how much of its own vector a source token keeps, beside the mean of
 
 
 @torch.no_grad()
-def begin_near_translations(model: Transformer, codecs: Codecs, lexicon: Lexicon) -> list[str]:
+def begin_near_translations(config: Config, model: Transformer, codecs: Codecs, lexicon: Lexicon) -> list[str]:
     """Bring a fresh model's embeddings of tokens that translate each other close together; returns lines to show.
 
     A source token's vector becomes the mean of the target tokens that a lexicon links it to, weighted by confidence,
-    plus OWN times its own. Then each target token adds the mean of the source tokens that it is linked to. Lengths
-    stay. So what a token means in the other language need not be learned token by token: one product, the same for all,
-    leads from source to output; and target tokens with the same translations, as forms of one word are, begin alike.
-    Means by statistical alignments are those of Remy et al. 2024, "Trans-Tokenization and Cross-lingual Vocabulary
-    Transfers", where they lead from one language model to another.
+    plus OWN times its own. Then each target token adds the mean of the source tokens that it is linked to. Vectors keep
+    their lengths; specials, separators and symbols, tags among them, stay. So what a token means in the other language
+    need not be learned token by token: one linear map, the same for all, leads from source to output; and target tokens
+    with the same translations, such as forms of one word, begin alike. Remy et al. 2024 ("Trans-Tokenization and
+    Cross-lingual Vocabulary Transfers") take such means to transfer a language model to another language.
     """
     source, target = (side.tokens.table.weight for side in (model.source_embedding, model.target_embedding))
-    specials = [len(codec.vocabulary.specials) for codec in (codecs.source, codecs.target)]
     ours, theirs, confidence = lexicon.links()
-    words = (ours >= specials[0]) & (theirs >= specials[1])
-    places = torch.stack([ours[words], theirs[words]])
-    size = len(source), len(target)
+    words = _are_words(ours, codecs.source, config) & _are_words(theirs, codecs.target, config)
+    places, size = torch.stack([ours[words], theirs[words]]), (len(source), len(target))
     links = torch.sparse_coo_tensor(places, confidence[words], size, check_invariants=True)
     _turn(source, links @ normalize(target), OWN)
     _turn(target, links.t() @ normalize(source), 1.0)
     counts = [
-        f"{len(torch.unique(ids)):,} of {len(table) - first:,} {side} tokens"
-        for side, ids, table, first in zip(("source", "target"), places, (source, target), specials, strict=True)
+        f"{len(torch.unique(ids)):,} of {len(codec.vocabulary) - len(codec.vocabulary.specials):,} {side} tokens"
+        for side, ids, codec in zip(("source", "target"), places, (codecs.source, codecs.target), strict=True)
     ]
     return [f"embeddings   {' and '.join(counts)} begin near those that translate them"]
 
 
+def _are_words(ids: Tensor, codec: Codec, config: Config) -> Tensor:
+    """Return which ids are of the vocabulary (those that a pointer copies are not), and of text, not of its marks."""
+    vocabulary = codec.vocabulary
+    fixed = vocabulary.lookup_indices(fixed_tokens(codec.tokenizer, config.vocabulary))
+    marks = torch.tensor([*range(len(vocabulary.specials)), *fixed])
+    return (ids < len(vocabulary)) & ~torch.isin(ids, marks)
+
+
 def _turn(table: Tensor, towards: Tensor, own: float) -> None:
-    """Turn each row of a table (V, D) to the direction of its row in `towards`, plus `own` times its own direction; it
-    keeps its length, and stays where that row is zero."""
+    """Turn each row of a table (V, D) to its row in `towards`, plus `own` times its own; lengths stay.
+
+    Both count as directions. A row stays where `towards` is zero.
+    """
     turned = normalize(normalize(towards) + own * normalize(table)) * table.norm(dim=1, keepdim=True)
     table.copy_(torch.where(towards.any(dim=1, keepdim=True), turned, table))

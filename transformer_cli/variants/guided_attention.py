@@ -38,7 +38,7 @@ class GuidedObjective(TranslationObjective):
         lexicon: Lexicon | None = None,
     ) -> None:
         super().__init__(model, label_smoothing, r_drop)
-        self.guide, self.lexicon = guide, lexicon
+        self.guide, self.lexicon = guide, lexicon if guide.needs_lexicon else None
 
     def forward(self, batch: Batch) -> Loss:
         """Return the losses summed over the batch's target tokens; `regularised` has the guide's, times its weight."""
@@ -63,7 +63,7 @@ class GuidedObjective(TranslationObjective):
         if self.guide.prior == "diagonal":
             return diagonal_loss(attention, batch, self.guide.width)
         if self.guide.needs_lexicon:
-            assert self.lexicon is not None, "nothing was learned of which tokens translate which"
+            assert self.lexicon is not None, "guided attention by statistics needs a lexicon"
             return lexicon_loss(attention, self.lexicon.alignment(batch))
         assert batch.links is not None, "the corpus was encoded without alignments"
         return alignment_loss(attention, batch.links)

@@ -1,5 +1,5 @@
 """Which tokens translate which, by statistics of the training text alone: what attention can be guided by from the
-first update on.
+first update on, and what embeddings can begin near.
 
 IBM Model 1 (Brown et al. 1993, "The Mathematics of Statistical Machine Translation", §4) with a preference for the
 diagonal (Dyer et al. 2013, "A Simple, Fast, and Effective Reparameterization of IBM Model 2", eq. 1-3), learned by
