@@ -16,10 +16,10 @@ from transformer_cli.errors import UserError
 Values = Mapping[str, Any]  # by key, such as `model.d_model`
 
 # Few layers: without R-Drop, anything larger memorises little text. Muon, rotary positions, normalised queries and
-# keys, and statistics of which word translates which, for attention and for embeddings, let a model find the source
-# soon; R-Drop and weight decay keep `tiny` from memorising what it has seen dozens of times (docs/results.md, "Little
-# text"). The rate falls once nothing gets better at its peak; `max_steps` only limits training. Until then the moving
-# average stands in for a lower rate.
+# keys, and statistics of which word translates which, for attention and in `small` for embeddings, let a model find the
+# source soon; R-Drop and weight decay keep `tiny` from memorising what it has seen dozens of times (docs/results.md,
+# "Little text"). The rate falls once nothing gets better at its peak; `max_steps` only limits training. Until then the
+# moving average stands in for a lower rate.
 _LITTLE_TEXT: Values = {
     "vocabulary.algorithm": "bpe",
     "model.encoder_layers": 3,
@@ -31,7 +31,6 @@ _LITTLE_TEXT: Values = {
     "model.qk_norm": True,
     "training.batch_tokens": 1000,
     "training.optimizer": "muon",
-    "training.init_embeddings": "lexicon",
     "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
     "training.schedule": "wsd",
     "training.patience": 3,
@@ -74,6 +73,7 @@ PRESETS: Mapping[str, Values] = {
         "vocabulary.size": 4000,
         "model.d_model": 192,
         "model.dropout": 0.2,
+        "training.init_embeddings": "lexicon",
         "training.peak_learning_rate": FAST,
         "training.max_steps": 18_000,
         "training.warmup_steps": 500,
