@@ -232,6 +232,7 @@ def test_weight_decay_is_for_muon_and_for_models_that_begin_from_nothing(tmp_pat
 
 def test_embeddings_begin_near_translations_where_nothing_else_brings_them(tmp_path: Path) -> None:
     assert resolved(tmp_path, "model.preset=small").training.init_embeddings == "lexicon"
+    assert resolved(tmp_path, "model.preset=tiny").training.init_embeddings == "random"
     for override in ("init_from=parent", "source_vectors=file", "target_vectors=file"):
         assert resolved(tmp_path, "model.preset=small", f"training.{override}").training.init_embeddings == "random"
 
