@@ -5,6 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TFM := $(BIN)/tfm
 PIP_OPTIONS := --quiet --disable-pip-version-check
+INSTALL = $(BIN)/python -m pip install $(PIP_OPTIONS) --no-compile -c constraints.txt -e
+# with all cores, where pip compiles with one; what is not for this version of Python stays as it is
+COMPILE = $(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 # test processes that run at once; each uses one thread
 JOBS ?= auto
 # COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take up to twice as long
@@ -26,15 +29,18 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[train,plots]'
+	$(INSTALL) '.[train,plots]'
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[dev]'
+	$(INSTALL) '.[dev]'
+	@$(COMPILE)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-bench: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[bench]'
+	$(INSTALL) '.[bench]'
+	@$(COMPILE)
 	@touch $@
 
 demo: $(VENV)/.installed  ## train a small German-English translator, score it, use it, draw it
@@ -49,7 +55,7 @@ test-slow: $(VENV)/.installed-dev  ## the slow tests, and those for a GPU where 
 lint: $(VENV)/.installed-dev  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict
+	$(BIN)/mypy --strict --num-workers $(JOBS)
 
 docs: $(VENV)/.installed-dev  ## write docs/cli.md and docs/config.md anew from the code
 	$(BIN)/python docs/generate.py

@@ -1,6 +1,6 @@
 """Every shell block of the README and of docs/ runs as it stands, in bash, page by page, and does what the page says.
 
-Each run of the tests takes the first two pages, and of all others the names of commands and options; the slow ones run
+Each run of the tests takes the first page, and of all others the names of commands and options; the slow ones run
 them all.
 
 `tfm` is the real command line, but for shorter training (`forked_tfm.py`); what needs the hub or a GPU runs until its
@@ -57,7 +57,6 @@ WITH_MODEL = {  # pages that begin with a model in checkpoints/my
     "serving.md",
     "translating.md",
 }
-QUICK = {"README.md", "first-afternoon.md"}  # what a newcomer runs
 STAND_INS = {  # what `tfm`, and what changes more than its own folder, is in these tests
     "tfm": 'exec "{python}" -IS "{server}" {how} "$@"',
     "make": '[ -e Makefile ] && exec {make} "$@"; exec {make} --dry-run -C "{root}" "$@" >&2',
@@ -220,7 +219,7 @@ def test_the_recipes_run_with_a_process_of_its_own_for_each_command(trained: Pat
 )  # of no use to tfm's models: transformers' own
 @pytest.mark.parametrize(
     "page",
-    [page if page.name in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in PAGES],
+    [page if page == README else pytest.param(page, marks=pytest.mark.slow) for page in PAGES],
     ids=lambda page: page.name,
 )
 def test_every_block_of_a_page_runs(

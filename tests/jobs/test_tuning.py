@@ -260,12 +260,13 @@ def command(folder: Path, out: Path, budget: str, **environment: str) -> "subpro
     )
 
 
+@pytest.mark.slow  # in every run the next test kills it once
 @pytest.mark.parametrize(
     ("budget", "spots"),
     [
         ("130steps", ["tune-recorded@6"]),  # the score of a trial at the second rung is stored
         # A trial is drawn and not trained; a score of the first rung is stored; one of the second.
-        pytest.param("200steps", ["tune-drawn@5", "tune-recorded@3", "tune-recorded@4"], marks=pytest.mark.slow),
+        ("200steps", ["tune-drawn@5", "tune-recorded@3", "tune-recorded@4"]),
     ],
 )
 def test_killed_again_and_again_it_comes_to_the_same_end(

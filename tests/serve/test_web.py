@@ -454,6 +454,7 @@ def test_languages_from_right_to_left(page: Page) -> None:
     page.says(f"{words[0]}: ")
 
 
+@pytest.mark.slow  # two servers; in every run test_it_asks_again_where_the_server_is_busy
 def test_the_server_goes_and_comes_back(driver: Chrome, models: dict[str, Path]) -> None:
     serving = Server(models["de-en"], env=unmeasured())
     page = Page(driver, serving)

@@ -194,7 +194,8 @@ def test_the_first_goes_first(ask: Ask) -> None:
     assert ask("main_process_first", fails=True) == ["ValueError", "ConnectionAbortedError"]
 
 
-@pytest.mark.parametrize("worlds", [pytest.param((2, 3, 3), marks=pytest.mark.slow), (3, 2)])
+@pytest.mark.slow  # three processes that import torch, one after the other
+@pytest.mark.parametrize("worlds", [(2, 3, 3), (3, 2)])
 def test_different_numbers_of_processes_are_refused_by_all(tmp_path: Path, worlds: tuple[int, ...]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

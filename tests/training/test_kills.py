@@ -284,7 +284,8 @@ def second(place: Path) -> Iterator[Server]:
     yield from serve(place)
 
 
-@pytest.mark.parametrize("fresh", [pytest.param([], marks=pytest.mark.slow), ["--fresh"]])
+@pytest.mark.slow  # in every run test_run_folder holds the lock against another process
+@pytest.mark.parametrize("fresh", [[], ["--fresh"]])
 def test_of_two_started_at_once_one_trains_and_one_is_refused(
     fresh: list[str], server: Server, second: Server, run: RunFolder
 ) -> None:
