@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 TFM := $(BIN)/tfm
 PIP_OPTIONS := --quiet --disable-pip-version-check
 INSTALL = $(BIN)/python -m pip install $(PIP_OPTIONS) --no-compile -c constraints.txt -e
-# with all cores, where pip compiles with one; what is not for this version of Python stays as it is
+# Compiled here, as tests turn warnings of the compiler into errors: by all cores, where pip uses one. A file that was
+# written for a newer Python does not compile, which is no error.
 COMPILE = $(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 # test processes that run at once; each uses one thread
 JOBS ?= auto
@@ -55,7 +56,7 @@ test-slow: $(VENV)/.installed-dev  ## the slow tests, and those for a GPU where 
 lint: $(VENV)/.installed-dev  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict --num-workers $(JOBS)
+	$(BIN)/mypy --strict --num-workers auto
 
 docs: $(VENV)/.installed-dev  ## write docs/cli.md and docs/config.md anew from the code
 	$(BIN)/python docs/generate.py
@@ -65,4 +66,4 @@ bench: $(VENV)/.installed-bench  ## the benchmarks of this CPU; BENCH_OPTIONS=--
 		echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(BENCH_OPTIONS); done
 
 clean:  ## remove what tools made; the virtual environment, data and checkpoints stay
-	rm -rf build dist *.egg-info .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist *.egg-info .coverage .coverage.* htmlcov .hypothesis .mypy_cache .mypy_worker.* .pytest_cache .ruff_cache

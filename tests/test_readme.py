@@ -1,7 +1,7 @@
 """Every shell block of the README and of docs/ runs as it stands, in bash, page by page, and does what the page says.
 
-Each run of the tests takes the first page, and of all others the names of commands and options; the slow ones run
-them all.
+Each run of the tests takes the README, and only the names of commands and options of all other pages; the slow ones run
+every page.
 
 `tfm` is the real command line, but for shorter training (`forked_tfm.py`); what needs the hub or a GPU runs until its
 config is validated, `pip` and `git` are held against the files they name, `make` of this repository is not run.

@@ -98,7 +98,7 @@ def test_a_third_of_the_test_set_is_in_training(rows: Any, work: Any) -> None:
     assert sorted(pairs) == sorted([*rows.training_pairs(work), *leaked])
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # of experiments alone
 def test_cleaning_is_what_the_real_doctor_does(rows: Any, work: Any) -> None:
     """The config that is trained from differs from the faulty one in its filters alone, and the leak is named."""
     cleaned, leaked = work.other("cleaned"), work.other("leaked")

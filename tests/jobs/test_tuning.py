@@ -260,7 +260,7 @@ def command(folder: Path, out: Path, budget: str, **environment: str) -> "subpro
     )
 
 
-@pytest.mark.slow  # in every run the next test kills it once
+@pytest.mark.slow  # in every run the next test interrupts it once, in its own process
 @pytest.mark.parametrize(
     ("budget", "spots"),
     [
@@ -307,9 +307,12 @@ def test_what_was_trained_and_not_yet_noted_is_not_trained_again(
     monkeypatch.setattr(halving.Search, "_record", record)
     with pytest.raises(KeyboardInterrupt):
         tune(question, tmp_path / "out")
-    tune(question, tmp_path / "out")
+    answer = tune(question, tmp_path / "out")
     trained = legs(tmp_path / "out")
     assert len(trained) == len({(name, until) for name, _, until in trained}) == 4 + 1 + 1
+    assert told(answer) == told(tune(question, tmp_path / "whole"))
+    assert trained == legs(tmp_path / "whole")
+    assert len({(tmp_path / name / "best.yaml").read_text() for name in ("out", "whole")}) == 1
 
 
 def test_ctrl_c_ends_the_trials_too(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -454,7 +454,7 @@ def test_languages_from_right_to_left(page: Page) -> None:
     page.says(f"{words[0]}: ")
 
 
-@pytest.mark.slow  # two servers; in every run test_it_asks_again_where_the_server_is_busy
+@pytest.mark.slow  # two servers; in every run the next test lets a request get no answer
 def test_the_server_goes_and_comes_back(driver: Chrome, models: dict[str, Path]) -> None:
     serving = Server(models["de-en"], env=unmeasured())
     page = Page(driver, serving)
@@ -471,6 +471,19 @@ def test_the_server_goes_and_comes_back(driver: Chrome, models: dict[str, Path])
     assert page.one("swap").is_enabled(), "it has looked what the server translates now"
     page.serving.end()
     page.faults()
+
+
+def test_it_asks_again_where_the_server_does_not_answer(page: Page) -> None:
+    page.translated(TEXT)
+    page.run("""
+        const real = fetch;
+        window.fetch = () => { window.fetch = real; return Promise.reject(new TypeError("Failed to fetch")); };
+    """)
+    page.type(" läuft")
+    page.says("The server does not answer; trying again")
+    assert page.inner("#translation > div"), "what was there stays"
+    page.shows(page.answer(f"{TEXT} läuft")["translatedText"])
+    page.says("")
 
 
 @pytest.mark.parametrize("status", [429, 503])

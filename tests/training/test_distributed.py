@@ -6,15 +6,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 from transformer_cli.config import Config
 from transformer_cli.data.encoded import EncodedCorpus
+from transformer_cli.errors import UserError
+from transformer_cli.training import distributed as module
 from transformer_cli.training.distributed import Ranks
 from transformer_cli.training.validation import Validator
 
@@ -194,7 +199,24 @@ def test_the_first_goes_first(ask: Ask) -> None:
     assert ask("main_process_first", fails=True) == ["ValueError", "ConnectionAbortedError"]
 
 
-@pytest.mark.slow  # three processes that import torch, one after the other
+@pytest.mark.parametrize("worlds", [(2, 3, 3), (3, 2)])
+def test_ranks_of_different_numbers_do_not_meet(worlds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(module, "rendezvous", lambda *_, **__: iter([(store,)]))
+    monkeypatch.setattr(module, "TO_HEAR", timedelta(seconds=60 if len(worlds) == max(worlds) else 1))
+
+    def meet(rank: int) -> str:
+        with pytest.raises(UserError) as refusal:
+            module._meet(rank, worlds[rank], "gloo")
+        return str(refusal.value)
+
+    with ThreadPoolExecutor(len(worlds)) as ranks:
+        said = list(ranks.map(meet, range(len(worlds))))
+    for count, refusal in zip(worlds, said, strict=True):
+        assert f"this process was started as one of {count}, another one as one of {5 - count}" in refusal
+
+
+@pytest.mark.slow  # processes that each import torch; in every run the test above takes threads
 @pytest.mark.parametrize("worlds", [(2, 3, 3), (3, 2)])
 def test_different_numbers_of_processes_are_refused_by_all(tmp_path: Path, worlds: tuple[int, ...]) -> None:
     with socket.socket() as free:

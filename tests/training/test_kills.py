@@ -284,7 +284,7 @@ def second(place: Path) -> Iterator[Server]:
     yield from serve(place)
 
 
-@pytest.mark.slow  # in every run test_run_folder holds the lock against another process
+@pytest.mark.slow  # in every run test_run has a second trainer refused
 @pytest.mark.parametrize("fresh", [[], ["--fresh"]])
 def test_of_two_started_at_once_one_trains_and_one_is_refused(
     fresh: list[str], server: Server, second: Server, run: RunFolder

@@ -145,7 +145,6 @@ def position(run: Path, step: int) -> Any:
     return load_training_state(RunFolder(run).step_folder(step)).values["progress"]["position"]
 
 
-@pytest.mark.slow  # in every run test_distributed holds two ranks against one
 def test_two_processes_make_one_run(tmp_path: Path, tiny_tree: MakeTree, start: Start) -> None:
     code, said = start(tiny_tree(tmp_path)).end()
     assert code == 0, said
