@@ -22,7 +22,7 @@ BACKENDS = {
 def attention(work: Work) -> dict[str, Any]:
     """Every kernel on the three attentions of a batch, forward and backward; which one runs by itself."""
     results: dict[str, Any] = {}
-    for length in (29, 32, 64):
+    for length in (29, 32, 64, 256):
         rows = (256 if work.small else 25_600) // length
         for kind in ("encoder", "causal", "cross"):
             results[f"{kind}, length {length}"] = attend(work, kind, rows, length)

@@ -43,7 +43,8 @@ def find_waits(step: Step) -> dict[str, int]:
             step()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    where = Counter(f"{Path(each.filename).name}:{each.lineno}" for each in caught if "synchron" in str(each.message))
+    waits = [each for each in caught if "called a synchronizing" in str(each.message)]
+    where = Counter(f"{Path(each.filename).name}:{each.lineno}" for each in waits)
     return dict(where)
 
 
@@ -52,7 +53,7 @@ def profile_kernels(step: Step, device: torch.device) -> dict[str, Any]:
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     synchronise(device)
     began = time.perf_counter()
-    with profile(activities=activities) as profiled:
+    with profile(activities=activities, acc_events=True) as profiled:
         step()
         step()
         synchronise(device)
@@ -66,6 +67,7 @@ def profile_kernels(step: Step, device: torch.device) -> dict[str, Any]:
     ranked = sorted(kernels, key=microseconds, reverse=True)
     total = sum(map(microseconds, kernels)) or 1.0
     return {
+        "ms a step": round(total / 2000, 3),
         "busy": round(total / 1e6 / wall, 3),  # the profiler itself slows the host
         "by time": {event.key[:90]: round(microseconds(event) / total, 4) for event in ranked[:12]},
         "attention": {

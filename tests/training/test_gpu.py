@@ -1,6 +1,7 @@
 """What only a GPU can show: the same results as on the CPU, in every precision. Marked `gpu`."""
 
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import apply_gradients, build_optimizer, compute_gradients, train_steps
+from transformer_cli.training.muon import MuonAndAdam
 from transformer_cli.training.objective import TranslationObjective
 from transformer_cli.training.run import train
 
@@ -44,6 +46,8 @@ def prepared(
 
 def losses(device: str, precision: str, way: dict[str, object]) -> list[float]:
     objective, optimizer, config = prepared(way, device, 12, d_model=32, heads=4, d_ff=64, dropout=0.0)
+    if precision == "fp32" and isinstance(optimizer, MuonAndAdam):
+        optimizer.products = torch.float32  # on a GPU they are bfloat16 always
     batches = (UpdateBatches(Position(0, number + 1), [BATCH]) for number in range(5))
     place = Precision(precision, torch.device(device))
     return [update.loss for update in train_steps(objective, optimizer, place, config, batches)]
@@ -101,7 +105,7 @@ def update(objective: TranslationObjective, optimizer: torch.optim.Optimizer, ba
 def test_no_attention_takes_the_slow_kernel(way: dict[str, object]) -> None:
     """Masks of the encoder, the causal decoder and over the memory: none falls back to open products ("math")."""
     objective, optimizer, batches = gpu_objective(way)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         update(objective, optimizer, batches)
     counts = {event.key: event.count for event in profile.key_averages() if "_scaled_dot_product_" in event.key}
     forward = {name: count for name, count in counts.items() if not name.endswith("_backward")}
@@ -114,8 +118,9 @@ def test_nothing_waits_for_the_gpu_inside_an_update() -> None:
     """With Adam: before Muon's step the CPU reads once whether the gradient is finite."""
     objective, optimizer, batches = gpu_objective(WAYS[0])
     update(objective, optimizer, batches)  # what happens once only
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings(action="ignore"):  # that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         update(objective, optimizer, batches)
     finally:
         torch.cuda.set_sync_debug_mode("default")

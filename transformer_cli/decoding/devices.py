@@ -75,6 +75,19 @@ def kind_of(device: str) -> str:
     return device.partition(":")[0]
 
 
+def use_quick_attention(device: "torch.device") -> None:
+    """Let torch choose among those kernels of attention that take a new shape without delay, on a GPU.
+
+    cuDNN's, its first choice for bfloat16, makes a plan of every shape that it sees for the first time, and batches of
+    sentences have ever new ones: on an H200 an update or a search then took three times as long or more. On sentences
+    the others are no slower once the plan is there (docs/benchmarks.md).
+    """
+    if device.type == "cuda":
+        import torch
+
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def choose_device(name: str) -> "torch.device":
     """Return the device called `name`; `auto` is the first of cuda, mps, cpu. `UserError` where it is missing."""
     import torch

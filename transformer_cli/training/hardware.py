@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from transformer_cli.decoding.devices import processor
+from transformer_cli.decoding.devices import processor, use_quick_attention
 from transformer_cli.model.torch_private import cpu_capabilities
 from transformer_cli.model.transformer import Transformer
 
@@ -54,6 +54,7 @@ def tune_process(device: torch.device) -> None:
     """Do all that pays on this device."""
     keep_large_buffers()
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))  # oneDNN reads it at its first kernel
+    use_quick_attention(device)
     if device.type == "cpu":
         use_fast_products()
 

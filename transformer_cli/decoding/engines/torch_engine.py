@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_cli.data.batch import Batch
+from transformer_cli.decoding.devices import use_quick_attention
 from transformer_cli.decoding.engines.fast_step import FastStep, can_step_fast
 from transformer_cli.decoding.engines.protocol import Hypothesis, SearchBatch, own_sources
 from transformer_cli.decoding.search.dispatch import StepModel, output_size, parts, search
@@ -242,6 +243,7 @@ class TorchEngine:
         """others: with the model's vocabularies, and its way to copy. constant: the parameters of all will never change
         again, so that steps may keep them as suits them best.
         """
+        use_quick_attention(torch.device(device))
         self.models = [one.to(device) for one in (model, *others)]
         self.model, self.device = self.models[0], torch.device(device)
         self.vocabulary_size = model.generator.projection.out_features
