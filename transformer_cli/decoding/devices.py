@@ -76,16 +76,17 @@ def kind_of(device: str) -> str:
 
 
 def use_quick_attention(device: "torch.device") -> None:
-    """Let torch choose among those kernels of attention that take a new shape without delay, on a GPU.
+    """Let torch take the memory-efficient kernel for attention on a GPU: the quickest for sentences.
 
     cuDNN's, its first choice for bfloat16, makes a plan of every shape that it sees for the first time, and batches of
-    sentences have ever new ones: on an H200 an update or a search then took three times as long or more. On sentences
-    the others are no slower once the plan is there (docs/benchmarks.md).
+    sentences have ever new ones: on an H200 an update or a search then took several times as long. Flash attention,
+    the next one, is slower up to 128 tokens and faster from 256 on (docs/benchmarks.md).
     """
     if device.type == "cuda":
         import torch
 
         torch.backends.cuda.enable_cudnn_sdp(False)
+        torch.backends.cuda.enable_flash_sdp(False)
 
 
 def choose_device(name: str) -> "torch.device":
