@@ -73,5 +73,9 @@ def profile_kernels(step: Step, device: torch.device) -> dict[str, Any]:
         "attention": {
             event.key[:90]: event.count for event in kernels if any(word in event.key.lower() for word in ATTENTION)
         },
-        "waits": {event.key: event.count for event in events if event.key in WAITS},
+        "waits": {
+            event.key: f"{event.count}, {event.self_cpu_time_total / 1000:.1f} ms"
+            for event in events
+            if event.key in WAITS
+        },
     }

@@ -463,7 +463,7 @@ class TrainingConfig(Section):
     ] = ()  # parts whose weights are frozen
     max_skipped: Positive = 20  # updates in a row without a finite loss and gradient after which training stops
     compile: bool = False  # compile the layers with `torch.compile`, for a GPU; the first updates take longer
-    # Lengths of batches are padded up to a multiple of this: few shapes to compile; 8 suits a GPU.
+    # Lengths of batches are padded up to a multiple of this, so that there are fewer shapes.
     pad_to: Annotated[int, Field(ge=1, le=1024)] = 1
     # Pretrained word vectors, in word2vec's or GloVe's text format, plain or `.gz`; each of `d_model` numbers.
     source_vectors: Annotated[str, Field(min_length=1)] | None = None  # null: the source embedding is drawn at random
