@@ -240,6 +240,26 @@ def test_other_errors_are_no_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> 
         run(plan(pairs(4)))
 
 
+@pytest.mark.parametrize("part", ["objective", "model"])
+def test_every_update_drops_out_whatever_was_validated_before_it(part: str) -> None:
+    """The objective evaluates between updates; a model may have been made to evaluate before the first."""
+    learned = {}
+    for validates in (False, True):
+        model = objective(dropout=0.5)
+        if validates:
+            model.eval() if part == "objective" else model.model.eval()
+        config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
+        steps = train_steps(
+            model, build_optimizer(model, config), Precision("fp32", CPU), config, plan(*[pairs(6)] * 3)
+        )
+        torch.manual_seed(2)
+        for _ in steps:
+            if validates and part == "objective":
+                model.eval()
+        learned[validates] = weights(model)
+    assert torch.equal(learned[True], learned[False])
+
+
 def test_a_signal_comes_with_the_update() -> None:
     model, config = objective(), TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
     ranks = Ranks()

@@ -97,8 +97,10 @@ def train_steps(
     """
     d_model = objective.model.source_embedding.tokens.table.embedding_dim
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    objective.train()
     for update_batches in updates:
-        objective.train()
+        if not objective.training:  # after a validation; each time would cost 2 ms, for which a GPU had nothing to do
+            objective.train()
         objective.updates = step
         rate = learning_rate(config, d_model, step + 1, decay_from())
         for settings in optimizer.param_groups:
