@@ -1,6 +1,6 @@
 """One GPU, everything in one go: the paper's base model, training at about 25,000 + 25,000 tokens per update, decoding.
 
-    python benchmarks/gpu.py --out DIR              # 190 s on an H200 but for compiling, 8 minutes at most
+    python benchmarks/gpu.py --out DIR              # 3 minutes on an H200 but for most of compiling, else up to 8
     python benchmarks/gpu.py --device cpu --small --out DIR   # the same code in under a minute
 
 Measures the bf16 matmul peak; which attention kernels run and how fast each would be; tfm's own training step, eager

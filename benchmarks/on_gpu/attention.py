@@ -22,6 +22,7 @@ BACKENDS = {
 def attention(work: Work) -> dict[str, Any]:
     """Every kernel on the three attentions of a batch, forward and backward; which one runs by itself."""
     results: dict[str, Any] = {}
+    torch.backends.cuda.enable_cudnn_sdp(True)  # as torch has it
     for length in (29, 32, 64, 256):
         rows = (256 if work.small else 25_600) // length
         for kind in ("encoder", "causal", "cross"):

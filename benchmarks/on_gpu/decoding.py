@@ -56,6 +56,7 @@ def hugging_face(work: Work, **ways: Any) -> Decode:
     """`MarianMTModel.generate` in bf16 with `sdpa`; `ways` are options of it."""
     from contenders.train_marian import build
 
+    torch.backends.cuda.enable_cudnn_sdp(True)  # as torch has it
     torch.manual_seed(1)
     model: Any = build(work.shape)
     model = model.to(work.device, torch.bfloat16).eval()

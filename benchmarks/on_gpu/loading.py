@@ -13,6 +13,7 @@ from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.data.encoded import encode_corpus
 from transformer_cli.data.loader import CorpusBatches, load_updates
+from transformer_cli.decoding.devices import use_quick_attention
 from transformer_cli.text.build import build_codecs
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import build_optimizer, train_steps
@@ -46,6 +47,7 @@ def wait(work: Work, corpus: Any, workers: int) -> dict[str, Any]:
         pin=work.device.type == "cuda",
     )
     waited = Waited(loaded)
+    use_quick_attention(work.device)
     objective = TranslationObjective(work.model(), work.shape.label_smoothing)
     config = TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=1e-4)
     optimizer = build_optimizer(objective, config)

@@ -18,6 +18,7 @@ from transformer_cli.build import count_parameters
 from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import START, UpdateBatches
+from transformer_cli.decoding.devices import use_quick_attention
 from transformer_cli.training.hardware import Precision, compile_layers
 from transformer_cli.training.loop import build_optimizer, train_steps
 from transformer_cli.training.objective import TranslationObjective
@@ -28,6 +29,7 @@ PAPER_STEPS = 100_000
 def tfm(work: Work, pad_to: int, compiled: str) -> tuple[Step, nn.Module]:
     """tfm's own loop over batches in pinned memory. `compiled`: nothing, the layers (so does
     `training.compile`), or the model as a whole."""
+    use_quick_attention(work.device)
     model = work.model()
     backend = "aot_eager" if work.small else "inductor"
     if compiled == "layers":
@@ -46,6 +48,7 @@ def tfm(work: Work, pad_to: int, compiled: str) -> tuple[Step, nn.Module]:
 
 def plain(work: Work, compiled: str) -> tuple[Step, nn.Module]:
     """torch.nn.Transformer in the loop of `contenders/train_plain.py`, its batches on the device already."""
+    torch.backends.cuda.enable_cudnn_sdp(True)  # as torch has it
     torch.manual_seed(1)
     model = PlainTransformer(work.shape).to(work.device).train()
     if compiled:

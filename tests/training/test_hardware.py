@@ -3,18 +3,21 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from transformer_cli.build import load_model
-from transformer_cli.config import Config
+from transformer_cli.build import build_model, load_model
+from transformer_cli.config import Config, ModelConfig
 from transformer_cli.decoding import devices
+from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.training import hardware
 from transformer_cli.training.hardware import Precision, choose_precision
 from transformer_cli.training.run import train
+from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
+from transformer_cli.variants.mask_predict.model import NonAutoregressiveTransformer
 
 # --- precision --------------------------------------------------------------------------------------------------------
 
@@ -144,10 +147,39 @@ def test_products_are_as_before_when_training_is_over() -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+@pytest.fixture
+def cudnn() -> Iterator[None]:
+    """Whether attention may take cuDNN's kernel, as it was, afterwards; torch keeps that without a GPU too."""
+    yield
+    torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+@pytest.mark.usefixtures("cudnn")
 def test_a_gpu_run_leaves_float32_products_alone() -> None:
     torch.set_float32_matmul_precision("highest")
     hardware.tune_process(torch.device("cuda"))
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.usefixtures("cudnn")
+def test_training_and_both_engines_keep_a_gpu_from_cudnns_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, _: self)
+    small = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "heads": 2, "d_ff": 8}
+    whole, parallel = (
+        build_model(ModelConfig.model_validate({**small, "generation": generation}), 9, 9)
+        for generation in ("autoregressive", "mask_predict")
+    )
+    for device, allowed in (("cpu", True), ("cuda", False)):
+        for use in (
+            lambda on: hardware.tune_process(torch.device(on)),
+            lambda on: TorchEngine(whole, on),
+            lambda on: NonAutoregressiveEngine(cast(NonAutoregressiveTransformer, parallel), on),
+        ):
+            torch.backends.cuda.enable_cudnn_sdp(True)
+            use(device)
+            assert torch.backends.cuda.cudnn_sdp_enabled() == allowed  # type: ignore[no-untyped-call]
+            # the CPU's kernel of attention is behind the same word
+            assert torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
 
 
 VARIANTS: list[dict[str, Any]] = [

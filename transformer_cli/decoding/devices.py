@@ -76,17 +76,15 @@ def kind_of(device: str) -> str:
 
 
 def use_quick_attention(device: "torch.device") -> None:
-    """Let torch take the memory-efficient kernel for attention on a GPU: the quickest for sentences.
+    """Keep torch from cuDNN's attention on a GPU, for this process; all its other kernels stay.
 
-    cuDNN's, its first choice for bfloat16, makes a plan of every shape that it sees for the first time, and batches of
-    sentences have ever new ones: on an H200 an update or a search then took several times as long. Flash attention,
-    the next one, is slower up to 128 tokens and faster from 256 on (docs/benchmarks.md).
+    It is torch's first choice for bfloat16, and makes a plan of every shape that it sees for the first time; batches of
+    sentences keep bringing new ones. On an H200 such an update took five times as long (docs/benchmarks.md).
     """
     if device.type == "cuda":
         import torch
 
         torch.backends.cuda.enable_cudnn_sdp(False)
-        torch.backends.cuda.enable_flash_sdp(False)
 
 
 def choose_device(name: str) -> "torch.device":

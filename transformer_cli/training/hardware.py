@@ -111,8 +111,8 @@ def _products_are_exact(size: int = 256) -> bool:
 def compile_layers(model: Transformer, backend: str = "inductor") -> None:
     """Let `torch.compile` make kernels of the encoder's and the decoder's layers; names of weights stay.
 
-    All layers of a kind share what is compiled, for any length: about five graphs in all, each at the first batch that
-    needs it, after seconds to a minute. Pays on a GPU; on a CPU, whose batches change their shape, it was seen not to.
+    All layers of a kind share what is compiled, for any length: two graphs for the paper's model, at the first batch,
+    after half a minute. Meant for a GPU; on a CPU, whose batches change their shape, it was seen not to pay.
     """
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.compile(dynamic=True, backend=backend)

@@ -99,7 +99,7 @@ def train_steps(
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     objective.train()
     for update_batches in updates:
-        if not objective.training:  # after a validation; each time would cost 2 ms, for which a GPU had nothing to do
+        if not objective.model.training:  # after a validation; at every update a GPU would wait for it, for 2 ms
             objective.train()
         objective.updates = step
         rate = learning_rate(config, d_model, step + 1, decay_from())

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from transformer_cli.decoding.devices import use_quick_attention
 from transformer_cli.decoding.engines.protocol import (
     UNCONSTRAINED,
     Hypothesis,
@@ -64,6 +65,7 @@ class NonAutoregressiveEngine:
     name = "torch"
 
     def __init__(self, model: NonAutoregressiveTransformer, device: torch.device | str = "cpu") -> None:
+        use_quick_attention(torch.device(device))
         self.model = model.to(device)
         self.device = torch.device(device)
         self.vocabulary_size = model.generator.projection.out_features
