@@ -1,14 +1,17 @@
 """What an update of several configs costs, side by side: CPU seconds, an update of each in turn.
 
     .venv/bin/python benchmarks/updates.py configs/multi30k_de_en_plain.yaml configs/multi30k_de_en.yaml \
-        --set 'data.train={source: train.de, target: train.en}' … [--rounds 100] [--threads 1]
+        --set 'data.train={source: train.de, target: train.en}' … [--rounds 100] [--threads 1] [--rows 1 64]
 
 Everything that an update of `tfm train` does, with the config's own data, model, objective and optimizer, from its
-batches to its step. The first config is what the others are compared with; the ratio is the median of those of each
-round, whose updates run within a second.
+batches to its step. Each has batches of its own, so that none finds the kernels of another. The first config is what
+the others are compared with; the ratio is the median of those of each round, whose updates run within a second. With
+`--rows`, each config is trained with each of these numbers of rows, to multiples of which bfloat16 products on a CPU
+are filled up; with 1 nothing is.
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 import tempfile
@@ -22,6 +25,7 @@ from page import describe_run
 from transformer_cli.config import load_config
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.size import measure_corpus
+from transformer_cli.model import linear
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training.distributed import SINGLE_PROCESS
 from transformer_cli.training.hardware import tuned_process
@@ -48,32 +52,36 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all configs")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rows", type=int, nargs="+", default=[linear.ROWS])
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    seconds: dict[str, list[float]] = {config: [] for config in options.configs}
-    tokens: dict[str, int] = dict.fromkeys(options.configs, 0)
+    kinds = list(itertools.product(options.configs, options.rows))
+    seconds: dict[tuple[str, int], list[float]] = {kind: [] for kind in kinds}
+    tokens: dict[tuple[str, int], int] = dict.fromkeys(kinds, 0)
     with tempfile.TemporaryDirectory(prefix="tfm-updates-") as name, tuned_process(torch.device("cpu")):
         trainings = {
-            config: updates(config, options.set, Path(name) / str(number))
-            for number, config in enumerate(options.configs)
+            kind: updates(kind[0], [*options.set, f"training.seed={number + 1}"], Path(name) / str(number))
+            for number, kind in enumerate(kinds)
         }
         for number in range(WARM_UP + options.rounds):
-            for config, training in trainings.items():
+            for kind, training in trainings.items():
+                linear.ROWS = kind[1]
                 began = time.process_time()
                 update = next(training)
                 if number >= WARM_UP:
-                    seconds[config].append(time.process_time() - began)
-                    tokens[config] += update.target_tokens
+                    seconds[kind].append(time.process_time() - began)
+                    tokens[kind] += update.target_tokens
             print(f"\rround {number + 1}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
     print(describe_run(options.threads))
-    print("\n| config | CPU ms an update, median | quartiles | target tokens an update | ÷ the first |")
-    print("| --- | --: | --: | --: | --: |")
-    first = seconds[options.configs[0]]
-    for config, own in seconds.items():
+    print("\n| config | rows | CPU ms an update, median | quartiles | target tokens an update | ÷ the first |")
+    print("| --- | --: | --: | --: | --: | --: |")
+    first = seconds[kinds[0]]
+    for kind, own in seconds.items():
         low, median, high = (1000 * value for value in statistics.quantiles(own, n=4))
         ratio = statistics.median(one / other for one, other in zip(own, first, strict=True))
-        print(f"| {config} | {median:.0f} | {low:.0f}–{high:.0f} | {tokens[config] / len(own):.0f} | {ratio:.2f} |")
+        spread, size = f"{median:.0f} | {low:.0f}–{high:.0f}", f"{tokens[kind] / len(own):.0f}"
+        print(f"| {kind[0]} | {kind[1]} | {spread} | {size} | {ratio:.2f} |")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_fused_loss_equals_the_plain_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(objective, "CHUNK_LOGITS", {"cpu": chunk_logits})
-    monkeypatch.setattr(objective, "LEAST_ROWS", 5)  # 37 rows: chunks of 5 or 8, the last one short
+    monkeypatch.setattr(objective, "ROWS", 4)  # 37 rows: chunks of 4 or 8, the last one short
     hidden, weight, bias, target = problem
     inputs = [hidden, weight, bias] if with_bias else [hidden, weight]
     logits = functional.linear(hidden, weight, bias if with_bias else None)
@@ -68,18 +68,46 @@ def test_fused_loss_without_gradients(problem: tuple[torch.Tensor, ...]) -> None
     assert not loss.smoothed.requires_grad
 
 
-def test_fused_loss_in_bfloat16_is_near_and_its_gradients_keep_their_type(problem: tuple[torch.Tensor, ...]) -> None:
-    hidden, weight, _, target = (part.detach().float() if part.is_floating_point() else part for part in problem)
-    hidden.requires_grad_()
-    weight.requires_grad_()
-    exact = fused_linear_cross_entropy(hidden, weight, None, target, 0.1).smoothed
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_fused_loss_in_bfloat16_is_near_and_its_gradients_keep_their_type(
+    problem: tuple[torch.Tensor, ...], with_bias: bool
+) -> None:
+    """Rows of zeros, with which 37 rows are multiplied as 64, change neither the loss nor a gradient."""
+    hidden, weight, bias, target = (part.detach().float() if part.is_floating_point() else part for part in problem)
+    inputs = [part.requires_grad_() for part in ([hidden, weight, bias] if with_bias else [hidden, weight])]
+    exact = fused_linear_cross_entropy(hidden, weight, bias if with_bias else None, target, 0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rough = fused_linear_cross_entropy(hidden, weight, None, target, 0.1).smoothed
-    assert rough.dtype == torch.float32
-    assert rough != exact, "autocast changed nothing"
-    torch.testing.assert_close(rough, exact, rtol=2e-2, atol=0)
-    for gradient, parameter in zip(torch.autograd.grad(rough, [hidden, weight]), [hidden, weight], strict=True):
+        rough = fused_linear_cross_entropy(hidden, weight, bias if with_bias else None, target, 0.1)
+    assert rough.smoothed.dtype == torch.float32
+    assert rough.smoothed != exact.smoothed, "autocast changed nothing"
+    torch.testing.assert_close(rough.smoothed, exact.smoothed, rtol=2e-2, atol=0)
+    torch.testing.assert_close(rough.likelihood, exact.likelihood, rtol=2e-2, atol=0)
+    ours, theirs = (torch.autograd.grad(loss.smoothed, inputs) for loss in (rough, exact))
+    for gradient, near, parameter in zip(ours, theirs, inputs, strict=True):
         assert gradient.dtype == parameter.dtype
+        assert (gradient - near).norm() < 0.03 * near.norm()
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("chunk_logits", [64 * V, 1000 * V])
+def test_rows_of_zeros_change_neither_loss_nor_gradients(
+    with_bias: bool, r_drop: float, chunk_logits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objective, "CHUNK_LOGITS", {"cpu": chunk_logits})
+    draw = torch.Generator().manual_seed(1)
+    hidden, weight, offset = (torch.randn(size, generator=draw) for size in ((150, D), (V, D), (V,)))
+    bias = offset if with_bias else None
+    inputs = [part.requires_grad_() for part in (hidden, weight, bias) if part is not None]
+    target = torch.randint(V, (75,), generator=draw).repeat_interleave(2)
+    found = []
+    for spare in (0, -150 % 64):
+        monkeypatch.setattr(objective, "spare_rows", lambda *_, spare=spare: spare)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = fused_linear_cross_entropy(hidden, weight, bias, target, 0.1, r_drop)
+        found.append([loss.minimised, loss.likelihood, *torch.autograd.grad(loss.minimised, inputs)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 # --- R-Drop -------------------------------------------------------------------------------------------------------
@@ -112,7 +140,7 @@ def test_r_drop_is_the_papers_formula(problem: tuple[torch.Tensor, ...], smoothi
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("chunk_logits", [V, 17 * V, 1000 * V])
+@pytest.mark.parametrize("chunk_logits", [V, 70 * V, 1000 * V])
 def test_fused_r_drop_equals_the_plain_one(
     problem: tuple[torch.Tensor, ...],
     smoothing: float,
@@ -121,7 +149,7 @@ def test_fused_r_drop_equals_the_plain_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(objective, "CHUNK_LOGITS", {"cpu": chunk_logits})
-    monkeypatch.setattr(objective, "LEAST_ROWS", 5)  # 74 rows: chunks of 4 or 8, the last one short
+    monkeypatch.setattr(objective, "ROWS", 4)  # 74 rows: chunks of 4 or 8, the last one short
     hidden, weight, bias, target = pairs_of_passes(problem)
     inputs = [hidden, weight, bias] if with_bias else [hidden, weight]
     logits = functional.linear(hidden, weight, bias if with_bias else None)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from transformer_cli.model.linear import Linear
+
 SHORT = 256  # keys up to which plain products train faster on a CPU than the fused kernel; docs/benchmarks.md
 
 
@@ -118,13 +120,13 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads, self.head_dim, self.value_dim, self.dropout = heads, head_dim, value_dim, dropout
         self.epsilon, self.query_width = epsilon, query_width or head_dim
-        self.query = nn.Linear(d_model, heads * head_dim, bias=bias)
+        self.query = Linear(d_model, heads * head_dim, bias=bias)
         if value_dim == head_dim:
-            self.key_value = nn.Linear(d_model, 2 * heads * head_dim, bias=bias)
+            self.key_value = Linear(d_model, 2 * heads * head_dim, bias=bias)
         else:
-            self.key = nn.Linear(d_model, heads * head_dim, bias=bias)
-            self.value = nn.Linear(d_model, heads * value_dim, bias=bias)
-        self.output = nn.Linear(heads * value_dim, d_model, bias=bias)
+            self.key = Linear(d_model, heads * head_dim, bias=bias)
+            self.value = Linear(d_model, heads * value_dim, bias=bias)
+        self.output = Linear(heads * value_dim, d_model, bias=bias)
 
     def keys_values(self, states: Tensor, rotation: Rotation | None = None) -> KeysValues:
         """Project states (B, S, D) to keys and values; the rotation of their S positions turns the keys."""

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import KeysValues, MultiHeadAttention, Rotation
+from transformer_cli.model.linear import Linear
 from transformer_cli.model.masks import causal_mask
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -60,8 +61,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: str, dropout: float, bias: bool) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.inner = Linear(d_model, d_ff, bias=bias)
+        self.outer = Linear(d_ff, d_model, bias=bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -75,9 +76,9 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: str, dropout: float, bias: bool) -> None:
         super().__init__()
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
+        self.gate = Linear(d_model, d_ff, bias=bias)
+        self.inner = Linear(d_model, d_ff, bias=bias)
+        self.outer = Linear(d_ff, d_model, bias=bias)
         activations: dict[str, Callable[[Tensor], Tensor]] = {"swiglu": functional.silu, "geglu": functional.gelu}
         self.activation = activations[activation]
         self.dropout = Dropout(dropout)

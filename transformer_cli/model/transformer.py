@@ -14,6 +14,7 @@ from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.embedding import Embedding, build_rotary
 from transformer_cli.model.layers import DecoderLayer, EncoderLayer
+from transformer_cli.model.linear import Linear
 
 
 class Encoder(nn.Module):
@@ -100,7 +101,7 @@ class Generator(nn.Module):
 
     def __init__(self, d_model: int, vocabulary_size: int, bias: bool) -> None:
         super().__init__()
-        self.projection = nn.Linear(d_model, vocabulary_size, bias=bias)
+        self.projection = Linear(d_model, vocabulary_size, bias=bias)
 
     def forward(self, output: DecoderOutput, source: Tensor) -> Tensor:
         """Hidden states (B, T, D), source ids (B, S) → log-probabilities (B, T, V), float32 or wider."""

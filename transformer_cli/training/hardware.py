@@ -45,8 +45,8 @@ class Precision:
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 LARGE = 2**30  # bytes
-# oneDNN's default of 1,024 costs 0.4 GiB more, and no time is won: nearly every batch is a new shape.
-KERNELS = 64
+# oneDNN's default of 1,024 costs 0.3 GiB more, and no time is won: few of attention's shapes occur twice.
+KERNELS = 256
 FULL_WIDTH = 26  # AMD's family from which on a core multiplies 512 bits at once
 
 

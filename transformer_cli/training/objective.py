@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from transformer_cli.data.batch import Batch
+from transformer_cli.model.linear import ROWS, spare_rows
 from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 
 CHUNK_LOGITS = {"cpu": 2**23, "cuda": 2**27}  # logits that stand in memory at once: about what a cache or kernel likes
-LEAST_ROWS = 64  # of a chunk, however large the vocabulary
 
 
 class Loss(NamedTuple):
@@ -129,9 +130,11 @@ def fused_linear_cross_entropy(
     """
     rows = CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0)
     # The divergence takes many passes over float32 values, so its chunks are smaller; a token's two rows stay together.
-    chunk = max(LEAST_ROWS, rows) if not r_drop else max(LEAST_ROWS, rows // 8) // 2 * 2
+    chunk = max(ROWS, rows if not r_drop else rows // 8) // ROWS * ROWS
     learns = torch.is_grad_enabled()
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _FusedLinearCrossEntropy.apply
+    spare = spare_rows(len(hidden), hidden.device, _product_type(hidden)) if learns else 0
+    hidden = functional.pad(hidden, (0, 0, 0, spare)) if spare else hidden
     minimised, likelihood, divergence = apply(hidden, weight, bias, target, smoothing, chunk, learns, r_drop)
     if not r_drop:
         return Loss(minimised, likelihood)
@@ -144,6 +147,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
 
     A row's gradient is softmax - (1 - ε) · one-hot(y) - ε / V. The last term is the same for every row and word: what
     it adds to the loss and to the gradients follows from sums over hidden states and weights, without touching logits.
+    Rows of zeros may follow those of the targets; they add nothing to any sum.
     """
 
     @staticmethod
@@ -187,24 +191,24 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
                 normalisers += (logits.gather(1, wanted).to(accumulation) - log_likelihood).sum()
                 if not learns:
                     continue
-                gradient[places[: len(some)], wanted.squeeze(1)] -= 1.0 - smoothing
+                gradient[places[: len(wanted)], wanted.squeeze(1)] -= 1.0 - smoothing
                 if hidden_gradient is not None:
                     torch.mm(gradient, matrix, out=hidden_gradient[start : start + chunk])
                 if bias_gradient is not None:
-                    bias_gradient += gradient.sum(0, dtype=accumulation)
+                    bias_gradient += gradient[: len(wanted)].sum(0, dtype=accumulation)
                 if weight_gradient is not None and narrow == weight.dtype:
                     weight_gradient.addmm_(gradient.t(), some)
                 elif weight_gradient is not None:
                     weight_gradient += gradient.t() @ some
             all_rows, all_words = rows.sum(0, dtype=accumulation), matrix.sum(0, dtype=accumulation)  # (D,) each
-            logit_sum = all_rows @ all_words + (0.0 if bias is None else len(rows) * bias.sum(dtype=accumulation))
+            logit_sum = all_rows @ all_words + (0.0 if bias is None else len(target) * bias.sum(dtype=accumulation))
             smoothed = (1.0 - smoothing) * likelihood + smoothing * (normalisers - logit_sum / words)
             if hidden_gradient is not None:
                 hidden_gradient = hidden_gradient.to(accumulation).sub_(all_words, alpha=smoothing / words)
             if weight_gradient is not None:
                 weight_gradient.sub_(all_rows, alpha=smoothing / words)
             if bias_gradient is not None:
-                bias_gradient.sub_(len(rows) * smoothing / words)
+                bias_gradient.sub_(len(target) * smoothing / words)
         ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(likelihood, divergence)
         return smoothed + r_drop * divergence if r_drop else smoothed, likelihood, divergence

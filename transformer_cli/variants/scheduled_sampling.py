@@ -13,9 +13,10 @@ from torch.nn.functional import linear
 
 from transformer_cli.config import ScheduledSampling
 from transformer_cli.data.batch import Batch
+from transformer_cli.model.linear import ROWS
 from transformer_cli.model.transformer import DecoderOutput, Generator, Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
-from transformer_cli.training.objective import CHUNK_LOGITS, LEAST_ROWS, Loss, TranslationObjective, at_places
+from transformer_cli.training.objective import CHUNK_LOGITS, Loss, TranslationObjective, at_places
 
 
 class ScheduledSamplingObjective(TranslationObjective):
@@ -65,7 +66,7 @@ class ScheduledSamplingObjective(TranslationObjective):
         """Yield the logits at these places (M,), (≤ chunk, V) at a time, float32 or wider."""
         generator = self.model.generator
         projection = generator.projection
-        chunk = max(LEAST_ROWS, CHUNK_LOGITS.get(source.device.type, 2**24) // projection.out_features)
+        chunk = max(ROWS, CHUNK_LOGITS.get(source.device.type, 2**24) // projection.out_features)
         if type(generator) is Generator:
             for hidden in torch.split(at_places(places, output.hidden), chunk):
                 logits = linear(hidden, projection.weight, projection.bias)

@@ -10,10 +10,11 @@ chooses these parts for `generator: pointer`. Ids go beyond the vocabularies her
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from transformer_cli.model.embedding import TokenEmbedding
+from transformer_cli.model.linear import Linear
 from transformer_cli.model.transformer import DecoderOutput, Generator
 from transformer_cli.text.vocabulary import EOS, UNK
 
@@ -32,7 +33,7 @@ class PointerGenerator(Generator):
 
     def __init__(self, d_model: int, source_vocabulary_size: int, vocabulary_size: int, bias: bool) -> None:
         super().__init__(d_model, vocabulary_size, bias)
-        self.mixture = nn.Linear(d_model, 1)
+        self.mixture = Linear(d_model, 1)
         # (V_s,) the target id of each source token's string; -1: the target vocabulary lacks it
         self.register_buffer("target_ids", torch.full((source_vocabulary_size,), -1))
 
