@@ -159,7 +159,8 @@ def prepare(page: Path, trained: Path, folder: Path, script: str = "") -> Path:
     (folder / "translator").symlink_to(folder)
     model, reverse = ((folder / "checkpoints" / name).rename(folder / f"a-{name}") for name in ("my", "reverse"))
     names = {"shell.md": {"my", "back"}}.get(page.name, {"my"} if page.name in WITH_MODEL else set())
-    names |= set(re.findall(r"(?<!--out )checkpoints/([A-Za-z0-9_]+)", script))
+    named, made = (set(re.findall(f"{before}checkpoints/([A-Za-z0-9_]+)", script)) for before in ("", "--out "))
+    names |= named - made
     for name in names:
         shutil.copytree(reverse if name == "reverse" else model, folder / "checkpoints" / name)
         if name == "run":

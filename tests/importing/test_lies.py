@@ -374,6 +374,7 @@ def test_a_damaged_file_is_refused_or_makes_a_model(
     else:
         damage(draw.choice(sorted(source.iterdir())), draw)
     before = sorted(tmp_path.rglob("*"))
+    capfd.readouterr()  # transformers shows its progress in writing the release
     code = main(["import", str(source), "--out", str(tmp_path / "run"), "--source-language=de", "--target-language=en"])
     said = capfd.readouterr().err
     if code == 0:

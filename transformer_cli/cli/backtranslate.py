@@ -28,7 +28,11 @@ class Filters(opt.Options, panel="Filters"):
     """Which pairs are left out."""
 
     max_ratio: float = opt.option(
-        "--max-ratio R", "Leave out pairs of which one side has R times the tokens of the other.", 2.0, min=1.0
+        "--max-ratio R",
+        "Leave out pairs of which one side has R times the tokens of the other.",
+        2.0,
+        min=1.0,
+        max=1000.0,
     )
     min_score: float | None = opt.option(
         "--min-score S", "Leave out pairs whose translation has a lower score, such as -1.5.", max=0.0

@@ -164,7 +164,7 @@ def test_a_gpu_whose_libraries_are_missing_leaves_torch_and_an_explicit_wish_is_
         ({"choice": "ctranslate2", "device": "cuda"}, "device 'cuda': ctranslate2 sees no such device"),
         (
             {"choice": "ctranslate2", "compute_type": "float16", "device": "cpu"},
-            "compute type float16: not on this cpu; choose float32, int8",
+            "compute type float16: not on this cpu; choose {all_types}",
         ),
         ({"device": "abacus"}, "device 'abacus'"),
     ],
@@ -174,7 +174,8 @@ def test_wishes_that_cannot_be_met_are_refused_before_anything_is_written(
 ) -> None:
     with pytest.raises(UserError) as error:
         load_engine(checkpoint, **arguments)
-    assert message in str(error.value)
+    *types, last = sorted(ctranslate2.get_supported_compute_types("cpu"))  # processors differ
+    assert message.format(all_types=f"{', '.join(types)} or {last}") in str(error.value)
     assert "\n" not in str(error.value)
     assert models(cache) == []
 
