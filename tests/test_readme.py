@@ -167,6 +167,10 @@ def prepare(page: Path, trained: Path, folder: Path, script: str = "") -> Path:
             rename_steps(folder / "checkpoints" / name, {5: 9000, 6: 10000})
     for name in re.findall(r" ([a-z]+\.yaml)", script):
         (folder / name).write_bytes((folder / "my.yaml").read_bytes())
+    for name in set(re.findall(r"\brun\d\b", script)):
+        shutil.copytree(model, folder / name)
+    for name in {"one.en", "other.en"} & set(script.split()):  # translations
+        (folder / name).write_bytes((folder / "test.en").read_bytes())
     if "tfm import" in page.read_text(encoding="utf-8") and page != README:
         from transformer_cli.export.huggingface import export_huggingface
         from transformer_cli.storage.run_folder import find_model
