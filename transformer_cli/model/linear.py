@@ -1,4 +1,4 @@
-"""The linear layers of attention and of the feed-forward network."""
+"""The linear layer: of attention, of the feed-forward network, and before the softmax."""
 
 import torch
 from torch import Tensor, nn
