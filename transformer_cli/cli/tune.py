@@ -50,7 +50,8 @@ def tune(context: typer.Context, config: opt.ConfigFile, *, place: Place, search
     \b
     tfm tune my.yaml --budget 20000steps \\
         --vary model.dropout=0.1,0.2,0.3 --vary training.warmup_steps=100..1000
-    tfm tune my.yaml --budget 2h --seeds 3 --vary model.d_ff=256,512,1024 --out checkpoints/widths
+    tfm tune my.yaml --budget 2h --seeds 3 --vary model.d_ff=256,512,1024 \\
+        --out checkpoints/widths
 
     Many trials train a little, the best third of them three times as long, the best third of these again, until one or
     more have trained for training.max_steps. A trial continues exactly where it stood, under the schedule of a whole
