@@ -1,7 +1,8 @@
 """Stands for `tfm train` where a search is tested: a run folder with validations, in a tenth of a second and no torch.
 
 A trial's BLEU follows from its dropout, its number of heads and its seed, and rises with its steps; dropout 0.9
-diverges, 0.8 runs out of memory, 0.7 finds a full disk, and with 0.6 only the first try is ended.
+diverges, 0.8 runs out of memory, 0.7 finds a full disk, and with 0.6 only the first try is ended. No trial ends before
+the file TRIALS_WAIT_FOR, if the environment names one, is there.
 """
 
 import itertools
@@ -9,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 EVERY, LAST = 10, 90  # steps: between validations, and of a whole run
@@ -35,6 +37,8 @@ def main(arguments: list[str]) -> int:
     if dropout == "0.6" and not (run / "tried").exists():
         (run / "tried").touch()
         os.kill(os.getpid(), signal.SIGTERM)
+    while (awaited := os.environ.get("TRIALS_WAIT_FOR")) and not Path(awaited).exists():
+        time.sleep(0.01)
     index = run / "checkpoints.json"
     before = json.loads(index.read_text())["last"] if index.exists() else 0
     with open(run / "metrics.jsonl", "a") as metrics:

@@ -454,12 +454,18 @@ def test_searches_share_a_study_and_wait_for_each_other(ask: Ask, tmp_path: Path
     options += ["--storage", f"sqlite:///{tmp_path}/shared.db"]
     program = PROGRAM.format(pretended=PRETENDED).replace("0.01\n", "0.01\nhalving.WAIT_SECONDS = 0.05\n")
     processes, said = [], []
+    both = tmp_path / "both"  # until it is there, no trial ends: or one search might have trained them all
     for name in ("one", "two"):
         places = [f"{tmp_path}/my.yaml", "--out", f"{tmp_path}/{name}"]
         arguments = [sys.executable, "-c", program, "tune", *places, *options]
-        processes.append(subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        assert processes[-1].stderr is not None
-        said.append(processes[-1].stderr.readline())  # the study is there
+        environment = {**os.environ, "TRIALS_WAIT_FOR": str(both)}
+        process = subprocess.Popen(
+            arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        processes.append(process)
+        assert process.stderr is not None
+        said.append(process.stderr.readline())  # the study is there
+    both.touch()
     ends = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], (said, ends)
     found = [json.loads(out) for out, _ in ends]
@@ -468,6 +474,7 @@ def test_searches_share_a_study_and_wait_for_each_other(ask: Ask, tmp_path: Path
     trained = [{name for name, *_ in legs(tmp_path / place)} for place in ("one", "two")]
     assert len(trained[0] | trained[1]) == len(numbers[0])
     assert not trained[0] & trained[1]
+    assert all(trained)
     assert found[0]["best"]["trial"] == found[1]["best"]["trial"]
 
 

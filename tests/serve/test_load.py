@@ -67,8 +67,19 @@ async def ask_for_all(serving: Server, lines: Sequence[str], clients: int) -> li
     return [answers[place] for place in range(len(lines))]
 
 
-def ask_for_list(serving: Server, lines: Sequence[str]) -> list[str]:
-    return list(serving.ask(q=list(lines), **translate())["translatedText"])
+def right_answers(serving: Server, lines: Sequence[str]) -> list[set[str]]:
+    """Ask for each line within one list and alone.
+
+    The sums of a batch are rounded otherwise than those of one line, so that of two tokens whose scores are as good as
+    equal, as those of a model of random weights may be, either can win.
+    """
+    listed, alone = (
+        serving.ask(q=list(lines), **translate())["translatedText"],
+        asyncio.run(ask_for_all(serving, lines, 1)),
+    )
+    answers = [{*both} for both in zip(listed, alone, strict=True)]
+    assert sum(len(both) > 1 for both in answers) <= 0.005 * len(lines)
+    return answers
 
 
 def test_many_clients_beside_slow_ones(models: dict[str, Path]) -> None:
@@ -111,7 +122,8 @@ def test_many_clients_beside_slow_ones(models: dict[str, Path]) -> None:
                 writer.close()
 
     try:
-        assert asyncio.run(work()) == ask_for_list(serving, lines)
+        answers, right = asyncio.run(work()), right_answers(serving, lines)
+        assert all(answer in either for answer, either in zip(answers, right, strict=True))
     finally:
         assert serving.end() == 143
 
@@ -130,7 +142,7 @@ def test_answers_are_right_through_kills_restarts_and_new_models(
 
     serving = start()
     port = serving.url.rpartition(":")[2]
-    first = ask_for_list(serving, lines)
+    first = right_answers(serving, lines)
 
     async def disturb() -> Server:
         server = serving
@@ -151,12 +163,12 @@ def test_answers_are_right_through_kills_restarts_and_new_models(
         return disturbing.result(), answers
 
     serving, answers = asyncio.run(work())
-    second = ask_for_list(serving, lines)
+    second = right_answers(serving, lines)
     assert serving.end() == 143
-    assert first != second
+    assert not first[0] & second[0]
     for place, answer in enumerate(answers):
         line = place if place < len(lines) else (place - len(lines)) % 50
-        assert answer in (first[line], second[line])
+        assert answer in first[line] | second[line]
 
 
 def test_memory_stays_flat(models: dict[str, Path]) -> None:
