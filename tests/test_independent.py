@@ -168,9 +168,10 @@ def test_a_trained_models_scores_and_lists_are_those_of_its_description(
 def test_both_engines_translate_another_domain_alike_but_for_what_the_guard_searches_again(
     trained: tuple[Path, Path],
 ) -> None:
-    """Text in the wrong language: as far away as text can be."""
+    """Text in the wrong language, as far away as text can be; in capitals, translations repeat themselves most."""
     folder, corpus = trained
     texts = lines(corpus / "train.en", 500)
+    texts += [text.upper() for text in texts[:200]]
     torch, fast = (Translator.load(folder, "cpu", engine=engine) for engine in ("torch", "ctranslate2"))
     sources = torch.codecs.source.encode_batch(texts)
     for penalty in (1.0, 0.0):
