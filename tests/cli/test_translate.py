@@ -318,8 +318,9 @@ def test_sigint_leaves_with_130_and_no_half_file(trial: Any, tmp_path: Path) -> 
         assert process.stdin is not None
         process.stdin.write(b"ein hund\n")
         process.stdin.flush()
-        while not list(tmp_path.iterdir()) and process.poll() is None:
-            pass
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"engine: ")
+        assert list(tmp_path.iterdir()), "half a file"
         process.send_signal(2)
         out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (130, b"", b"")
