@@ -617,7 +617,7 @@ def test_create_refuses_what_is_not_writable(tmp_path: Path, monkeypatch: pytest
 
 
 def test_lock_needs_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot write here"), RunFolder(tmp_path / "missing").lock():
+    with pytest.raises(UserError, match="was renamed or deleted meanwhile"), RunFolder(tmp_path / "missing").lock():
         pass
 
 

@@ -148,6 +148,10 @@ def hold(path: Path, doing: str, instead: str, share: tuple[int, int] = (0, 1)) 
             try:
                 file = stack.enter_context(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND))
             except OSError as error:
+                if error.errno == errno.ENOENT and not os.path.lexists(path):  # as by `--fresh` of another process
+                    raise UserError(
+                        f"{path.parent}: was renamed or deleted meanwhile; give the command again, or {instead}"
+                    ) from None
                 raise not_writable(path.parent, error) from None
             lock = Lock(file, path)
             lock = replace(lock, holder=_take(lock, doing, instead, share))
