@@ -32,7 +32,7 @@ LONGEST = 300  # characters of a message
 SECONDS = 5.0
 MEGABYTES = 500
 # A mutant may be as good as the file it was made of: a config with another dropout, an index with one step less, a
-# weight with another last bit. So many of a hundred, at most, and a few more of a small number:
+# weight with another last bit. So many of a hundred, at most, and four more, since small samples vary:
 HARMLESS, MORE = 8, 4
 
 Mutator = Callable[[bytes, random.Random], bytes]

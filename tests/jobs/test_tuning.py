@@ -454,7 +454,7 @@ def test_searches_share_a_study_and_wait_for_each_other(ask: Ask, tmp_path: Path
     options += ["--storage", f"sqlite:///{tmp_path}/shared.db"]
     program = PROGRAM.format(pretended=PRETENDED).replace("0.01\n", "0.01\nhalving.WAIT_SECONDS = 0.05\n")
     processes, said = [], []
-    both = tmp_path / "both"  # until it is there, no trial ends: or one search might have trained them all
+    both = tmp_path / "both"  # until it is there, no trial ends: one search might have trained them all
     for name in ("one", "two"):
         places = [f"{tmp_path}/my.yaml", "--out", f"{tmp_path}/{name}"]
         arguments = [sys.executable, "-c", program, "tune", *places, *options]
@@ -465,6 +465,9 @@ def test_searches_share_a_study_and_wait_for_each_other(ask: Ask, tmp_path: Path
         processes.append(process)
         assert process.stderr is not None
         said.append(process.stderr.readline())  # the study is there
+    while not all(list((tmp_path / name / "trials").glob("*")) for name in ("one", "two")):
+        assert [process.poll() for process in processes] == [None, None], said
+        time.sleep(0.01)
     both.touch()
     ends = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], (said, ends)

@@ -616,8 +616,14 @@ def test_create_refuses_what_is_not_writable(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lock_needs_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="was renamed or deleted meanwhile"), RunFolder(tmp_path / "missing").lock():
+def test_a_folder_that_is_gone_is_not_held(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    run.path.rename(tmp_path / "run.1")  # as by `--fresh` of another process
+    with pytest.raises(UserError, match="run: was renamed or deleted meanwhile; give the command again"), run.lock():
+        pass
+    (tmp_path / ".lock").symlink_to(tmp_path / "missing" / "lock")
+    with pytest.raises(UserError, match="cannot write here"), RunFolder(tmp_path).lock():
         pass
 
 

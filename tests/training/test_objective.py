@@ -72,7 +72,7 @@ def test_fused_loss_without_gradients(problem: tuple[torch.Tensor, ...]) -> None
 def test_fused_loss_in_bfloat16_is_near_and_its_gradients_keep_their_type(
     problem: tuple[torch.Tensor, ...], with_bias: bool
 ) -> None:
-    """Rows of zeros, with which 37 rows are multiplied as 64, change neither the loss nor a gradient."""
+    """37 rows are multiplied as 64, 27 of them zeros."""
     hidden, weight, bias, target = (part.detach().float() if part.is_floating_point() else part for part in problem)
     inputs = [part.requires_grad_() for part in ([hidden, weight, bias] if with_bias else [hidden, weight])]
     exact = fused_linear_cross_entropy(hidden, weight, bias if with_bias else None, target, 0.1)
@@ -90,7 +90,7 @@ def test_fused_loss_in_bfloat16_is_near_and_its_gradients_keep_their_type(
 
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("chunk_logits", [64 * V, 1000 * V])
+@pytest.mark.parametrize("chunk_logits", [64 * V, 2000 * V])  # in several chunks, and in one
 def test_rows_of_zeros_change_neither_loss_nor_gradients(
     with_bias: bool, r_drop: float, chunk_logits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,8 +103,7 @@ def test_rows_of_zeros_change_neither_loss_nor_gradients(
     found = []
     for spare in (0, -150 % 64):
         monkeypatch.setattr(objective, "spare_rows", lambda *_, spare=spare: spare)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = fused_linear_cross_entropy(hidden, weight, bias, target, 0.1, r_drop)
+        loss = fused_linear_cross_entropy(hidden, weight, bias, target, 0.1, r_drop)
         found.append([loss.minimised, loss.likelihood, *torch.autograd.grad(loss.minimised, inputs)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

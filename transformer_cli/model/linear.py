@@ -17,7 +17,7 @@ def spare_rows(rows: int, device: torch.device, products: torch.dtype) -> int:
 
 
 class Linear(nn.Linear):
-    """x Wᵀ + b, as `nn.Linear`; training in bfloat16 on a CPU adds rows of zeros (see `spare_rows`)."""
+    """x Wᵀ + b, as `nn.Linear`; with a gradient in bfloat16 on a CPU, rows of zeros are added (see `spare_rows`)."""
 
     def forward(self, states: Tensor) -> Tensor:  # (…, D) → (…, E)
         spare = 0

@@ -141,7 +141,7 @@ def hold(path: Path, doing: str, instead: str, share: tuple[int, int] = (0, 1)) 
     """Hold a lock file, and remove it at the end; the lock goes with the process anyhow.
 
     doing, instead: for who finds it held. share: (i, n), only the i-th of n shares, counted from 0. Raises `UserError`
-    where another process holds it, or its folder cannot be written to; `OSError` where that is gone by the end.
+    where another process holds it, or its folder is gone or cannot be written to; `OSError` where it goes later.
     """
     with contextlib.ExitStack() as stack:
         while True:

@@ -130,6 +130,7 @@ def fused_linear_cross_entropy(
     """
     rows = CHUNK_LOGITS.get(hidden.device.type, 2**24) // weight.size(0)
     # The divergence takes many passes over float32 values, so its chunks are smaller; a token's two rows stay together.
+    # Full blocks of rows on every device: products of fewer are slow however small the chunk.
     chunk = max(ROWS, rows if not r_drop else rows // 8) // ROWS * ROWS
     learns = torch.is_grad_enabled()
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _FusedLinearCrossEntropy.apply

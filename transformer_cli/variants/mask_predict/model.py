@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformer_cli.data.batch import Batch
 from transformer_cli.model.attention import DecoderCache
 from transformer_cli.model.embedding import Embedding
+from transformer_cli.model.linear import Linear
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Decoder, DecoderOutput, Encoder, Generator, Transformer
 from transformer_cli.text.vocabulary import BOS, EOS, PAD
@@ -35,7 +36,7 @@ class LengthPredictor(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.projection = nn.Linear(d_model, 2 * LENGTH_SPAN + 1)
+        self.projection = Linear(d_model, 2 * LENGTH_SPAN + 1)
 
     def forward(self, memory: Tensor, source_mask: Tensor) -> Tensor:
         """Memory (B, S, D), mask (B, 1, 1, S) → log-probabilities (B, 2 · `LENGTH_SPAN` + 1), float32 or wider."""
