@@ -6,8 +6,10 @@ All translate the same sentences with the same weights, which tfm exports for ea
 of 64 sentences of like length and one sentence at a time. tfm takes raw text and gives raw text; the others get tokens
 and give tokens, so their text processing is left out. Each is a process of its own; they take turns, in an order that
 moves on by one each round. Cold starts are whole processes, from the command to its end, in turn likewise. The last
-table is the torch engine with random weights of the same shape and outputs of a given length. Prints and, with --write,
-puts into docs/benchmarks.md.
+table is the torch engine with random weights of the same shape and outputs of a given length. Models that Hugging Face
+has no class for, such as those of `model.preset: auto`, are compared with CTranslate2 alone (--no-huggingface). The guard
+searches again for what repeats itself, so take a model that is trained to its end. Prints and, with --write, puts into
+docs/benchmarks.md.
 """
 
 import argparse
@@ -79,7 +81,7 @@ def contenders(model: Path) -> list[Contender]:
     ]
 
 
-def prepare(model: Path, source: Path, folder: Path) -> dict[str, Any]:
+def prepare(model: Path, source: Path, folder: Path, huggingface: bool) -> dict[str, Any]:
     """Export the model for the others, and cut the sentences into its tokens."""
     translator = Translator.load(model, "cpu", engine="torch")
     codec = translator.codecs.source
@@ -87,7 +89,8 @@ def prepare(model: Path, source: Path, folder: Path) -> dict[str, Any]:
     ids = [list(row) for row in codec.encode_batch(texts)]
     tokens = [codec.tokens(row) for row in ids]
     found = find_model(model)
-    export_huggingface(found, folder / "huggingface", verify=False)
+    if huggingface:
+        export_huggingface(found, folder / "huggingface", verify=False)
     export_ctranslate2(found, folder / "ctranslate2", verify=False)
     return {
         "model": str(model.resolve()),
@@ -138,7 +141,7 @@ def speed_table(entries: list[Contender], counts: dict[str, int]) -> list[str]:
                 f"{median:,.1f}" if median < 100 else f"{median:,.0f}",
                 f"{low:,.0f}–{high:,.0f}",
                 f"{statistics.median(tokens):,.0f}",
-                ratio(entry, by_key["huggingface"], task),
+                ratio(entry, by_key["huggingface"], task) if "huggingface" in by_key else "",
                 ratio(entry, like, task),
             ]
             lines.append(f"| {entry.name} | {' | '.join(cells)} |")
@@ -180,6 +183,8 @@ def cold_starts(work: dict[str, Any], threads: int, rounds: int) -> list[str]:
             " ".join(work["tokens"][0]),
         ],
     }
+    if not Path(work["huggingface"]).exists():
+        del commands["Hugging Face: load, `generate`"]
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
@@ -229,13 +234,14 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, help="their translations, for BLEU")
     parser.add_argument("--threads", type=int, default=2, help="of each contender (default 2)")
     parser.add_argument("--rounds", type=int, default=5, help="measured (default 5)")
+    parser.add_argument("--no-huggingface", action="store_true", help="leave it out")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error("--rounds: two at least")
-    entries = contenders(options.model)
+    entries = [one for one in contenders(options.model) if not (options.no_huggingface and one.key == "huggingface")]
     with tempfile.TemporaryDirectory(prefix="tfm-decoding-") as name:
-        work = prepare(options.model, options.source, Path(name))
+        work = prepare(options.model, options.source, Path(name), not options.no_huggingface)
         path = Path(name) / "work.json"
         path.write_text(json.dumps(work), encoding="utf-8")
         for entry in entries:
