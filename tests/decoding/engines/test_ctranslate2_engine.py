@@ -14,7 +14,8 @@ from tests.decoding.checkpoints import make_loaded, write_ctranslate2
 from tests.decoding.searching import search_batch
 from transformer_cli.build import LoadedModel
 from transformer_cli.config import GuidedAttention
-from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine, worker_count
+from transformer_cli.decoding.engines import ctranslate2_engine
+from transformer_cli.decoding.engines.ctranslate2_engine import TRIED, Alone, CTranslate2Engine, worker_count
 from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count
 from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, TokenConstraints, torch_needs
 from transformer_cli.decoding.engines.torch_engine import SearchCache, TorchEngine
@@ -412,3 +413,60 @@ def test_threads_follow_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         assert worker_count() == expected
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert 1 <= worker_count() <= 16
+
+
+# --- sentences that come alone ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("all_take", [0.5, 2.0])
+def test_a_sentence_alone_gets_one_thread_or_all_whichever_are_faster(
+    all_take: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, loaded = 0.0, []
+    monkeypatch.setattr(ctranslate2_engine, "perf_counter", lambda: clock)
+
+    def load() -> str:
+        loaded.append("all")
+        return "all"
+
+    alone = Alone("one", load)
+
+    def search(length: int) -> str:
+        """Which was chosen; both take as many seconds as the sentence has tokens, all threads times `all_take`."""
+        nonlocal clock
+        chosen = alone.choose()
+        collect = alone.timed(lambda: [[Hypothesis([7] * length, 0.0, 0.0, True)]], chosen)
+        clock += (length + 1) * (all_take if chosen == "all" else 1.0)
+        assert len(collect()[0][0].ids) == length
+        return str(chosen)
+
+    assert search(3) == "one"
+    assert not loaded, "for one sentence the model is loaded once"
+    tried = [search(length) for length in range(1, 2 * TRIED)]
+    assert [tried.count("one") + 1, tried.count("all")] == [TRIED, TRIED]
+    assert {search(length) for length in (1, 50, 2, 50)} == {"all" if all_take < 1 else "one"}
+    assert loaded == ["all"]
+
+
+def test_in_int8_or_with_one_worker_a_sentence_alone_gets_one_thread() -> None:
+    alone = Alone("one", None)
+    for _ in range(3):
+        assert alone.choose() == "one"
+        alone.timed(lambda: [[Hypothesis([7], 0.0, 0.0, True)]], "one")()
+    assert alone._seconds == {False: [], True: []}
+
+
+def test_one_at_a_time_the_same_is_found_by_either(
+    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    loaded, _, ours = pair()
+    write_ctranslate2(tmp_path, loaded)
+    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
+    sources = draw_sources(loaded, 2 * TRIED + 2)
+    chosen, found = set(), []
+    for source in sources:
+        chosen.add(engine._alone.choose())
+        found += search_batch(engine, [source], SEARCHES["beam"])
+    assert len(chosen) == 2
+    alike(found, search_batch(ours, sources, SEARCHES["beam"]))

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any, TypeVar
 
 from transformer_cli.decoding.devices import usable_cores
@@ -24,10 +26,12 @@ from transformer_cli.text.codec import Codecs
 from transformer_cli.text.vocabulary import BOS, PAD, SPECIALS
 
 CHUNK = 64  # sentences that a worker takes at a time
+TRIED = 5  # sentences that come alone, in each of two ways
 MOST_WORKERS = 16
 NO_EARLY_EXIT = 1e-30  # a length penalty that changes no score; with 0, the search would end with the first ending
 
 Ids = Sequence[int]
+Found = list[list[Hypothesis]]  # of each sentence
 LoadedT = TypeVar("LoadedT")
 
 
@@ -61,6 +65,49 @@ def once(load: Callable[[], LoadedT]) -> Callable[[], LoadedT]:
             return loaded[0]
 
     return get
+
+
+class Alone:
+    """What searches for a sentence that comes alone: a thread of the workers', or all at once, on a model of their own.
+
+    By processor and model, all are twice as fast in float32 or half as fast. So both are tried in turn from the second
+    sentence on, and the faster one stays.
+    """
+
+    def __init__(self, one: Any, load_all: Callable[[], Any] | None) -> None:
+        """load_all: loads the model once more, for all threads; None: they are never faster."""
+        self._one, self._load_all = one, load_all
+        self._all: Any = None
+        self._seconds: dict[bool, list[float]] = {False: [], True: []}  # of a token, by whether all threads searched
+        self._lock = threading.Lock()
+
+    def choose(self) -> Any:
+        """Return the translator for the next one."""
+        with self._lock:
+            one, all_threads = self._seconds[False], self._seconds[True]
+            if self._load_all is None or not one:
+                return self._one
+            if len(all_threads) < TRIED:
+                self._all = self._all or self._load_all()
+                return self._one if len(one) <= len(all_threads) else self._all
+            if self._all is not None and median(one) <= median(all_threads):
+                self._all = None  # its memory is free
+            return self._all or self._one
+
+    def timed(self, collect: Callable[[], Found], translator: Any) -> Callable[[], Found]:
+        """Return `collect`, which waits for what a translator was just given; where still asked, timed."""
+        if self._load_all is None or len(self._seconds[True]) >= TRIED:
+            return collect
+        began = perf_counter()
+
+        def collect_timed() -> Found:
+            found = collect()
+            seconds = (perf_counter() - began) / (1 + len(found[0][0].ids))
+            with self._lock:
+                self._seconds[translator is not self._one].append(seconds)
+            return found
+
+        return collect_timed
 
 
 class CTranslate2Engine:
@@ -98,11 +145,11 @@ class CTranslate2Engine:
             max_queued_batches=-1,  # `search` bounds what is under way
         )
         self._translator: Any = load(inter_threads=self.workers, intra_threads=1)
-        # A sentence that comes alone gets all threads, from the second one on: in float32 that is nearly twice as fast,
-        # but the model is loaded once more. int8 products they share so badly that one alone is eight times as fast.
-        threads = 1 if compute_type.startswith("int8") else self.workers
-        self._alone: Callable[[], Any] = once(lambda: load(inter_threads=1, intra_threads=threads))
-        self._came_alone = False
+        # int8 products they share so badly that one alone is up to eight times as fast.
+        shared = self.workers > 1 and not compute_type.startswith("int8")
+        self._alone = Alone(
+            self._translator, partial(load, inter_threads=1, intra_threads=self.workers) if shared else None
+        )
         self._source_tokens, self._target_tokens = (
             codec.vocabulary.get_itos() for codec in (codecs.source, codecs.target)
         )
@@ -121,18 +168,15 @@ class CTranslate2Engine:
 
     # --- search -------------------------------------------------------------------------------------------------------
 
-    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+    def search(self, batches: Iterable[SearchBatch], options: SearchOptions) -> Iterator[Found]:
         """Yield the hypotheses of each batch, in order. While workers search some, the caller prepares the next."""
-        waiting: deque[Callable[[], list[list[Hypothesis]]]] = deque()
+        waiting: deque[Callable[[], Found]] = deque()
         under_way: deque[int] = deque()  # chunks
         for batch in batches:
-            translator = self._translator
-            if not under_way and len(batch.sources) == 1 and self.workers > 1:
-                if self._came_alone:
-                    translator = self._alone()
-                self._came_alone = True
+            alone = not under_way and len(batch.sources) == 1
+            translator = self._alone.choose() if alone else self._translator
             chunks, collect = self._submit(batch, options, translator)
-            waiting.append(collect)
+            waiting.append(self._alone.timed(collect, translator) if alone and chunks else collect)
             under_way.append(chunks)
             while sum(under_way) - under_way[0] >= 2 * self.workers:  # enough is left when the first is done
                 under_way.popleft()
@@ -140,9 +184,7 @@ class CTranslate2Engine:
         while waiting:
             yield waiting.popleft()()
 
-    def _submit(
-        self, batch: SearchBatch, options: SearchOptions, translator: Any
-    ) -> tuple[int, Callable[[], list[list[Hypothesis]]]]:
+    def _submit(self, batch: SearchBatch, options: SearchOptions, translator: Any) -> tuple[int, Callable[[], Found]]:
         """Begin to search a batch: in how many chunks, and what waits for the hypotheses and gives them."""
         longest = max(map(len, batch.sources), default=0)
         lengths = longest + 1, self._limit(options, longest)
