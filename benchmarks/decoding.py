@@ -7,8 +7,8 @@ of 64 sentences of like length and one sentence at a time. tfm takes raw text an
 and give tokens, so their text processing is left out. Each is a process of its own; they take turns, in an order that
 moves on by one each round. Cold starts are whole processes, from the command to its end, in turn likewise. The last
 table is the torch engine with random weights of the same shape and outputs of a given length. Models that Hugging Face
-has no class for, such as those of `model.preset: auto`, are compared with CTranslate2 alone (--no-huggingface). The guard
-searches again for what repeats itself, so take a model that is trained to its end. Prints and, with --write, puts into
+has no class for, such as those of `model.preset: auto`, are compared with CTranslate2 alone (--no-huggingface). What
+repeats itself is searched for again, so take a model that is trained to its end. Prints and, with --write, puts into
 docs/benchmarks.md.
 """
 

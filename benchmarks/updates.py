@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", type=int, nargs="+", default=[linear.ROWS])
     options = parser.parse_args()
-    if any(rows < 1 or rows % 2 and rows > 1 for rows in options.rows):
+    if any(rows < 1 or (rows % 2 and rows > 1) for rows in options.rows):
         parser.error("--rows: takes 1 and even numbers")
     torch.set_num_threads(options.threads)
     kinds = list(itertools.product(options.configs, options.rows))
