@@ -1,6 +1,8 @@
 """The CTranslate2 engine finds what our own finds, for every shape of model that can be written for it."""
 
+import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +17,7 @@ from tests.decoding.searching import search_batch
 from transformer_cli.build import LoadedModel
 from transformer_cli.config import GuidedAttention
 from transformer_cli.decoding.engines import ctranslate2_engine
-from transformer_cli.decoding.engines.ctranslate2_engine import TRIED, Alone, CTranslate2Engine, worker_count
+from transformer_cli.decoding.engines.ctranslate2_engine import TRIED, CTranslate2Engine, LoneSentences, worker_count
 from transformer_cli.decoding.engines.ctranslate2_model import LEAST_POSITIONS, position_count
 from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch, TokenConstraints, torch_needs
 from transformer_cli.decoding.engines.torch_engine import SearchCache, TorchEngine
@@ -226,30 +228,140 @@ def test_one_sentence_or_many_is_the_same(pair: Callable[..., Pair]) -> None:
         alike(search_batch(engine, [source], SearchOptions(beam_size=3, n_best=2)), [expected])
 
 
-def test_sentences_that_come_alone_get_all_threads_from_the_second_one_on(
-    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("compute_type", "threads", "loaded_with"),
+    [("float32", 3, [(3, 1), (1, 3)]), ("float32", 1, [(1, 1)]), ("int8", 3, [(3, 1)])],
+)
+def test_sentences_that_come_alone_get_one_thread_and_all_by_turns(
+    compute_type: str,
+    threads: int,
+    loaded_with: list[tuple[int, int]],
+    pair: Callable[..., Pair],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded, _, _ = pair(norm="pre")
     write_ctranslate2(tmp_path, loaded)
     made: list[tuple[int, int]] = []
+    searched: list[tuple[int, int]] = []
     plain = ctranslate2.Translator
 
-    def translator(*arguments: Any, **options: Any) -> Any:
-        made.append((options["inter_threads"], options["intra_threads"]))
-        return plain(*arguments, **options)
+    class Counted:
+        """A translator that notes each search."""
 
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setattr(ctranslate2, "Translator", translator)
-    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.threads = options["inter_threads"], options["intra_threads"]
+            made.append(self.threads)
+            self.own = plain(*arguments, **options)
+
+        def translate_batch(self, *arguments: Any, **options: Any) -> Any:
+            searched.append(self.threads)
+            return self.own.translate_batch(*arguments, **options)
+
+    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
+    monkeypatch.setattr(ctranslate2, "Translator", Counted)
+    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else, compute_type=compute_type)
     options = SearchOptions(beam_size=3)
-    sources = draw_sources(loaded, 5)
+    sources = draw_sources(loaded, 2 * TRIED)
     together = search_batch(engine, sources, options)
+    searched.clear()
     first = search_batch(engine, sources[:1], options)
-    assert made == [(3, 1)], "for a single sentence no second model is loaded"
+    assert made == loaded_with[:1], "for a single sentence no second model is loaded"
     others = [search_batch(engine, [source], options) for source in sources[1:]]
-    assert made == [(3, 1), (1, 3)]
-    for one, expected in zip([first, *others], together, strict=True):
-        alike(one, [expected])
+    assert made == loaded_with
+    assert [searched.count(one) for one in loaded_with] == [2 * TRIED // len(loaded_with)] * len(loaded_with)
+    if compute_type == "float32":
+        for one, expected in zip([first, *others], together, strict=True):
+            alike(one, [expected])
+
+
+def chosen(lone: LoneSentences, seconds: dict[str, float], times: int) -> str:
+    """The first letters of the translators that were chosen, in order; a search takes as long as is said of each."""
+    letters = ""
+    for _ in range(times):
+        translator, timed = lone.begin()
+        letters += translator[0]
+        if timed:
+            lone.end(translator, seconds[translator])
+    return letters
+
+
+@pytest.mark.parametrize("faster", ["one", "all"])
+def test_the_faster_way_is_kept(faster: str) -> None:
+    loaded = []
+
+    def load_all() -> str:
+        loaded.append("all")
+        return "all"
+
+    lone, seconds = LoneSentences("one", load_all), {"one": 2.0, "all": 2.0, faster: 1.0}
+    assert chosen(lone, seconds, 1) == "o"
+    assert not loaded
+    assert chosen(lone, seconds, 9) == "aaooaaooa"
+    assert chosen(lone, {}, 50) == 50 * faster[0]
+    assert loaded == ["all"]
+    assert lone._all is None
+
+
+def test_what_is_broken_off_is_slow_and_what_does_not_count_is_tried_again() -> None:
+    lone = LoneSentences("one", lambda: "all")
+    for _ in range(3):
+        lone.end(lone.begin()[0], None)
+    assert chosen(lone, {"one": 2.0, "all": math.inf}, 10) == "oaaooaaooa"
+    assert chosen(lone, {}, 3) == "ooo"
+
+
+def test_one_search_is_timed_at_a_time() -> None:
+    lone = LoneSentences("one", lambda: "all")
+    lone.end(lone.begin()[0], 1.0)
+    assert lone.begin() == ("all", True)
+    assert [lone.begin() for _ in range(3)] == [("one", False)] * 3, "of other threads"
+    lone.end("all", 1.0)
+    assert lone.begin() == ("all", True)
+
+
+def test_without_memory_for_a_second_model_one_thread_is_kept() -> None:
+    def load_all() -> None:
+        raise RuntimeError("out of memory")
+
+    lone = LoneSentences("one", load_all)
+    assert chosen(lone, {"one": 1.0}, 20) == 20 * "o"
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_only_a_sentence_that_stays_alone_is_timed(
+    counts: bool, pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    loaded, _, _ = pair(norm="pre")
+    write_ctranslate2(tmp_path, loaded)
+    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
+    noted: list[float | None] = []
+    monkeypatch.setattr(engine._lone, "end", lambda translator, seconds: noted.append(seconds))
+    monkeypatch.setattr(ctranslate2_engine, "perf_counter", map(float, itertools.count()).__next__)
+    batches = [SearchBatch([source]) for source in draw_sources(loaded, 1 if counts else 3)]
+    found = list(engine.search(batches, SearchOptions(beam_size=3)))
+    assert len(found) == len(batches)
+    assert noted == [1.0 / (1 + len(found[0][0][0].ids)) if counts else None]
+
+
+def test_a_search_that_fails_counts_as_slow(
+    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    loaded, _, _ = pair(norm="pre")
+    write_ctranslate2(tmp_path, loaded)
+    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
+    noted: list[float | None] = []
+    monkeypatch.setattr(engine._lone, "end", lambda translator, seconds: noted.append(seconds))
+
+    def batches() -> Iterator[SearchBatch]:
+        yield SearchBatch(draw_sources(loaded, 1))
+        raise OSError("the pipe is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        list(engine.search(batches(), SearchOptions(beam_size=3)))
+    assert noted == [math.inf]
 
 
 # --- what is left to torch ----------------------------------------------------------------------------------------
@@ -413,60 +525,3 @@ def test_threads_follow_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         assert worker_count() == expected
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert 1 <= worker_count() <= 16
-
-
-# --- sentences that come alone ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("all_take", [0.5, 2.0])
-def test_a_sentence_alone_gets_one_thread_or_all_whichever_are_faster(
-    all_take: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, loaded = 0.0, []
-    monkeypatch.setattr(ctranslate2_engine, "perf_counter", lambda: clock)
-
-    def load() -> str:
-        loaded.append("all")
-        return "all"
-
-    alone = Alone("one", load)
-
-    def search(length: int) -> str:
-        """Which was chosen; both take as many seconds as the sentence has tokens, all threads times `all_take`."""
-        nonlocal clock
-        chosen = alone.choose()
-        collect = alone.timed(lambda: [[Hypothesis([7] * length, 0.0, 0.0, True)]], chosen)
-        clock += (length + 1) * (all_take if chosen == "all" else 1.0)
-        assert len(collect()[0][0].ids) == length
-        return str(chosen)
-
-    assert search(3) == "one"
-    assert not loaded, "for one sentence the model is loaded once"
-    tried = [search(length) for length in range(1, 2 * TRIED)]
-    assert [tried.count("one") + 1, tried.count("all")] == [TRIED, TRIED]
-    assert {search(length) for length in (1, 50, 2, 50)} == {"all" if all_take < 1 else "one"}
-    assert loaded == ["all"]
-
-
-def test_in_int8_or_with_one_worker_a_sentence_alone_gets_one_thread() -> None:
-    alone = Alone("one", None)
-    for _ in range(3):
-        assert alone.choose() == "one"
-        alone.timed(lambda: [[Hypothesis([7], 0.0, 0.0, True)]], "one")()
-    assert alone._seconds == {False: [], True: []}
-
-
-def test_one_at_a_time_the_same_is_found_by_either(
-    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    loaded, _, ours = pair()
-    write_ctranslate2(tmp_path, loaded)
-    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
-    sources = draw_sources(loaded, 2 * TRIED + 2)
-    chosen, found = set(), []
-    for source in sources:
-        chosen.add(engine._alone.choose())
-        found += search_batch(engine, [source], SEARCHES["beam"])
-    assert len(chosen) == 2
-    alike(found, search_batch(ours, sources, SEARCHES["beam"]))

@@ -4,6 +4,7 @@
 the same translations, and leaves to that one, which is loaded when it is first needed, what it cannot do alike.
 """
 
+import math
 import os
 import threading
 from collections import deque
@@ -67,47 +68,43 @@ def once(load: Callable[[], LoadedT]) -> Callable[[], LoadedT]:
     return get
 
 
-class Alone:
-    """What searches for a sentence that comes alone: a thread of the workers', or all at once, on a model of their own.
+class LoneSentences:
+    """Chooses the translator for a sentence that comes alone: one thread of the workers', or all on a second model.
 
-    By processor and model, all are twice as fast in float32 or half as fast. So both are tried in turn from the second
-    sentence on, and the faster one stays.
+    Depending on processor and model, all threads take half or twice the time in float32. So the first such sentences
+    are timed, and the faster way is kept, for searches of any kind. Threads may share it.
     """
 
     def __init__(self, one: Any, load_all: Callable[[], Any] | None) -> None:
-        """load_all: loads the model once more, for all threads; None: they are never faster."""
+        """load_all: loads the second model; None: all threads are never faster."""
         self._one, self._load_all = one, load_all
         self._all: Any = None
-        self._seconds: dict[bool, list[float]] = {False: [], True: []}  # of a token, by whether all threads searched
-        self._lock = threading.Lock()
+        self._kept = one if load_all is None else None  # None: to be found out
+        self._seconds: tuple[list[float], list[float]] = [], []  # of a token, with one thread and with all
+        self._timing = threading.Lock()  # held while one is timed
 
-    def choose(self) -> Any:
-        """Return the translator for the next one."""
-        with self._lock:
-            one, all_threads = self._seconds[False], self._seconds[True]
-            if self._load_all is None or not one:
-                return self._one
-            if len(all_threads) < TRIED:
-                self._all = self._all or self._load_all()
-                return self._one if len(one) <= len(all_threads) else self._all
-            if self._all is not None and median(one) <= median(all_threads):
-                self._all = None  # its memory is free
-            return self._all or self._one
+    def begin(self) -> tuple[Any, bool]:
+        """Return the translator for the next one, and whether it is timed: `end` must follow its search then."""
+        if self._kept is not None or not self._timing.acquire(blocking=False):
+            return self._kept or self._one, False
+        number = sum(map(len, self._seconds))
+        if self._kept is not None or (number + 1) // 2 % 2 == 0:  # one, all, all, one, one, all, …
+            return self._kept or self._one, True
+        try:
+            self._all = self._all or self._load_all()  # type: ignore[misc]  # else one is kept
+        except RuntimeError:  # as where memory does not suffice for a second model
+            self._kept = self._one
+        return self._all or self._one, True
 
-    def timed(self, collect: Callable[[], Found], translator: Any) -> Callable[[], Found]:
-        """Return `collect`, which waits for what a translator was just given; where still asked, timed."""
-        if self._load_all is None or len(self._seconds[True]) >= TRIED:
-            return collect
-        began = perf_counter()
-
-        def collect_timed() -> Found:
-            found = collect()
-            seconds = (perf_counter() - began) / (1 + len(found[0][0].ids))
-            with self._lock:
-                self._seconds[translator is not self._one].append(seconds)
-            return found
-
-        return collect_timed
+    def end(self, translator: Any, seconds: float | None) -> None:
+        """Take into account how long a token took; None: what was searched does not count."""
+        if seconds is not None and self._kept is None:
+            self._seconds[translator is self._all].append(seconds)
+            if sum(map(len, self._seconds)) == 2 * TRIED:
+                one, all_threads = map(median, self._seconds)
+                self._kept = self._one if one <= all_threads else self._all
+                self._all = None  # frees the second model if it is not kept
+        self._timing.release()
 
 
 class CTranslate2Engine:
@@ -145,9 +142,9 @@ class CTranslate2Engine:
             max_queued_batches=-1,  # `search` bounds what is under way
         )
         self._translator: Any = load(inter_threads=self.workers, intra_threads=1)
-        # int8 products they share so badly that one alone is up to eight times as fast.
+        # Threads share int8 products so badly that one is up to eight times as fast as all.
         shared = self.workers > 1 and not compute_type.startswith("int8")
-        self._alone = Alone(
+        self._lone = LoneSentences(
             self._translator, partial(load, inter_threads=1, intra_threads=self.workers) if shared else None
         )
         self._source_tokens, self._target_tokens = (
@@ -172,17 +169,30 @@ class CTranslate2Engine:
         """Yield the hypotheses of each batch, in order. While workers search some, the caller prepares the next."""
         waiting: deque[Callable[[], Found]] = deque()
         under_way: deque[int] = deque()  # chunks
-        for batch in batches:
-            alone = not under_way and len(batch.sources) == 1
-            translator = self._alone.choose() if alone else self._translator
-            chunks, collect = self._submit(batch, options, translator)
-            waiting.append(self._alone.timed(collect, translator) if alone and chunks else collect)
-            under_way.append(chunks)
-            while sum(under_way) - under_way[0] >= 2 * self.workers:  # enough is left when the first is done
-                under_way.popleft()
-                yield waiting.popleft()()
-        while waiting:
-            yield waiting.popleft()()
+        lone, timed, seconds = self._translator, False, None
+        begun = 0
+        try:
+            for begun, batch in enumerate(batches, start=1):
+                translator = self._translator
+                if begun == 1 and len(batch.sources) == 1:
+                    translator, timed = self._lone.begin()
+                    lone, seconds = translator, math.inf  # if its search fails or is broken off
+                began = perf_counter()
+                chunks, collect = self._submit(batch, options, translator)
+                waiting.append(collect)
+                under_way.append(chunks)
+                while sum(under_way) - under_way[0] >= 2 * self.workers:  # enough is left when the first is done
+                    under_way.popleft()
+                    yield waiting.popleft()()
+            while waiting:
+                found = waiting.popleft()()
+                if timed:  # other batches would have had their part in it, and so would torch
+                    counts = begun == 1 and chunks
+                    seconds = (perf_counter() - began) / (1 + len(found[0][0].ids)) if counts else None
+                yield found
+        finally:
+            if timed:
+                self._lone.end(lone, seconds)
 
     def _submit(self, batch: SearchBatch, options: SearchOptions, translator: Any) -> tuple[int, Callable[[], Found]]:
         """Begin to search a batch: in how many chunks, and what waits for the hypotheses and gives them."""
