@@ -328,35 +328,41 @@ def test_without_memory_for_a_second_model_one_thread_is_kept() -> None:
     assert chosen(lone, {"one": 1.0}, 20) == 20 * "o"
 
 
-@pytest.mark.parametrize("counts", [True, False])
-def test_only_a_sentence_that_stays_alone_is_timed(
-    counts: bool, pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def noting(
+    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[CTranslate2Engine, list[list[int]], list[float | None]]:
+    """An engine of two workers, sources for it, and what its timed searches took, of a token."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     loaded, _, _ = pair(norm="pre")
     write_ctranslate2(tmp_path, loaded)
     engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
     noted: list[float | None] = []
     monkeypatch.setattr(engine._lone, "end", lambda translator, seconds: noted.append(seconds))
+    return engine, draw_sources(loaded, 3), noted
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_only_a_sentence_that_stays_alone_is_timed(
+    count: int,
+    noting: tuple[CTranslate2Engine, list[list[int]], list[float | None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, sources, noted = noting
     monkeypatch.setattr(ctranslate2_engine, "perf_counter", map(float, itertools.count()).__next__)
-    batches = [SearchBatch([source]) for source in draw_sources(loaded, 1 if counts else 3)]
+    batches = [SearchBatch([source]) for source in sources[:count]]
     found = list(engine.search(batches, SearchOptions(beam_size=3)))
-    assert len(found) == len(batches)
-    assert noted == [1.0 / (1 + len(found[0][0][0].ids)) if counts else None]
+    assert len(found) == count
+    assert noted == [1.0 / (1 + len(found[0][0][0].ids)) if count == 1 else None]
 
 
 def test_a_search_that_fails_counts_as_slow(
-    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noting: tuple[CTranslate2Engine, list[list[int]], list[float | None]],
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    loaded, _, _ = pair(norm="pre")
-    write_ctranslate2(tmp_path, loaded)
-    engine = CTranslate2Engine(tmp_path, loaded.codecs, nothing_else)
-    noted: list[float | None] = []
-    monkeypatch.setattr(engine._lone, "end", lambda translator, seconds: noted.append(seconds))
+    engine, sources, noted = noting
 
     def batches() -> Iterator[SearchBatch]:
-        yield SearchBatch(draw_sources(loaded, 1))
+        yield SearchBatch(sources[:1])
         raise OSError("the pipe is gone")
 
     with pytest.raises(OSError, match="gone"):
