@@ -320,9 +320,10 @@ def test_one_search_is_timed_at_a_time() -> None:
     assert lone.begin() == ("all", True)
 
 
-def test_without_memory_for_a_second_model_one_thread_is_kept() -> None:
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError])
+def test_without_memory_for_a_second_model_one_thread_is_kept(error: type[Exception]) -> None:
     def load_all() -> None:
-        raise RuntimeError("out of memory")
+        raise error("out of memory")
 
     lone = LoneSentences("one", load_all)
     assert chosen(lone, {"one": 1.0}, 20) == 20 * "o"

@@ -92,7 +92,7 @@ class LoneSentences:
             return self._kept or self._one, True
         try:
             self._all = self._all or self._load_all()  # type: ignore[misc]  # else one is kept
-        except RuntimeError:  # as where memory does not suffice for a second model
+        except (MemoryError, RuntimeError):  # too little memory for a second model
             self._kept = self._one
         return self._all or self._one, True
 
