@@ -7,7 +7,8 @@
 Each config is trained to its end with each seed, and validated after every so many updates by greedy search over the
 validation set. A goal is reached at the first validation with that BLEU. Seconds are those of updates alone, without
 validations and checkpoints; compare them within one run of this program only. WORK gets the run folders; what is there
-is not trained again, and a training that was interrupted continues.
+is not trained again, and a training that was interrupted continues; tokens and seconds of up to 49 updates before that
+are not counted. Patience counts validations: for a config with `training.patience`, let --every be its validate_every.
 """
 
 import argparse

@@ -12,6 +12,11 @@ set -eu
 [ $# -ge 5 ] || { sed -n '2,11s/^# *//p' "$0" >&2; exit 2; }
 source=$1 target=$2 train=$3 valid=$4 out=$5 models=${MODELS:-1}
 shift 5
+for option in "$@"; do # what was translated with old models would stay
+    [ "$option" != --fresh ] || { echo "$0: --fresh: not here; choose another folder than $out" >&2; exit 2; }
+done
+further='' # BSD's seq counts down from 2 to 1
+while [ "$models" -ge 2 ]; do further="$models $further"; models=$((models - 1)); done
 mkdir -p "$out"
 config() { # of one direction
     cat << END
@@ -27,14 +32,14 @@ config "$source" "$target" > "$out/forward.yaml"
 config "$target" "$source" > "$out/backward.yaml"
 for direction in forward backward; do
     tfm train "$out/$direction.yaml" --out "$out/$direction" "$@"
-    for number in $(seq 2 "$models"); do
+    for number in $further; do
         tfm train "$out/$direction.yaml" --out "$out/$direction-$number" "$@" --set training.seed="$number"
     done
 done
 together() { # DIRECTION COMMAND …: with the further models of that direction
     direction=$1
     shift
-    for number in $(seq 2 "$models"); do set -- "$@" --with "$out/$direction-$number"; done
+    for number in $further; do set -- "$@" --with "$out/$direction-$number"; done
     "$@"
 }
 [ -e "$out/translated/manifest.json" ] ||

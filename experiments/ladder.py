@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from little_text import MISALIGNED, Pair, caption_pairs, events
+from little_text import MISALIGNED, Pair, caption_pairs, events, write_parts
 from variants import tfm
 
 from transformer_cli.config import load_config
@@ -98,10 +98,7 @@ def write_corpus(folder: Path, parts: dict[str, list[Pair]], noisy: bool) -> Non
         train += draw.sample(train, int(TWICE * len(train)))
         draw.shuffle(train)
         parts = {**parts, "train": train}
-    folder.mkdir(parents=True)
-    for part, pairs in parts.items():
-        for side, end in enumerate(("source", "target")):
-            (folder / f"{part}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    write_parts(folder, parts)
 
 
 def table_row(name: str, auto: Path, folder: Path, found: dict[str, Any]) -> str:

@@ -82,12 +82,9 @@ def main() -> int:
     name = options.corpus if hard else "-".join(["captions", str(options.pairs), *languages])
     folder = options.work.resolve() / name
     if not folder.exists():
-        folder.mkdir(parents=True)
         hard_pairs = help_pairs if options.corpus == "help" else verse_pairs
         parts = hard_pairs(options.text) if hard else caption_pairs(options.text, options.pairs, languages)
-        for part, pairs in parts.items():
-            for side, end in enumerate(("source", "target")):
-                (folder / f"{part}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+        write_parts(folder, parts)
     print("| training | seeds | BLEU, val | nats from the source | BLEU, test | chrF2, test |\n" + "| --- " * 6 + "|")
     for row in options.rows:
         length = {} if row == "auto" else HELP if hard else fixed_length(options.pairs)
@@ -156,6 +153,16 @@ def table_row(row: str, results: Sequence[dict[str, float]]) -> str:
 
 
 # --- the text -------------------------------------------------------------------------------------------------------
+
+
+def write_parts(folder: Path, parts: dict[str, list[Pair]]) -> None:
+    """Write the files of a corpus into a folder that is not there; it is there once all of them are."""
+    unfinished = folder.with_name(folder.name + ".unfinished")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    for part, pairs in parts.items():
+        for side, end in enumerate(("source", "target")):
+            (unfinished / f"{part}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    unfinished.rename(folder)
 
 
 def caption_pairs(folder: Path, count: int, languages: Sequence[str]) -> dict[str, list[Pair]]:

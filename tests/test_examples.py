@@ -144,6 +144,9 @@ def test_the_best_from_little_says_how_it_is_called(tmp_path: Path, monkeypatch:
     done = example("best.sh", "de", "en")
     assert done.returncode == 2
     assert "SOURCE TARGET TRAIN VALID OUT" in done.stderr
+    done = example("best.sh", "de", "en", "train", "valid", "out", "--quiet", "--fresh")
+    assert done.returncode == 2
+    assert "--fresh: not here" in done.stderr
     assert not [*tmp_path.glob("[!s]*")]
 
 
