@@ -14,11 +14,13 @@ import torch
 
 from transformer_cli.config import Config
 from transformer_cli.errors import UserError
+from transformer_cli.storage.checkpoint import load_training_values
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training import dry_run as rehearsal
 from transformer_cli.training.dry_run import dry_run, measure_peak
 from transformer_cli.training.run import train
-from transformer_cli.training.schedules import learning_rate
+from transformer_cli.training.saving import read_progress
+from transformer_cli.training.schedules import decay, learning_rate
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
 
 
@@ -201,6 +203,20 @@ def test_a_run_that_has_begun_stays_as_it_is(tiny_config: Callable[..., Config],
     with pytest.raises(UserError, match=r"training\.seed"):
         reported(tiny_config(tmp_path, max_steps=30, seed=9), run, quiet=True)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_where_the_rate_falls_already_the_end_is_known(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    still = {"schedule": "wsd", "peak_learning_rate": 1e-30, "warmup_steps": 0, "max_steps": 400}  # nothing improves
+    config, run = tiny_config(tmp_path, validate_every=3, save_every=3, patience=2, **still), tmp_path / "run"
+    train(config, run, device="cpu", quiet=True, until=9)
+    begins = read_progress(load_training_values(run / "step-00000009")).decay_from
+    assert begins is not None
+    _, last = decay(config.training, begins)
+    lines = reported(config, run, quiet=True)
+    assert f" {last:,} steps are " in lines["schedule"]
+    assert f"0.00e+00 at step {last:,}" in lines["schedule"]
+    assert f"for {last - 9:,} steps" in lines["time"]
+    assert "at most" not in lines["schedule"] + lines["time"]
 
 
 def test_no_vocabulary_is_built_where_the_run_has_one(

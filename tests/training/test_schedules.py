@@ -50,6 +50,15 @@ def test_wsd_stays_and_falls_in_the_last_quarter_wherever_that_begins() -> None:
     assert math.isclose(quarter, 0.01 * (1 - math.sqrt(12 / 50)))
 
 
+def test_wsd_never_falls_before_its_warmup_is_over() -> None:
+    config = TrainingConfig(schedule="wsd", warmup_steps=90, peak_learning_rate=0.01, max_steps=100)
+    found = [learning_rate(config, 512, step) for step in range(1, 101)]
+    assert max(found) == found[89] == 0.01
+    assert all(a < b for a, b in pairwise(found[:90]))
+    assert all(a > b for a, b in pairwise(found[89:]))
+    assert decay(config, None) == decay(config, 50) == (90, 100)
+
+
 def test_no_warmup_starts_at_the_peak() -> None:
     assert rates(3, schedule="constant", warmup_steps=0, peak_learning_rate=0.5) == [0.5] * 3
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import torch
 
 from tests.training.conftest import write_corpus
 from transformer_cli.build import build_model, load_model
-from transformer_cli.config import Config, ModelConfig, TextFiles, config_of_tree, dump_config, parse_config
+from transformer_cli.config import (
+    Config,
+    ModelConfig,
+    TextFiles,
+    config_of_tree,
+    dump_config,
+    load_config,
+    parse_config,
+)
 from transformer_cli.config.presets import CorpusSize, resolve_preset
 from transformer_cli.data.corpora import TextCorpus
 from transformer_cli.errors import UserError
@@ -195,6 +204,31 @@ def test_a_key_that_the_preset_chose_is_reported_as_such(tmp_path: Path, tiny_tr
         assert part in said
     named = refusal(run, with_vocabulary(tree, "small"))
     assert re.search("vocabulary.size = 2000, .*4000 .*model.preset = small", named)
+
+
+@pytest.mark.parametrize(("first", "then"), [(["training.max_steps=40"], []), ([], ["training.max_steps=400"])])
+def test_a_run_of_a_preset_may_become_longer_or_shorter(
+    tmp_path: Path, tiny_tree: MakeTree, first: list[str], then: list[str]
+) -> None:
+    """A preset shortens the warmup of short runs, but a run that goes on keeps that with which it began."""
+    sizes = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 16, "heads": 2, "d_ff": 16}
+    tree = {**tiny_tree(tmp_path), "model": {**sizes, "preset": "auto"}, "vocabulary": {"tokenizer": "whitespace"}}
+    tree["training"] = {"batch_tokens": 300, "validate_every": 4, "save_every": 4, "validation_sentences": 2}
+    run = tmp_path / "run"
+
+    def asked(*overrides: str) -> Config:
+        return config_of_tree(deepcopy(tree), "my.yaml", overrides)
+
+    train(asked(*first), run, device="cpu", quiet=True, until=4)
+    warmup = load_config(run / "config.yaml").training.warmup_steps
+    train(asked(*then), run, device="cpu", quiet=True, until=8)
+    now = load_config(run / "config.yaml").training
+    assert now.warmup_steps == warmup == (8 if first else 300)
+    assert now.max_steps == (9000 if first else 400)
+    with pytest.raises(UserError, match=r"warmup_steps = \d+, the config now says 7"):
+        train(asked(*then, "training.warmup_steps=7"), run, device="cpu", quiet=True)
+    with pytest.raises(UserError, match=f"warmup_steps={warmup}, with which the run began"):
+        train(asked("training.max_steps=5"), run, device="cpu", quiet=True)
 
 
 def test_a_key_that_is_set_or_that_no_preset_has_is_reported_as_before(tmp_path: Path, tiny_tree: MakeTree) -> None:

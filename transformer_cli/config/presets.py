@@ -241,7 +241,7 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
             values.pop(key, None)
     schedule, steps, warmup = (both[f"training.{key}"] for key in ("schedule", "max_steps", "warmup_steps"))
     if schedule in ("cosine", "wsd") and steps is not None:  # shorter for a trial
-        values["training.warmup_steps"] = min(values["training.warmup_steps"], max(1, steps // 5))
+        values["training.warmup_steps"] = min(values["training.warmup_steps"], steps // 5)
     if schedule != "noam" and "training.factor" in given:
         raise UserError(f"training.factor: the {schedule} schedule has none; set peak_learning_rate, or schedule: noam")
     scale = math.sqrt(both["model.d_model"] * max(1, warmup))  # noam's factor over its peak

@@ -34,8 +34,8 @@ from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import PAD
 from transformer_cli.training.hardware import tuned_process
 from transformer_cli.training.loop import probe_memory, train_steps
-from transformer_cli.training.run import check_beforehand, find_run_state, make_data, make_learner
-from transformer_cli.training.saving import Learner
+from transformer_cli.training.run import check_beforehand, find_run_state, last_step, make_data, make_learner
+from transformer_cli.training.saving import Learner, Progress
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.training.session import LEAST_GAIN
 from transformer_cli.training.start import resolve_split
@@ -103,7 +103,7 @@ def dry_run(
         yield from describe_training(data, learner.model)
         yield from _expect(len(data.train), data.plan.target_tokens / len(data.plan.order))
         yield _describe_parts(learner.model)
-        yield _describe_schedule(data)
+        yield _describe_schedule(data, learner.progress)
         step = learner.progress.step
         where = f"would continue after step {step:,}" if step else "would start"
         yield f"run          {run.path}: {where}; nothing was written there"
@@ -164,12 +164,18 @@ def _describe_parts(model: Transformer) -> str:
     return f"parameters   {', '.join(counts)}"
 
 
-def _describe_schedule(data: TrainingData) -> str:
-    training, d_model, last = data.config.training, data.config.model.d_model, data.total_steps
+def _describe_schedule(data: TrainingData, progress: Progress) -> str:
+    training, d_model, last = data.config.training, data.config.model.d_model, last_step(data, progress)
     steps = sorted({1, min(last, max(1, training.warmup_steps)), max(1, last // 2), last})
-    rates = ", ".join(f"{learning_rate(training, d_model, step):.2e} at step {step:,}" for step in steps)
-    limit = "at most " * bool(training.patience)
+    rate = partial(learning_rate, training, d_model, decay_from=progress.decay_from)
+    rates = ", ".join(f"{rate(step):.2e} at step {step:,}" for step in steps)
+    limit = "at most " * _may_end_before(training, progress)
     return f"schedule     {limit}{last:,} steps are {last / data.updates_an_epoch:,.1f} epochs; learning rate {rates}"
+
+
+def _may_end_before(training: TrainingConfig, progress: Progress) -> bool:
+    """Return whether patience may still end training; with a rate that falls since it was over, the end is fixed."""
+    return training.patience is not None and progress.decay_from is None
 
 
 # --- the first batch ----------------------------------------------------------------------------------------------
@@ -209,16 +215,19 @@ def _describe_pair(batch: Batch, row: int, codecs: Codecs) -> Iterator[str]:
 def _measure_memory(data: TrainingData, learner: Learner) -> str:
     """Return what the model takes by count, and what its costliest batch takes by trying it."""
     device, training = learner.precision.device, data.config.training
-    trained = [parameter for group in learner.optimizer.param_groups for parameter in group["params"]]
-    weights, gradients = (sum(weight.nbytes for weight in some) for some in (learner.model.parameters(), trained))
-    moments = 2 * gradients
+    groups = learner.optimizer.param_groups
+    trained = [parameter for group in groups for parameter in group["params"]]
+    squared = [parameter for group in groups if "betas" in group for parameter in group["params"]]  # Muon has no square
+    parts = (learner.model.parameters(), trained, squared)
+    weights, gradients, squares = (sum(weight.nbytes for weight in some) for some in parts)
+    moments = gradients + squares
     average = f", moving average {_size(gradients)}" if training.ema_decay else ""
     probe = partial(probe_memory, learner.objective, learner.precision, data.costliest_batch(), training.batch_tokens)
     grown, used = measure_peak(device, probe)
     # On a CPU the memory that the probe sets aside for the moments is not in use before something is written there.
-    touched, where = (moments, "on the GPU") if device.type == "cuda" else (0, "in this process")
+    touched, where = (2 * gradients, "on the GPU") if device.type == "cuda" else (0, "in this process")
     return (
-        f"memory       weights {_size(weights)}, gradients {_size(gradients)}, Adam's moments {_size(moments)}"
+        f"memory       weights {_size(weights)}, gradients {_size(gradients)}, optimizer {_size(moments)}"
         f"{average}; activations of the costliest batch about {_size(max(0, grown - gradients - touched))}; "
         f"{_size(used + moments - touched)} in all {where}, measured here"
     )
@@ -265,7 +274,8 @@ def _measure_time(data: TrainingData, learner: Learner) -> Iterator[str]:
     """Measure updates of the costliest batch and of the run's first batches; they change what learns."""
     batch, training = data.costliest_batch(), data.config.training
     costliest = UpdateBatches(START, [batch] * training.accumulation)
-    middle = (learner.progress.step + data.total_steps) // 2
+    last = last_step(data, learner.progress)
+    middle = (learner.progress.step + last) // 2
     seconds, _ = _time_updates(learner, training, repeat(costliest), middle)
     sentences, source, target = *batch.source.shape, batch.target_output.size(1)
     yield (
@@ -273,7 +283,7 @@ def _measure_time(data: TrainingData, learner: Learner) -> Iterator[str]:
         f"and {target} target tokens), measured here"
     )
     seconds, tokens = _time_updates(learner, training, list(islice(data.updates(), TIMED + 1)), middle)
-    left, limit = data.total_steps - learner.progress.step, "at most " * bool(training.patience)
+    left, limit = last - learner.progress.step, "at most " * _may_end_before(training, learner.progress)
     yield (
         f"             {seconds:.3g} s per update with the first batches, {tokens / seconds:,.0f} target tokens/s: "
         f"about {left * seconds / 60:,.1f} minutes for {limit}{left:,} steps, validations not counted"

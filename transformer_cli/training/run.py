@@ -40,6 +40,7 @@ from transformer_cli.training.start import (
     check_inputs,
     check_start,
     find_start,
+    keep_warmup,
     load_or_build_codecs,
     resolve_split,
     take_folder,
@@ -90,6 +91,7 @@ def train(
                 stack.enter_context(run.lock())  # from here on nobody else changes what is read
             config, sentences = resolve_split(config, run if resuming else None)
             state = find_run_state(run, asked, config, resuming, resume)
+            config = state.config
             if state.finished:
                 if not quiet:
                     _say_finished(state)
@@ -105,10 +107,8 @@ def train(
                 run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
         check_ranks_agree(ranks, state, data)
         stack.enter_context(ranks.stop.catch_signals())
-        progress, last = learner.progress, data.total_steps
-        if progress.decay_from is not None:
-            last = min(last, decay(config.training, progress.decay_from)[1])
-        recorder = Recorder(run, config.training, progress.step, last, quiet, ranks.is_main)
+        last = last_step(data, learner.progress)
+        recorder = Recorder(run, config.training, learner.progress.step, last, quiet, ranks.is_main)
         stack.callback(recorder.close)
         profiling = Profiling(profile, torch_device, recorder.say) if profile and ranks.is_main else None
         validator = Validator(learner.objective, data.codecs, config, data.valid, learner.precision, ranks)
@@ -117,6 +117,13 @@ def train(
         pause = None if until is None else math.ceil(until / every) * every
         session = Session(data, learner, validator, saver, recorder, ranks, profiling, pause)
         return session.run_to_end([*notes, *learner_notes])
+
+
+def last_step(data: TrainingData, progress: Progress) -> int:
+    """Return the step after which training ends at the latest."""
+    if progress.decay_from is None:
+        return data.total_steps
+    return min(data.total_steps, decay(data.config.training, progress.decay_from)[1])
 
 
 def check_ranks_agree(ranks: Ranks, state: "RunState", data: TrainingData) -> None:
@@ -178,6 +185,8 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
             progress = read_progress(load_training_values(run.step_folder(index.last)))
         if run.config_path.exists():
             old = load_config(run.config_path)
+            if index.last is not None:
+                config = keep_warmup(config, old, asked)
             saved = respelled(config, old, run.path)
             falling = progress.decay_from is not None
             notes = check_continuation(run, old, saved, math.inf if falling else index.last, asked)

@@ -44,8 +44,9 @@ def last_free_step(config: TrainingConfig) -> float:
 
 
 def decay(config: TrainingConfig, decay_from: int | None) -> tuple[int, int]:
-    """Return the steps after which the rate of wsd begins to fall and is zero: the last quarter of all."""
+    """Return the steps after which the rate of wsd begins to fall and is zero: the last quarter of all, or what the
+    warmup leaves of it."""
     assert config.max_steps is not None
-    latest = min(config.max_steps - 1, math.floor((1 - DECAY) * config.max_steps))
-    first = latest if decay_from is None else min(decay_from, latest)
+    latest = min(config.max_steps - 1, max(config.warmup_steps, math.floor((1 - DECAY) * config.max_steps)))
+    first = latest if decay_from is None else min(max(config.warmup_steps, decay_from), latest)
     return first, min(config.max_steps, max(first + 1, round(first / (1 - DECAY))))

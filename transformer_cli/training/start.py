@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.codecs import load_codecs, model_codecs
-from transformer_cli.config import Config, dump_config, load_config
+from transformer_cli.config import Config, config_of_tree, dump_config, load_config
 from transformer_cli.config.languages import check_languages
 from transformer_cli.config.presets import resolve_preset
 from transformer_cli.data.corpora import Corpus, open_corpus, open_split
@@ -22,7 +22,7 @@ from transformer_cli.data.held_out import HeldOut, open_corpora
 from transformer_cli.data.noise import noise_of, with_noise
 from transformer_cli.data.quality.judge import learn_languages
 from transformer_cli.data.quality.languages import FILE, LanguageIdentifier
-from transformer_cli.data.size import measure_corpus
+from transformer_cli.data.size import may_fit, measure_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
@@ -155,8 +155,24 @@ def _origin(key: str, asked: Config, new: Config) -> str:
     given, filled = (getattr(config, section).model_fields_set for config in (asked, new))
     if asked.model.preset is None or name in given or name not in filled:
         return ""
-    why = " for the text in data.train: did it, or the version of tfm, change?" * (asked.model.preset == "auto")
+    text = asked.model.preset == "auto" and key != "training.schedule"  # that one, presets have for all texts
+    why = " for the text in data.train: did it, or the version of tfm, change?" * text
     return f" (chosen by model.preset = {asked.model.preset}{why})"
+
+
+def keep_warmup(config: Config, old: Config, asked: Config) -> Config:
+    """Return the config with the warmup that the run began with, where neither's was set: a preset shortens that of a
+    trial, which may then go on for longer.
+
+    old: the run's config; asked: the new one before its preset was resolved. Raises `UserError` where the warmup is
+    longer than what is now wanted.
+    """
+    chosen = asked.model.preset is not None and "warmup_steps" not in asked.training.model_fields_set
+    if not chosen or config.training.warmup_steps == old.training.warmup_steps:
+        return config
+    sections = config.model_dump(mode="json", exclude_unset=True)
+    warmup = f"training.warmup_steps={old.training.warmup_steps}"
+    return config_of_tree(sections, f"{warmup}, with which the run began", [warmup])
 
 
 def take_folder(run: RunFolder, stack: ExitStack, fresh: bool, begins: bool) -> list[str]:
@@ -334,12 +350,9 @@ def _vocabulary_text(config: Config, train: Corpus) -> Callable[[], Pairs]:
     """
     noise, most = noise_of(config), config.data.max_length
 
-    def is_short(text: str) -> bool:  # a word has a token at least
-        return text.count(" ") < most or len(text.split()) <= most
-
     def pairs() -> Pairs:
         some = train.pairs() if noise is None else with_noise(train.pairs(), noise, config.training.seed)
-        return ((source, target) for source, target in some if is_short(source) and is_short(target))
+        return ((source, target) for source, target in some if may_fit(source, most) and may_fit(target, most))
 
     return pairs
 
