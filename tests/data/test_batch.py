@@ -74,7 +74,18 @@ def test_other_sources_are_those_of_the_sentence_before() -> None:
     pairs = [([5, 6], [7]), ([8], [9, 10]), ([11, 12, 13], [14])]
     other = [([11, 12, 13], [7]), ([5, 6], [9, 10]), ([8], [14])]
     links = [np.array([[0, 0]])] * 3
-    swapped, expected = Batch.from_ids(pairs, links=links).with_other_sources(), Batch.from_ids(other)
-    for name in ("source", "source_mask", "target_input", "target_output", "target_places"):
-        assert getattr(swapped, name).equal(getattr(expected, name))
-    assert swapped.links is None  # those of a pair mean nothing beside another source
+    found = Batch.from_ids(pairs, links=links).beside_other_sources(words=15)
+    for batch, expected in zip(found, (Batch.from_ids(pairs), Batch.from_ids(other)), strict=True):
+        for name in ("source", "source_mask", "target_input", "target_output", "target_places"):
+            assert getattr(batch, name).equal(getattr(expected, name))
+        assert batch.links is None  # those of a pair mean nothing beside another source
+
+
+def test_what_another_source_says_nothing_about_is_not_compared() -> None:
+    """The same source once more, and a target with a place in its own source, which has an id beyond the words."""
+    pairs = [([5, 6], [7]), ([8], [9]), ([8], [10]), ([11], [12, 15])]
+    own, other = Batch.from_ids(pairs).beside_other_sources(words=15)
+    assert own.source[:, 0].tolist() == [5, 8]
+    assert other.source[:, 0].tolist() == [11, 5]
+    assert own.target_output[:, 0].tolist() == other.target_output[:, 0].tolist() == [7, 9]
+    assert [batch.target_tokens for batch in Batch.from_ids(pairs[1:2]).beside_other_sources(words=15)] == [0, 0]

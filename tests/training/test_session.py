@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.config import Config
+from transformer_cli.config import Config, config_of_tree
 from transformer_cli.errors import UserError
 from transformer_cli.storage.run_folder import RunFolder
 from transformer_cli.training import loop
@@ -22,6 +22,7 @@ from transformer_cli.training.session import TrainingResult, describe_result
 from transformer_cli.training.validation import Validation, Validator
 
 MakeConfig = Callable[..., Config]
+MakeTree = Callable[..., dict[str, Any]]
 
 
 class Fate:
@@ -166,3 +167,15 @@ def test_the_end_says_whether_the_source_was_of_use(
     perplexity, other = (float(part) for part in re.search(r"perplexity (\S+) \((\S+) with another", said).groups())  # type: ignore[union-attr]
     assert perplexity * math.exp(event["valid_source_gain"]) == pytest.approx(other, rel=0.05)
     assert event["valid_source_gain"] > 1 if related else abs(event["valid_source_gain"]) < 0.5
+
+
+def test_what_is_copied_from_a_source_does_not_count_against_another(tmp_path: Path, tiny_tree: MakeTree) -> None:
+    """A word in no vocabulary, copied from its sentence: beside another source it is impossible."""
+    tree = tiny_tree(tmp_path, max_steps=3, validate_every=3, save_every=3)
+    for side in ("de", "en"):
+        with open(tmp_path / f"valid.{side}", "a") as file:
+            file.write("Zzyzx\n")
+    tree["model"]["generator"] = "pointer"
+    train(config_of_tree(tree, "my.yaml"), tmp_path / "run", device="cpu", quiet=True)
+    event = json.loads(RunFolder(tmp_path / "run").metrics.path.read_text().splitlines()[-1])
+    assert abs(event["valid_source_gain"]) < 1

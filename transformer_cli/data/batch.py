@@ -1,7 +1,7 @@
 """A batch as the model sees it: padded tensors with the specials in place. Made by the loader, evaluation and tests."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -70,10 +70,17 @@ class Batch:
         before, after = [part[:middle] for part in parts], [part[middle:] for part in parts]
         return Batch._of(*before, links=first), Batch._of(*after, links=second)
 
-    def with_other_sources(self) -> "Batch":
-        """Return the batch with each target beside the source of the sentence before it, which is about as long."""
+    def beside_other_sources(self, words: int) -> tuple["Batch", "Batch"]:
+        """Return some of the sentences, and these once more, each target beside the source of the sentence before it,
+        which is about as long.
+
+        Left out are those whose source is the same as that one, and targets with ids from `words` on, which stand for
+        places in a source (`generator: pointer`). Both may be empty.
+        """
         source = self.source.roll(1, 0)
-        return replace(self, source=source, source_mask=self.source_mask.roll(1, 0), links=None)
+        kept = (source != self.source).any(1) & (self.target_output < words).all(1)
+        rest = self.target_input[kept], self.target_output[kept]
+        return Batch._of(self.source[kept], *rest, links=None), Batch._of(source[kept], *rest, links=None)
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
         """Return the same batch on another device; from pinned memory the copy runs beside the computation."""

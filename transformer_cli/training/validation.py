@@ -72,7 +72,7 @@ class Validator:
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self.objective, self.config, self.corpus = objective, config, corpus
-        self.precision, self.ranks = precision, ranks
+        self.precision, self.ranks, self.words = precision, ranks, len(codecs.target.vocabulary)
         count = min(len(corpus), config.training.validation_sentences)
         texts = [corpus.texts(pair) for pair in range(count)]
         self.sources = [source for source, _ in texts]
@@ -122,11 +122,12 @@ class Validator:
             batch = batches.read(pairs).to(self.precision.device)
             with self.precision.autocast():
                 loss = self.objective(batch)
-                swapped = self.objective(batch.with_other_sources()).likelihood if len(batch.source) > 1 else None
-            parts = [float(loss.smoothed), float(loss.likelihood), float(batch.target_tokens)]
-            if swapped is not None:  # a batch of one sentence has no other
-                parts += [float(swapped) - parts[1], parts[2]]
-            sums = [total + part for total, part in zip_longest(sums, parts, fillvalue=0.0)]
+                own, other = batch.beside_other_sources(self.words)
+                compared = own.target_tokens
+                own_loss = loss if compared == batch.target_tokens else self.objective(own) if compared else None
+                gain = self.objective(other).likelihood - own_loss.likelihood if own_loss else 0.0
+            parts = float(loss.smoothed), float(loss.likelihood), batch.target_tokens, float(gain), compared
+            sums = [total + part for total, part in zip(sums, parts, strict=True)]
         everywhere = self.ranks.gather((sums, self.ranks.stop.signal_number))
         if any(signal is not None for _, signal in everywhere):
             return None
