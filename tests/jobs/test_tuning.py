@@ -557,6 +557,19 @@ def test_losses_of_different_vocabularies_are_not_compared(ask: Ask) -> None:
     by_loss = config.model_copy(update={"training": config.training.model_copy(update={"best_metric": "loss"})})
     with pytest.raises(UserError, match="losses of different vocabularies"):
         parse_dimension("vocabulary.min_freq=1,2", by_loss)
+    with pytest.raises(UserError, match="losses of different vocabularies"):
+        parse_dimension("training.noise=null,{capitals: 1.0}", by_loss)
+
+
+def test_a_trial_has_the_vocabulary_that_training_with_its_values_builds(ask: Ask, tmp_path: Path) -> None:
+    noise = "training.noise=null,{capitals: 1.0}"
+    found = told(tune(ask(vary=(noise, "model.dropout=0.1,0.2"), sampler="grid", budget="360steps"), tmp_path / "out"))
+    in_capitals = {
+        (trial["values"]["training.noise"] is not None, "BALAN" in vocabulary.read_text())
+        for trial in found["trials"]
+        for vocabulary in [tmp_path / "out" / "trials" / f"{trial['trial']:03}" / "vocab" / "shared.json"]
+    }
+    assert in_capitals == {(False, False), (True, True)}
 
 
 def test_another_question_in_the_same_folder_is_refused_by_name(

@@ -14,10 +14,15 @@ _LETTERS = 3
 
 
 def measure_corpus(data: DataConfig, progress: bool = False) -> CorpusSize:
-    """Return the size of `data.train`, in one pass over it; `progress` shows a bar, on a terminal."""
+    """Return the size of what of `data.train` can be trained on, in one pass over it: neither side is blank, nor surely
+    longer than `data.max_length`. Filters are not asked. `progress` shows a bar, on a terminal.
+    """
     seen: set[int] = set()
     pairs = letters = 0
-    for pairs, pair in enumerate(with_bar(open_split(data, "train").pairs(), "measuring", progress), start=1):
+    for pair in with_bar(open_split(data, "train").pairs(), "measuring", progress):
+        if not all(text.strip() and may_fit(text, data.max_length) for text in pair):
+            continue
+        pairs += 1
         if pairs <= MOST_COMPARED:
             key = hash(pair)
             if key in seen:
@@ -29,6 +34,11 @@ def measure_corpus(data: DataConfig, progress: bool = False) -> CorpusSize:
         share = len(seen) / compared
         return CorpusSize(pairs, round(share * pairs), round(letters * share * pairs / (len(seen) + pairs - compared)))
     return CorpusSize(pairs, len(seen), letters)
+
+
+def may_fit(text: str, most: int) -> bool:
+    """Return whether a text may have so many tokens at most: a word has one at least."""
+    return text.count(" ") < most or len(text.split()) <= most
 
 
 def _letters(text: str) -> int:

@@ -273,7 +273,8 @@ class Search:
         """Build the vocabulary of a trial, or copy it from one that has the same."""
         if config.training.takes_vocabulary or run.vocab_path.exists():
             return
-        wanted = json.dumps(config.vocabulary.model_dump(mode="json"), sort_keys=True)
+        parts = config.vocabulary, config.training.noise  # what a trial may vary of what a vocabulary depends on
+        wanted = json.dumps([part and part.model_dump(mode="json") for part in parts], sort_keys=True)
         built = RunFolder(self.folder / "vocabularies" / hashlib.sha256(wanted.encode()).hexdigest()[:12])
         if not is_complete(built.vocab_path):
             built.path.mkdir(parents=True, exist_ok=True)
