@@ -80,7 +80,7 @@ def test_every_kind_of_file_leads_to_the_same_data(
         ]
         for split in ("train", "valid", "test")
     }
-    assert len(read["valid"]) == len(read["test"]) == 6
+    assert len(read["valid"]) == len(read["test"]) == 15
     assert sorted(pair for split in read.values() for pair in split) == sorted(pairs())
     drawn = json.dumps(read["test"])
     as_text(tmp_path)

@@ -65,6 +65,11 @@ def test_says_where_training_may_end_sooner(tiny_config: Callable[..., Config], 
     assert "training     at most 30 steps (fewer where 2 validations bring no improvement), about " in patient
     assert "schedule     at most 30 steps are " in patient
     assert "minutes for at most 30 steps" in patient
+    at_peak = {"schedule": "wsd", "peak_learning_rate": 0.01, "warmup_steps": 2}
+    lines = dry_run(tiny_config(tmp_path, max_steps=40, patience=2, **at_peak), tmp_path / "run", quiet=True)
+    assert "(the rate falls once 2 validations bring no improvement, at the latest from step 30), about" in "".join(
+        lines
+    )
 
 
 @pytest.mark.parametrize(("gain", "says"), [(0.31, "hardly follows from the source"), (1.4, "it follows its source")])
@@ -83,19 +88,23 @@ def test_says_whether_the_source_is_of_use_to_a_run(
     assert says in line
 
 
-def test_says_what_a_corpus_like_this_one_led_to_and_how_sure_that_is(
-    tiny_config: Callable[..., Config], tmp_path: Path
-) -> None:
-    lines = reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)
+def test_says_what_a_corpus_like_this_one_led_to_and_how_sure_that_is(tiny_tree: Any, tmp_path: Path) -> None:
+    tree = tiny_tree(tmp_path)
+    assert "measured" not in reported(Config.model_validate(tree), tmp_path / "run", quiet=True)
+    tree["model"] |= {"preset": "auto", "decoder_layers": 2}
+    tree["training"]["max_steps"] = 40
+    lines = reported(Config.model_validate(tree), tmp_path / "run", quiet=True)
     assert "1,000 captions of Multi30k" in lines["measured"]
+    assert lines["measured"].endswith("; so can the keys that your config sets itself")
+    assert not [*rehearsal._expect(1000, 18.0, as_chosen=True)][-1].endswith("itself")
     captions = ((900, "1,000"), (4_000, "5,000"), (13_000, "29,000"), (80_000, "29,000"), (10**6, "29,000"))
     for (pairs, nearest), length in itertools.product(captions, (15.0, 20.0)):
-        line, sure = rehearsal._expect(pairs, length)
+        line, sure = rehearsal._expect(pairs, length, as_chosen=True)
         assert f" {nearest} captions" in line
         assert ("times as many" in sure) == (pairs not in (900, 4_000))
         assert "times as long" not in sure
     for pairs, length in ((23_000, 37.0), (10_000, 60.0), (100_000, 30.0)):
-        line, sure = rehearsal._expect(pairs, length)
+        line, sure = rehearsal._expect(pairs, length, as_chosen=True)
         assert "LibreOffice" in line
         assert ("rough guess" in sure) == ((pairs, length) != (23_000, 37.0))
     results = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ def init(
     tfm init train.de train.en --out mine
     tfm init sentences.csv --from de --to en
 
-    Writes NAME.yaml, and to data/NAME/ text files for training, validation and test: 2 % of the pairs each for the last
+    Writes NAME.yaml, and to data/NAME/ text files for training, validation and test: 5 % of the pairs each for the last
     two, at most 1,000. No sentence of theirs, compared without case and with white space collapsed, stays on either
     side of the training pairs. Files called train, valid (or dev) and test keep their parts: the config names them
     where they are. Languages come from file names, TMX headers, the first line of a table, or the options. Nothing that

@@ -20,8 +20,8 @@ from transformer_cli.storage.holding import clean, not_writable, temporary
 from transformer_cli.storage.publishing import naming, sync_folder
 from transformer_cli.text.lines import with_bar
 
-# Pairs for validation and as many for test, else 1 of 50 for each; fewer than 10 in all are refused.
-MOST, ONE_OF, LEAST = 1_000, 50, 10
+# Pairs for validation and as many for test, else 1 of 20 for each; fewer than 10 in all are refused.
+MOST, ONE_OF, LEAST = 1_000, 20, 10
 SPARE = 4  # times as many are looked at: those that share a sentence with the test set are left out of validation
 
 CONFIG = """\

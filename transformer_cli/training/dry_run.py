@@ -101,7 +101,9 @@ def dry_run(
         learner, notes = make_learner(state, data, torch_device, quiet)
         yield from [*sentences, *data.notes, *state.notes, *notes]
         yield from describe_training(data, learner.model)
-        yield from _expect(len(data.train), data.plan.target_tokens / len(data.plan.order))
+        if asked.model.preset == "auto":
+            length = data.plan.target_tokens / len(data.plan.order)
+            yield from _expect(len(data.train), length, as_chosen=len(preset) == 1)
         yield _describe_parts(learner.model)
         yield _describe_schedule(data, learner.progress)
         step = learner.progress.step
@@ -112,10 +114,11 @@ def dry_run(
         yield from _measure_time(data, learner)
 
 
-def _expect(pairs: int, length: float) -> Iterator[str]:
+def _expect(pairs: int, length: float, as_chosen: bool) -> Iterator[str]:
     """Yield what was measured on the corpus that is most like one of so many pairs, and how sure that makes us.
 
-    length: target tokens of a pair, on average. How long sentences are says more than how many there are.
+    length: target tokens of a pair, on average. How long sentences are says more than how many there are. as_chosen:
+    the config sets nothing that the preset would.
     """
 
     def unlike(other: Measured) -> float:
@@ -131,7 +134,8 @@ def _expect(pairs: int, length: float) -> Iterator[str]:
         f"measured     {nearest.pairs:,} {nearest.what} led to a BLEU of {nearest.bleu} with what model.preset: auto "
         "took when it was measured (docs/results.md)"
     )
-    yield f"             {sure}; another subject or language can change it a lot"
+    own = "" if as_chosen else "; so can the keys that your config sets itself"
+    yield f"             {sure}; another subject or language can change it a lot{own}"
 
 
 def _use_of_source(run: RunFolder) -> Iterator[str]:

@@ -6,6 +6,7 @@ vocabulary alone. No torch.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,7 +31,7 @@ from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, VOCAB, RunFolde
 from transformer_cli.text.build import Pairs, build_codecs, crowding, describe
 from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.text.sentences import share_of_several
-from transformer_cli.training.schedules import last_free_step
+from transformer_cli.training.schedules import DECAY, last_free_step
 
 # What decides when to stop, what to keep and how fast to read, never what the next update is.
 MAY_CHANGE = (
@@ -136,11 +137,13 @@ def check_continuation(
     for key, before, after in differences(old, new):
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
         fixed |= key == "data.valid"  # from or to null: pairs are held out of data.train, or no longer
+        origin = _origin(key, asked or new, new)
         if key == "training.max_steps" and last is not None:
             fixed |= last > min(last_free_step(config.training) for config in (old, new))
+            if fixed and last <= last_free_step(old.training):  # another one would do
+                origin = f" (after {last:,.0f} steps, it must be at least {math.ceil(last / (1 - DECAY)):,})"
         if fixed:
             reason = "the run was trained" if has_checkpoint else "its vocabulary was built"
-            origin = _origin(key, asked or new, new)
             raise UserError(
                 f"{run.path}: {reason} with {key} = {_show(before)}, the config now says {_show(after)}{origin}; set "
                 "it back, choose another folder with --out, or start again with --fresh"

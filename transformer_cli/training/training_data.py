@@ -21,7 +21,7 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.build import crowding
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
-from transformer_cli.training.schedules import learning_rate
+from transformer_cli.training.schedules import decay, learning_rate
 from transformer_cli.variants.guided_attention import AlignedCorpus
 
 
@@ -143,7 +143,11 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
     counts = {"steps": training.max_steps, "epochs": training.max_epochs}
     limit = " or ".join(f"{count:,} {unit}" for unit, count in counts.items() if count)
     if training.patience:
-        limit = f"at most {limit} (fewer where {training.patience:,} validations bring no improvement)"
+        until = f"{training.patience:,} validations bring no improvement"
+        ends = f"fewer where {until}"
+        if training.schedule == "wsd":
+            ends = f"the rate falls once {until}, at the latest from step {decay(training, None)[0]:,}"
+        limit = f"at most {limit} ({ends})"
     tokens = f"{plan.target_tokens / data.updates_an_epoch:,.0f} target tokens"
     yield f"training     {limit}, about {data.updates_an_epoch:,} updates per epoch of {tokens} each"
     top = max(1, training.warmup_steps)
