@@ -142,6 +142,15 @@ def test_the_reported_loss_is_the_translations(guide: str) -> None:
     assert guides_share(doubled) == pytest.approx(2 * guides_share(found))
 
 
+@pytest.mark.parametrize(("start", "middle"), [(6.0, 4.0), (0.5, 1.25)])
+def test_the_weight_goes_evenly_from_the_start_weight_to_the_weight(start: float, middle: float) -> None:
+    batch, objective = batch_of(linked_pairs(6)), guided(weight=2.0, start_weight=start, start_steps=8)
+    alone = guides_share(guided(objective.model)(batch))
+    for updates, weight in ((0, start), (4, middle), (8, 2.0), (9, 2.0)):
+        objective.updates = updates
+        assert guides_share(objective(batch)) == pytest.approx(weight * alone)
+
+
 @pytest.mark.parametrize("guide", GUIDES)
 def test_a_weight_of_nearly_nothing_is_plain_training(guide: str) -> None:
     batch, objective = batch_of(linked_pairs(6)), guided(**GUIDES[guide], weight=1e-300)
@@ -260,7 +269,7 @@ def test_stopping_and_continuing_equals_never_stopping(
 ) -> None:
     tiny_config(tmp_path)
     alignments = str(write_diagonal(tmp_path)) if by_file else None
-    guide = {"prior": "alignments", "alignments": alignments, "max_steps": 3}
+    guide = {"prior": "alignments", "alignments": alignments, "max_steps": 3, "start_weight": 4.0, "start_steps": 3}
 
     def run(name: str, **changes: Any) -> bytes:
         config = tiny_config(tmp_path, guided_attention=guide, accumulation=2, **changes)

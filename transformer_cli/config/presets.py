@@ -31,7 +31,7 @@ _LITTLE_TEXT: Values = {
     "model.qk_norm": True,
     "training.batch_tokens": 1000,
     "training.optimizer": "muon",
-    "training.guided_attention": {"prior": "alignments", "weight": 0.05, "layer": -2},
+    "training.guided_attention": {"prior": "alignments", "start_weight": 0.5, "weight": 0.05, "layer": -2},
     "training.schedule": "wsd",
     "training.patience": 3,
     "training.ema_decay": 0.995,

@@ -344,6 +344,8 @@ class GuidedAttention(Section):
     # null: they are found by statistics, in the training text alone.
     alignments: Annotated[str, Field(min_length=1)] | None = None
     weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 1.0  # of this loss, a target token, beside the translation's
+    start_weight: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None  # its weight at first; null: `weight`
+    start_steps: Positive = 3000  # steps in which it goes evenly from `start_weight` to `weight`
     width: Annotated[float, Field(gt=0.0, le=10.0)] = 0.2  # diagonal only: how far from it is free, g of the paper
     layer: Annotated[int, Field(ge=-1000, le=999)] = -1  # which decoder layer, from 0; -1: the last
     heads: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # which heads; null: all (diagonal), 0 (alignments)

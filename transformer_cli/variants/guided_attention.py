@@ -55,8 +55,16 @@ class GuidedObjective(TranslationObjective):
             attention = torch.stack([attention[:, head] for head in heads], dim=1)  # no list of indices goes to a GPU
         both = 2 if passes.r_drop else 1
         attention = torch.cat(attention.chunk(both), dim=1)  # (B, both · H, T, S): the heads of both passes
-        guided = guide.weight * both * self.guide_loss(attention, batch)
+        guided = self.guide_weight() * both * self.guide_loss(attention, batch)
         return Loss(translation.smoothed.detach(), translation.likelihood, translation.minimised + guided)
+
+    def guide_weight(self) -> float:
+        """Return the weight of the guide's loss in the next update."""
+        guide = self.guide
+        if guide.start_weight is None:
+            return guide.weight
+        left = max(0.0, 1 - self.updates / guide.start_steps)
+        return guide.weight + left * (guide.start_weight - guide.weight)
 
     def guide_loss(self, attention: Tensor, batch: Batch) -> Tensor:
         """Return the guide's loss over the batch's target tokens, the mean over heads; attention (B, H, T, S) → ()."""
