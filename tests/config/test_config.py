@@ -111,6 +111,8 @@ FLOATS: dict[str, tuple[float, float, float | None, float | None]] = {
     "training.subword_sampling": (0.0, -0.1, 0.999, 1.0),
     "training.ema_decay": (1e-6, 0.0, 0.9999, 1.0),
     "training.r_drop": (0.0, -0.1, None, None),
+    "training.guided_attention.start_steps": (1, 0, None, None),
+    "training.guided_attention.start_weight": (1e-6, 0.0, 1000.0, 1000.1),
     "training.guided_attention.weight": (1e-6, 0.0, 1000.0, 1000.1),
     "training.guided_attention.width": (1e-6, 0.0, 10.0, 10.1),
     "training.noise.capitals": (0.0, -0.1, 1.0, 1.1),
