@@ -203,10 +203,17 @@ def test_faults_leave_nothing_behind(tmp_path: Path, word_codecs: Codecs) -> Non
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_corpus_without_a_usable_pair_is_refused(tmp_path: Path, word_codecs: Codecs) -> None:
-    corpus = write_pairs(tmp_path, [("a b c", "d"), ("", "x")])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("a b c", "1 have an empty side, 1 have more than 2 tokens; raise data.max_length"),
+        ("", "2 have an empty side, 0 have more than 2 tokens; check that the right files"),
+    ],
+)
+def test_a_corpus_without_a_usable_pair_is_refused(line: str, says: str, tmp_path: Path, word_codecs: Codecs) -> None:
+    corpus = write_pairs(tmp_path, [(line, "d"), ("", "x")])
     for _ in range(2):  # from the cache too
-        with pytest.raises(UserError, match="no pair is left: 1 have an empty side, 1 have more than 2 tokens"):
+        with pytest.raises(UserError, match=f"no pair is left: {says}"):
             encode_corpus(corpus, word_codecs, max_length=2, cache_folder=tmp_path / "cache")
 
 

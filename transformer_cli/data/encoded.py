@@ -283,9 +283,10 @@ def encode_corpus(
             ) from None
         encoded = EncodedCorpus(path)
     if not len(encoded):
+        advice = "raise data.max_length" if encoded.left_out_long else "check that the right files are named"
         raise UserError(
             f"{corpus.describe()}: no pair is left: {encoded.left_out_empty:,} have an empty side, "
-            f"{encoded.left_out_long:,} have more than {max_length} tokens; raise data.max_length"
+            f"{encoded.left_out_long:,} have more than {max_length} tokens; {advice}"
         )
     return encoded
 
