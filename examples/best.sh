@@ -15,6 +15,7 @@ shift 5
 for option in "$@"; do # what was translated with old models would stay
     [ "$option" != --fresh ] || { echo "$0: --fresh: not here; choose another folder than $out" >&2; exit 2; }
 done
+case $models in '' | *[!0-9]*) echo "$0: MODELS=$models: give a number" >&2; exit 2 ;; esac
 further='' # BSD's seq counts down from 2 to 1
 while [ "$models" -ge 2 ]; do further="$models $further"; models=$((models - 1)); done
 mkdir -p "$out"

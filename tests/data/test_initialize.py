@@ -67,6 +67,11 @@ def test_five_percent_each_and_a_thousand_at_most(count: int, held: int) -> None
     assert done.left_out == []
 
 
+def test_repeated_pairs_are_drawn_as_often_as_if_they_stood_there_once() -> None:
+    done = initialize(write(numbered(300) * 10))
+    assert {split: len(pairs) for split, pairs in read(done.config).items()} == {"train": 2700, "valid": 15, "test": 15}
+
+
 words = st.sampled_from(
     ["ein", "Hund", "HUND", "ein  Hund", " ein Hund", "ﬁn", "fin", "", " ", "\ufeff", "a\x85b", "a b"]
 )

@@ -100,6 +100,10 @@ def test_the_last_step_may_change_until_the_rate_depends_on_it(
 ) -> None:
     shape = [f"training.schedule={schedule}", "training.peak_learning_rate=0.1", "training.warmup_steps=5"]
     old, new = (config(*shape, f"training.max_steps={steps}") for steps in (100, 80))
+    other = config("training.schedule=cosine", *shape[1:], "training.max_steps=80")
+    if schedule == "wsd":
+        with pytest.raises(UserError, match=r"training\.schedule"):
+            check_continuation(RunFolder(tmp_path), old, other, last)
     if schedule == "wsd" and not may:
         with pytest.raises(UserError, match=r"after 61 steps, it must be at least 82\)"):
             check_continuation(RunFolder(tmp_path), old, new, last)

@@ -222,6 +222,9 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.r_drop", None)
     if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
         values.pop("training.weight_decay", None)  # which would make a model forget what it began with
+    if given.get("training.init_from") and "training.guided_attention" in values:  # it knows where to look
+        guide = values["training.guided_attention"]
+        values["training.guided_attention"] = {key: guide[key] for key in guide if key != "start_weight"}
     if any(given.get(f"training.{key}") for key in ("init_from", "source_vectors", "target_vectors")):
         values.pop("training.init_embeddings", None)
     if both["training.schedule"] != own_schedule:  # with cosine, patience would end training before the rate has fallen

@@ -114,8 +114,9 @@ def _draw(found: Recognized, seed: int, done: Initialized, progress: bool) -> di
             rank = rank_of(seed, (normalized(source), normalized(target)))
             smallest.add(rank, (as_line(source), as_line(target)))
     _check_enough(total, found)
-    count = max(1, min(MOST, total // ONE_OF))
     drawn = [smallest.pairs[rank] for rank in sorted(smallest.pairs)]
+    different = len(drawn) if len(drawn) < SPARE * MOST else total  # every copy of one that is drawn leaves training
+    count = max(1, min(MOST, different // ONE_OF))
     test = drawn[:count]
     tested = sentences_of(test)
     valid = [pair for pair in drawn[count:] if not tested & sentences_of([pair])][:count]

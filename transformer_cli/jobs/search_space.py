@@ -97,7 +97,8 @@ def parse_dimension(setting: str, config: Config) -> Dimension:
     for why, fixed in FIXED.items():
         if any(key == one or key.startswith(f"{one}.") for one in fixed.split()):
             raise UserError(f"--vary {key}: this key cannot vary: {why}")
-    if key.startswith(("vocabulary.", "training.noise")) and config.training.best_metric == "loss":
+    noise = key.startswith("training.noise") and not config.training.takes_vocabulary
+    if (noise or key.startswith("vocabulary.")) and config.training.best_metric == "loss":
         raise UserError(
             f"--vary {key}: losses of different vocabularies cannot be compared; set training.best_metric: bleu"
         )

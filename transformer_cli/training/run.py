@@ -185,11 +185,14 @@ def find_run_state(run: RunFolder, asked: Config, config: Config, resuming: bool
             progress = read_progress(load_training_values(run.step_folder(index.last)))
         if run.config_path.exists():
             old = load_config(run.config_path)
+            resolved = config
             if index.last is not None:
-                config = keep_warmup(config, old, asked)
+                config = keep_warmup(resolved, old, asked)
             saved = respelled(config, old, run.path)
             falling = progress.decay_from is not None
             notes = check_continuation(run, old, saved, math.inf if falling else index.last, asked)
+            if config is not resolved:
+                notes.append(f"training.warmup_steps stays {config.training.warmup_steps:,}, with which the run began")
     if resume and index.last is None:
         raise UserError(f"{run.path}: nothing to resume here; leave --resume out to start")
     finished = progress.finished_because(config.training) if index.finished else None

@@ -138,10 +138,10 @@ def check_continuation(
         fixed = not _within(key, MAY_CHANGE) if has_checkpoint else _within(key, VOCABULARY_KEYS)
         fixed |= key == "data.valid"  # from or to null: pairs are held out of data.train, or no longer
         origin = _origin(key, asked or new, new)
-        if key == "training.max_steps" and last is not None:
+        if key == "training.max_steps" and last is not None and old.training.schedule == new.training.schedule:
             fixed |= last > min(last_free_step(config.training) for config in (old, new))
             if fixed and last <= last_free_step(old.training):  # another one would do
-                origin = f" (after {last:,.0f} steps, it must be at least {math.ceil(last / (1 - DECAY)):,})"
+                origin += f" (after {last:,.0f} steps, it must be at least {math.ceil(last / (1 - DECAY)):,})"
         if fixed:
             reason = "the run was trained" if has_checkpoint else "its vocabulary was built"
             raise UserError(
@@ -158,20 +158,22 @@ def _origin(key: str, asked: Config, new: Config) -> str:
     given, filled = (getattr(config, section).model_fields_set for config in (asked, new))
     if asked.model.preset is None or name in given or name not in filled:
         return ""
-    text = asked.model.preset == "auto" and key != "training.schedule"  # that one, presets have for all texts
+    # Those two change with a limit that was set, or was set before, rather than with the text.
+    text = asked.model.preset == "auto" and key not in ("training.schedule", "training.max_steps")
     why = " for the text in data.train: did it, or the version of tfm, change?" * text
     return f" (chosen by model.preset = {asked.model.preset}{why})"
 
 
 def keep_warmup(config: Config, old: Config, asked: Config) -> Config:
-    """Return the config with the warmup that the run began with, where neither's was set: a preset shortens that of a
-    trial, which may then go on for longer.
+    """Return the config with the warmup that the run began with, unless the new one sets it: a preset shortens that of
+    a trial, which may then go on for longer.
 
     old: the run's config; asked: the new one before its preset was resolved. Raises `UserError` where the warmup is
     longer than what is now wanted.
     """
     chosen = asked.model.preset is not None and "warmup_steps" not in asked.training.model_fields_set
-    if not chosen or config.training.warmup_steps == old.training.warmup_steps:
+    same = config.training.warmup_steps == old.training.warmup_steps
+    if not chosen or same or config.training.schedule != old.training.schedule:
         return config
     sections = config.model_dump(mode="json", exclude_unset=True)
     warmup = f"training.warmup_steps={old.training.warmup_steps}"
