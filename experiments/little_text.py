@@ -14,8 +14,8 @@ whose words have many forms; a twentieth of them with another's translation, fou
 hard: 14,500 verses of the Bible (at least 8 words, no two alike), today's English to the Spanish of 1909, as many of
 them faulty and nearly as many twice. `captions` are pairs of Multi30k, German to English if nothing else is said. All
 rows are `model.preset: auto` but for what they say, and all but `auto` have a cosine schedule with fewer updates, no
-moving average of the weights, and random initial embeddings. What is in WORK already is not done again, and what was
-interrupted continues.
+moving average of the weights, random initial embeddings, and a guide that is as strong from beginning to end. What is
+in WORK already is not done again, and what was interrupted continues.
 """
 
 import argparse
@@ -110,10 +110,10 @@ def result(folder: Path, languages: Sequence[str], row: str, seed: int, length: 
         "data": {**dict(zip(("source_language", "target_language"), languages, strict=True)), **files, "workers": 0},
         "model": {**model, "preset": "auto"},
         "training": {
+            **({} if row == "auto" else {"ema_decay": None, "init_embeddings": "random", "guided_attention": GUIDE}),
             **training,
             **length,
             "seed": seed,
-            **({} if row == "auto" else {"ema_decay": None, "init_embeddings": "random"}),
         },
     }
     tree["data"]["max_length"] = 128

@@ -228,6 +228,18 @@ def test_what_guides_attention_gives_way_to_what_it_does_not_go_with(tmp_path: P
     assert resolved(tmp_path, "model.preset=tiny", "training.optimizer=adamw", "training.weight_decay=0.01")
 
 
+def test_only_a_model_that_begins_from_nothing_is_guided_strongly_at_first(tmp_path: Path) -> None:
+    for preset in ("tiny", "small"):
+        new, child = (
+            resolved(tmp_path, f"model.preset={preset}", *more).training.guided_attention
+            for more in ((), ("training.init_from=parent",))
+        )
+        assert new is not None
+        assert child is not None
+        assert (new.start_weight or 0) > new.weight
+        assert child == new.model_copy(update={"start_weight": None})
+
+
 def test_weight_decay_is_for_muon_and_for_models_that_begin_from_nothing(tmp_path: Path) -> None:
     assert resolved(tmp_path, "model.preset=tiny").training.weight_decay > 0
     for override in ("training.optimizer=adam", "training.optimizer=adamw", "training.init_from=parent"):

@@ -225,7 +225,8 @@ def test_where_the_rate_falls_already_the_end_is_known(tiny_config: Callable[...
     assert f" {last:,} steps are " in lines["schedule"]
     assert f"0.00e+00 at step {last:,}" in lines["schedule"]
     assert f"for {last - 9:,} steps" in lines["time"]
-    assert "at most" not in lines["schedule"] + lines["time"]
+    assert f"{last:,} steps (the rate falls since step {begins:,})" in lines["training"]
+    assert "at most" not in lines["schedule"] + lines["time"] + lines["training"].replace("at most 200 tokens", "")
 
 
 def test_no_vocabulary_is_built_where_the_run_has_one(

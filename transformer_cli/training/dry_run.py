@@ -34,7 +34,7 @@ from transformer_cli.text.lines import one_line
 from transformer_cli.text.vocabulary import PAD
 from transformer_cli.training.hardware import tuned_process
 from transformer_cli.training.loop import probe_memory, train_steps
-from transformer_cli.training.run import check_beforehand, find_run_state, last_step, make_data, make_learner
+from transformer_cli.training.run import check_beforehand, find_run_state, make_data, make_learner
 from transformer_cli.training.saving import Learner, Progress
 from transformer_cli.training.schedules import learning_rate
 from transformer_cli.training.session import LEAST_GAIN
@@ -100,7 +100,7 @@ def dry_run(
         data = make_data(state, quiet)
         learner, notes = make_learner(state, data, torch_device, quiet)
         yield from [*sentences, *data.notes, *state.notes, *notes]
-        yield from describe_training(data, learner.model)
+        yield from describe_training(data, learner.model, learner.progress.decay_from)
         if asked.model.preset == "auto":
             length = data.plan.target_tokens / len(data.plan.order)
             yield from _expect(len(data.train), length, as_chosen=len(preset) == 1)
@@ -169,7 +169,7 @@ def _describe_parts(model: Transformer) -> str:
 
 
 def _describe_schedule(data: TrainingData, progress: Progress) -> str:
-    training, d_model, last = data.config.training, data.config.model.d_model, last_step(data, progress)
+    training, d_model, last = data.config.training, data.config.model.d_model, data.last_step(progress.decay_from)
     steps = sorted({1, min(last, max(1, training.warmup_steps)), max(1, last // 2), last})
     rate = partial(learning_rate, training, d_model, decay_from=progress.decay_from)
     rates = ", ".join(f"{rate(step):.2e} at step {step:,}" for step in steps)
@@ -278,7 +278,7 @@ def _measure_time(data: TrainingData, learner: Learner) -> Iterator[str]:
     """Measure updates of the costliest batch and of the run's first batches; they change what learns."""
     batch, training = data.costliest_batch(), data.config.training
     costliest = UpdateBatches(START, [batch] * training.accumulation)
-    last = last_step(data, learner.progress)
+    last = data.last_step(learner.progress.decay_from)
     middle = (learner.progress.step + last) // 2
     seconds, _ = _time_updates(learner, training, repeat(costliest), middle)
     sentences, source, target = *batch.source.shape, batch.target_output.size(1)

@@ -33,7 +33,6 @@ from transformer_cli.training.loop import build_optimizer, probe_memory
 from transformer_cli.training.parent import begin_as_parent
 from transformer_cli.training.recorder import Profiling, Recorder, check_trace, load_tensorboard
 from transformer_cli.training.saving import Learner, Progress, Saver, ranks_of, read_progress
-from transformer_cli.training.schedules import decay
 from transformer_cli.training.session import Session, TrainingResult, result_of
 from transformer_cli.training.start import (
     check_continuation,
@@ -107,7 +106,7 @@ def train(
                 run.metrics.cut(progress.step, progress.skipped_in_row, validated=progress.step in progress.scores)
         check_ranks_agree(ranks, state, data)
         stack.enter_context(ranks.stop.catch_signals())
-        last = last_step(data, learner.progress)
+        last = data.last_step(learner.progress.decay_from)
         recorder = Recorder(run, config.training, learner.progress.step, last, quiet, ranks.is_main)
         stack.callback(recorder.close)
         profiling = Profiling(profile, torch_device, recorder.say) if profile and ranks.is_main else None
@@ -117,13 +116,6 @@ def train(
         pause = None if until is None else math.ceil(until / every) * every
         session = Session(data, learner, validator, saver, recorder, ranks, profiling, pause)
         return session.run_to_end([*notes, *learner_notes])
-
-
-def last_step(data: TrainingData, progress: Progress) -> int:
-    """Return the step after which training ends at the latest."""
-    if progress.decay_from is None:
-        return data.total_steps
-    return min(data.total_steps, decay(data.config.training, progress.decay_from)[1])
 
 
 def check_ranks_agree(ranks: Ranks, state: "RunState", data: TrainingData) -> None:

@@ -87,7 +87,7 @@ class Session:
         self.ranks.copy_weights(model)  # equal already, unless machines differ
         with average.shown():
             self.ranks.copy_weights(model)
-        for line in [*notes, *describe_training(self.data, model)]:
+        for line in [*notes, *describe_training(self.data, model, self.progress.decay_from)]:
             self.recorder.say(line)
         where = f"resumed after step {progress.step:,}" if progress.step else "new"
         self.recorder.say(f"run          {self.run.path} ({where}) on {self._hardware()}")

@@ -46,6 +46,12 @@ class TrainingData:
         limits = [training.max_steps, training.max_epochs and training.max_epochs * self.updates_an_epoch]
         return min(limit for limit in limits if limit is not None)
 
+    def last_step(self, decay_from: int | None) -> int:
+        """Return the step after which training ends at the latest, if its rate falls since `decay_from`."""
+        if decay_from is None:
+            return self.total_steps
+        return min(self.total_steps, decay(self.config.training, decay_from)[1])
+
     @property
     def batches(self) -> CorpusBatches:
         """The training corpus in batches, segmentations and noise drawn anew where the config says so."""
@@ -114,7 +120,7 @@ def prepare_training_data(
     return TrainingData(config, codecs, train, encoded_valid, corpora.held_out, plan, updates, notes)
 
 
-def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
+def describe_training(data: TrainingData, model: Transformer, decay_from: int | None) -> Iterator[str]:
     """Yield a few lines on what will be done: data, vocabulary, model, batches, training."""
     config, plan = data.config, data.plan
     shape, training, words = config.model, config.training, config.vocabulary
@@ -148,6 +154,8 @@ def describe_training(data: TrainingData, model: Transformer) -> Iterator[str]:
         if training.schedule == "wsd":
             ends = f"the rate falls once {until}, at the latest from step {decay(training, None)[0]:,}"
         limit = f"at most {limit} ({ends})"
+    if decay_from is not None:
+        limit = f"{data.last_step(decay_from):,} steps (the rate falls since step {decay_from:,})"
     tokens = f"{plan.target_tokens / data.updates_an_epoch:,.0f} target tokens"
     yield f"training     {limit}, about {data.updates_an_epoch:,} updates per epoch of {tokens} each"
     top = max(1, training.warmup_steps)
