@@ -116,6 +116,7 @@ def test_what_is_left_out_is_said() -> None:
         "2 pairs of which one side is empty",
         "2 pairs that repeat a sentence of validation or test",
     ]
+    assert "1 pair that repeats a sentence of validation or test" in initialize(write(again[:-1]), out="third").left_out
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _others(found: Recognized, held_out: frozenset[str], done: Initialized, prog
     done.sizes["train"] -= repeated
     if repeated > done.sizes["train"]:
         raise _says_the_same(found, done.sizes["test"])
-    _leave_out(done, repeated, "that repeat a sentence of validation or test")
+    _leave_out(done, repeated, f"that repeat{'s' * (repeated == 1)} a sentence of validation or test")
 
 
 def _says_the_same(found: Recognized, count: int) -> UserError:
