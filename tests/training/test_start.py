@@ -208,10 +208,10 @@ def test_a_key_that_the_preset_chose_is_reported_as_such(tmp_path: Path, tiny_tr
     run = begun(tmp_path / "run", auto)
     find_run_state(run, auto, preset_for(auto, 200), resuming=True, resume=None)
     said = refusal(run, auto, pairs=20_000)
-    for part in ("vocabulary.size = 2000", "4000", "model.preset = auto", "data.train", "set it back"):
+    for part in ("vocabulary.size = 2000", "8000", "model.preset = auto", "data.train", "set it back"):
         assert part in said
     named = refusal(run, with_vocabulary(tree, "small"))
-    assert re.search("vocabulary.size = 2000, .*4000 .*model.preset = small", named)
+    assert re.search("vocabulary.size = 2000, .*8000 .*model.preset = small", named)
 
 
 @pytest.mark.parametrize(("first", "then"), [(["training.max_steps=40"], []), ([], ["training.max_steps=400"])])

@@ -70,13 +70,13 @@ PRESETS: Mapping[str, Values] = {
     },
     "small": {
         **_LITTLE_TEXT,
-        "vocabulary.size": 4000,
+        "vocabulary.size": 8000,
         "model.d_model": 192,
         "model.dropout": 0.2,
         "training.init_embeddings": "lexicon",
         "training.peak_learning_rate": FAST,
         "training.max_steps": 18_000,
-        "training.warmup_steps": 500,
+        "training.warmup_steps": 250,
         "training.validate_every": 450,
         "training.save_every": 450,
     },
@@ -133,7 +133,7 @@ LADDER = (
     Rung(0, "tiny"),
     Rung(180_000, "tiny", {"vocabulary.size": 4000, "training.weight_decay": 1.0}),
     Rung(600_000, "small"),
-    Rung(3_600_000, "small", {"vocabulary.size": 8000, "training.batch_tokens": 2000}),
+    Rung(3_600_000, "small", {"training.batch_tokens": 2000}),
     # What is usual for talks (IWSLT's 160,000 pairs): the paper's layers, narrower inside, more dropout, small updates.
     Rung(
         12_000_000,
