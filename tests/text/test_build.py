@@ -97,6 +97,10 @@ def test_a_script_that_crowds_the_vocabulary_is_told(configure: Configure, pairs
     assert warnings(size=4600) == []
     assert "byte_fallback" not in warnings(size=2500, byte_fallback=False)[0]
     assert warnings(tokenizer="character", size=4000) == []  # it has nothing else
+    text = pairs[:2]
+    fewer, crowded = warnings(size=9999)
+    assert re.fullmatch(r"fewer +the text has [\d,]+ subwords, not the 9,999 of vocabulary.size", fewer)
+    assert "longer subwords; lower vocabulary.character_coverage" in crowded  # a larger size would change nothing
 
 
 # --- samples ------------------------------------------------------------------------------------------------------

@@ -207,7 +207,7 @@ class VocabularyConfig(Section):
     # have it, a sentencepiece model for each language, which segments text for a vocabulary beside it.
     tokenizer: Literal["sentencepiece", "spacy", "whitespace", "character", "marian"] = "sentencepiece"
     algorithm: Literal["unigram", "bpe"] = "unigram"  # sentencepiece only: which kind of subwords
-    # Tokens, specials included; sentencepiece: the size of the vocabulary; other tokenizers: the largest allowed.
+    # Tokens, specials included: the largest vocabulary allowed, which sentencepiece fills if the text has so many.
     size: Annotated[int, Field(ge=8, le=10_000_000)] = 8000
     shared: bool = True  # one vocabulary for both languages
     min_freq: Positive = 1  # other tokenizers than sentencepiece: tokens that occur less often become `<unk>`

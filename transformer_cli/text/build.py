@@ -161,16 +161,22 @@ def describe(codecs: Codecs, pairs: Pairs) -> list[list[str]]:
 
 
 def crowding(codecs: Codecs, options: VocabularyConfig) -> list[str]:
-    """Return a warning for each subword vocabulary half of which or more is single characters and bytes."""
+    """Return a warning for each subword vocabulary that the text does not fill, and for each half of which or more is
+    single characters and bytes.
+    """
     found = []
     for codec in [codecs.source] if options.shared else [codecs.source, codecs.target]:
         size, byte_pieces = len(codec.vocabulary), len(codec.tokenizer.byte_tokens)
+        full = not codec.is_subword or size >= options.size
+        if not full:
+            found.append(f"fewer        the text has {size:,} subwords, not the {options.size:,} of vocabulary.size")
         characters = sum(len(token) == 1 for token in codec.vocabulary.get_itos())
         if codec.is_subword and 2 * (characters + byte_pieces) >= size:
             found.append(
                 f"crowded      {characters:,} characters and {byte_pieces} bytes take "
                 f"{(characters + byte_pieces) / size:.0%} of {size:,} pieces, and few are left for longer subwords; "
-                "raise vocabulary.size, lower vocabulary.character_coverage"
+                + "raise vocabulary.size, " * full
+                + "lower vocabulary.character_coverage"
                 + ", or set vocabulary.byte_fallback: false"
                 * bool(byte_pieces)
             )

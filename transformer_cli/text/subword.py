@@ -250,8 +250,8 @@ def check_symbols(options: VocabularyConfig) -> None:
 def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig, where: str) -> bytes:
     """Train a sentencepiece model on words (as `SubwordTokenizer.words` cuts them) with their counts.
 
-    `where` names the text in messages. Raises `UserError` if the text is empty or `options.size` does not suit it,
-    with the largest or smallest possible size.
+    It has fewer pieces than `options.size` where the text has no more. `where` names the text in messages. Raises
+    `UserError` if the text is empty or has more characters than `options.size` holds, with the smallest possible size.
     """
     model = io.BytesIO()
     try:
@@ -265,6 +265,7 @@ def train_subwords(counts: Iterable[tuple[str, int]], options: VocabularyConfig,
             byte_fallback=options.byte_fallback,
             user_defined_symbols=[_hide_spaces(symbol) for symbol in options.symbols],
             required_chars=SPACE,
+            hard_vocab_limit=False,
             seed_sentencepiece_size=min(1_000_000, max(50_000, SEEDS_A_PIECE * options.size)),
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
@@ -301,11 +302,6 @@ def _training_lines(counts: Iterable[tuple[str, int]]) -> Iterator[str]:
 
 def _explain(error: str, options: VocabularyConfig, where: str) -> str:
     """Return sentencepiece's complaint in the user's terms."""
-    if match := re.search(r"set it to a value <= (\d+)", error):
-        return (
-            f"vocabulary.size: {options.size} is too large for {where}; the largest possible size with "
-            f"{options.algorithm} is {match[1]}"
-        )
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
         return (
             f"vocabulary.size: {options.size} is too small for the characters of {where}; set it to at "
