@@ -177,8 +177,7 @@ def crowding(codecs: Codecs, options: VocabularyConfig) -> list[str]:
                 f"{(characters + byte_pieces) / size:.0%} of {size:,} pieces, and few are left for longer subwords; "
                 + "raise vocabulary.size, " * full
                 + "lower vocabulary.character_coverage"
-                + ", or set vocabulary.byte_fallback: false"
-                * bool(byte_pieces)
+                + ", or set vocabulary.byte_fallback: false" * bool(byte_pieces)
             )
     return found
 
