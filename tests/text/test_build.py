@@ -26,11 +26,11 @@ from transformer_cli.text.build import (
     _sample,
     build_codecs,
     count_tokens,
-    crowding,
     describe,
     in_chunks,
     map_in_order,
     map_in_processes,
+    vocabulary_warnings,
 )
 from transformer_cli.text.codec import Codecs, Preparation
 from transformer_cli.text.tokenizers import CharacterTokenizer
@@ -85,7 +85,7 @@ def test_a_script_that_crowds_the_vocabulary_is_told(configure: Configure, pairs
 
     def warnings(**options: Any) -> list[str]:
         config = configure(**{"algorithm": "bpe", "character_coverage": 1.0, **options})
-        return crowding(build_codecs(config, lambda: text)[0], config.vocabulary)
+        return vocabulary_warnings(build_codecs(config, lambda: text)[0], config.vocabulary)
 
     (warning,) = warnings(size=4000)
     counts = re.search(r"crowded +([\d,]+) characters and 256 bytes take (\d+)% of 4,000 pieces", warning)

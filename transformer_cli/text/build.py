@@ -160,7 +160,7 @@ def describe(codecs: Codecs, pairs: Pairs) -> list[list[str]]:
     return rows
 
 
-def crowding(codecs: Codecs, options: VocabularyConfig) -> list[str]:
+def vocabulary_warnings(codecs: Codecs, options: VocabularyConfig) -> list[str]:
     """Return a warning for each subword vocabulary that the text does not fill, and for each half of which or more is
     single characters and bytes.
     """

@@ -28,7 +28,7 @@ from transformer_cli.errors import UserError
 from transformer_cli.storage.origin import find_path, keep_origin, paths_of, read_origin
 from transformer_cli.storage.publishing import atomic_write, verify
 from transformer_cli.storage.run_folder import CONFIG, HELD_OUT, VOCAB, RunFolder, find_model
-from transformer_cli.text.build import Pairs, build_codecs, crowding, describe
+from transformer_cli.text.build import Pairs, build_codecs, describe, vocabulary_warnings
 from transformer_cli.text.codec import Codecs, vocabulary_files
 from transformer_cli.text.sentences import share_of_several
 from transformer_cli.training.schedules import DECAY, last_free_step
@@ -409,6 +409,6 @@ def build_vocabulary(
         identifier = None if known is None else learn_languages(known, languages, config.training.seed)
         notes += take_folder(run, stack, fresh, begins)
         write_start(run, config, corpora.held_out, codecs, identifier, resuming=False)
-    for line in [*corpora.notes, *train.notes, *valid.notes, *notes, *crowding(codecs, config.vocabulary)]:
+    for line in [*corpora.notes, *train.notes, *valid.notes, *notes, *vocabulary_warnings(codecs, config.vocabulary)]:
         note(line)
     return [[str(cell) for cell in row] for row in rows]

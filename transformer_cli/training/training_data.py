@@ -18,7 +18,7 @@ from transformer_cli.data.mixture import Mixture
 from transformer_cli.data.noise import noise_of
 from transformer_cli.data.quality.languages import LanguageIdentifier
 from transformer_cli.model.transformer import Transformer
-from transformer_cli.text.build import crowding
+from transformer_cli.text.build import vocabulary_warnings
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.schedules import decay, learning_rate
@@ -138,7 +138,7 @@ def describe_training(data: TrainingData, model: Transformer, decay_from: int | 
     source, target = len(data.codecs.source.vocabulary), len(data.codecs.target.vocabulary)
     sizes = f"{target:,} {kind}, shared" if words.shared else f"{source:,} source and {target:,} target {kind}"
     yield f"vocabulary   {sizes}"
-    yield from crowding(data.codecs, words)
+    yield from vocabulary_warnings(data.codecs, words)
     yield (
         f"model        {count_parameters(model):,} parameters: {shape.encoder_layers}+{shape.decoder_layers} layers, "
         f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
