@@ -66,13 +66,14 @@ may be a list of sources, [which are mixed](data.md#several-sources). `data.vali
 """
 
 PRESETS_HEADER = """\
-`model.preset` names a size, or `auto`, which goes by the amount of text in `data.train`, what is held out of it too:
-the letters (characters; those of dense scripts count three times) of the targets of all pairs that differ. `tiny` and
-`small` train until validation stops improving: for at most 9,000 updates with 60,000 letters (1,000 captions), 15,000
-with 300,000, 18,000 with 1.8 million and 50,000 with 12 million, interpolated in between. Keys that neither the config
-nor `--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was
-chosen; the config saved in the run folder contains the values themselves. How they were chosen:
-[results.md](results.md#presets).
+`model.preset` names a size, or `auto`, which chooses by the amount of target text in `data.train`, held-out pairs
+included: the number of characters in the targets of all different pairs; characters of Chinese, Japanese and Korean
+count three times. `tiny` and `small` train until validation stops improving, at most for as long as the table says.
+With `auto`, this limit grows with the text: 9,000 updates with 60,000 letters (1,000 captions), 15,000 with 300,000,
+18,000 with 1.8 million, 50,000 with 12 million, interpolated in between; there are always 60 validations up to it with
+`tiny`, and 40 with `small`. Keys that neither the config nor `--set` sets then have these values instead of their
+defaults. Training and `tfm build-vocab` report what was chosen; the config saved in the run folder contains the values
+themselves. How they were chosen: [results.md](results.md#what-each-part-of-auto-adds).
 """
 
 PRESETS_RULES = """\

@@ -154,7 +154,7 @@ LADDER = (
     Rung(1_000_000_000, "big", _UNTIL_NOTHING_IMPROVES),
 )
 # Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
-# three are of 1,000, 5,000 and 29,000 captions; patience ended the first after 4,200, the third after 15,000
+# three are of 1,000, 5,000 and 29,000 captions, which patience ended after 5,200, 13,333 and 12,000 updates
 # (docs/results.md).
 UPDATES = ((60_000, 9000), (300_000, 15_000), (1_800_000, 18_000), (12_000_000, 50_000))
 
