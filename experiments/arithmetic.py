@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from transformer_cli.config import load_config
 from transformer_cli.model import attention
-from transformer_cli.model.layers import Dropout
+from transformer_cli.model.dropout import Dropout
 from transformer_cli.training import hardware as tuning
 from transformer_cli.training import objective, run
 from transformer_cli.training.objective import Loss, smoothed_cross_entropy

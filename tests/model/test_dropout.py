@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from transformer_cli.model.layers import Dropout, keep_mask
+from transformer_cli.model.dropout import Dropout, keep_mask
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.999])

@@ -115,12 +115,16 @@ def test_only_another_width_takes_two_projections(small_config: Callable[..., Mo
     """The small config's heads have a width of 4. Checkpoints name these weights."""
     plain = {"query", "key_value", "output"}
     for config in (small_config(), small_config(value_dim=4), small_config(value_dim=5, head_dim=5)):
-        assert dict(build_attention(config).named_children()).keys() == plain
+        assert set(projections(build_attention(config))) == plain
     uneven = build_attention(small_config(value_dim=2))
-    assert dict(uneven.named_children()).keys() == {"query", "key", "value", "output"}
+    assert set(projections(uneven)) == {"query", "key", "value", "output"}
     assert uneven.value.weight.shape == (6, 12)
     assert small_config(value_dim=4).own_variant is None
     assert small_config(value_dim=2).own_variant == "value_dim: 2"
+
+
+def projections(attention: MultiHeadAttention) -> list[str]:
+    return [name.split(".")[0] for name, _ in attention.named_parameters()]
 
 
 def test_a_search_finds_what_its_scores_say(build: Callable[..., Transformer]) -> None:

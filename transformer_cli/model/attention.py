@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from transformer_cli.model.dropout import Dropout
 from transformer_cli.model.linear import Linear
 
 SHORT = 256  # keys up to which plain products train faster on a CPU than the fused kernel; docs/benchmarks.md
@@ -118,7 +119,8 @@ class MultiHeadAttention(nn.Module):
         query_width: int | None = None,
     ) -> None:
         super().__init__()
-        self.heads, self.head_dim, self.value_dim, self.dropout = heads, head_dim, value_dim, dropout
+        self.heads, self.head_dim, self.value_dim = heads, head_dim, value_dim
+        self.dropout = Dropout(dropout)
         self.epsilon, self.query_width = epsilon, query_width or head_dim
         self.query = Linear(d_model, heads * head_dim, bias=bias)
         if value_dim == head_dim:
@@ -180,10 +182,10 @@ class MultiHeadAttention(nn.Module):
             if causal:
                 mask = torch.ones(length, length, dtype=torch.bool, device=states.device).tril()
             weights = attention_weights(query, keys, mask)
-            mixed = functional.dropout(weights, self.dropout, self.training) @ values
+            mixed = self.dropout(weights) @ values
         else:
-            dropout = self.dropout if self.training else 0.0
-            mixed = functional.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
+            rate = self.dropout.p if self.training else 0.0
+            mixed = functional.scaled_dot_product_attention(query, keys, values, mask, rate, is_causal=causal)
         joined = mixed.transpose(1, 2).reshape(batch, length, self.heads * self.value_dim)  # (B, T, H·d_v)
         if not need_weights:
             return self.output(joined), None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config import ModelConfig
 from transformer_cli.model.attention import Rotation
-from transformer_cli.model.layers import Dropout
+from transformer_cli.model.dropout import Dropout
 from transformer_cli.model.masks import PAD
 from transformer_cli.model.sinusoids import sinusoids
 
