@@ -28,7 +28,7 @@ def plain_loss(
 
 
 def plain_dropout(self: Dropout, states: Tensor) -> Tensor:
-    return functional.dropout(states, self.p, self.training)
+    return functional.dropout(states, self.rate)
 
 
 def take_torchs() -> None:

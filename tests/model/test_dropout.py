@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from transformer_cli.model.attention import SHORT, MultiHeadAttention
 from transformer_cli.model.dropout import Dropout, keep_mask
 
 
@@ -57,3 +58,32 @@ def test_nothing_is_dropped_in_evaluation_or_without_dropout() -> None:
     states = torch.randn(10)
     assert Dropout(0.5).eval()(states) is states
     assert Dropout(0.0)(states) is states
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_share_of_the_probability_can_be_in_force(share: float) -> None:
+    torch.manual_seed(0)
+    dropout, states = Dropout(0.4), torch.ones(100_000)
+    dropout.share = share
+    kept = float((dropout(states) != 0).double().mean())
+    assert kept == pytest.approx(1 - 0.4 * share, abs=0.01)
+    assert float(dropout(states).mean()) == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("length", [5, SHORT + 1])
+def test_attention_weights_drop_out_by_the_share_in_force(need_weights: bool, length: int) -> None:
+    """By plain products, and by torch's kernel, which longer text takes."""
+    torch.manual_seed(0)
+    attention, states = MultiHeadAttention(8, 2, 4, 4, 0.5, bias=True), torch.randn(1, length, 8)
+
+    def attend() -> torch.Tensor:
+        mixed: torch.Tensor = attention(states, attention.keys_values(states), need_weights=need_weights)[0]
+        return mixed
+
+    attention.eval()
+    whole = attend()
+    attention.train()
+    assert not torch.allclose(attend(), whole)
+    attention.dropout.share = 0.0
+    assert torch.allclose(attend(), whole, atol=1e-6)

@@ -10,6 +10,7 @@ from transformer_cli.config import ModelConfig, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
+from transformer_cli.model.dropout import Dropout
 from transformer_cli.model.transformer import DecoderOutput, Generator
 from transformer_cli.training.distributed import Ranks
 from transformer_cli.training.hardware import Precision
@@ -258,6 +259,20 @@ def test_every_update_drops_out_whatever_was_validated_before_it(part: str) -> N
                 model.eval()
         learned[validates] = weights(model)
     assert torch.equal(learned[True], learned[False])
+
+
+@pytest.mark.parametrize(("first", "rates"), [(0, [0.0, 0.1, 0.2, 0.3, 0.4, 0.4]), (3, [0.3, 0.4, 0.4])])
+def test_dropout_rises_evenly_and_goes_on_where_it_was(first: int, rates: list[float]) -> None:
+    model, seen = objective(dropout=0.4), []
+    model.register_forward_pre_hook(
+        lambda *_: seen.append({module.rate for module in model.modules() if isinstance(module, Dropout) and module.p})
+    )
+    config = TrainingConfig(
+        schedule="constant", warmup_steps=0, peak_learning_rate=0.01, dropout_warmup_steps=4, epsilon=1e-4
+    )
+    batches = plan(*[pairs(3)] * len(rates))
+    list(train_steps(model, build_optimizer(model, config), Precision("fp32", CPU), config, batches, step=first))
+    assert [pytest.approx(rate) for rate in rates] == [one for (one,) in seen]
 
 
 def test_a_signal_comes_with_the_update() -> None:

@@ -351,8 +351,9 @@ def test_patience_does_not_end_the_warmup(tmp_path: Path, tiny_config: MakeConfi
 def test_with_wsd_training_longer_than_was_planned_is_as_if_it_had_been_planned(
     tmp_path: Path, tiny_config: MakeConfig
 ) -> None:
-    wsd = {"schedule": "wsd", "peak_learning_rate": 0.01, "warmup_steps": 2}
+    wsd = {"schedule": "wsd", "peak_learning_rate": 0.01, "warmup_steps": 2, "dropout_warmup_steps": 15}
     config = tiny_config(tmp_path, max_steps=12, validate_every=3, save_every=3, **wsd)
+    assert config.model.dropout
     longer = change(config, "training", max_steps=16)
     train(longer, tmp_path / "whole", quiet=True)
     train(config, tmp_path / "parts", until=9, quiet=True)  # where its rate would begin to fall

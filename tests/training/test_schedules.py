@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import TrainingConfig
-from transformer_cli.training.schedules import decay, last_free_step, learning_rate
+from transformer_cli.training.schedules import decay, dropout_share, last_free_step, learning_rate
 
 
 def rates(steps: int, d_model: int = 512, **training: Any) -> list[float]:
@@ -70,3 +70,9 @@ def test_up_to_some_step_the_rate_is_the_same_whatever_the_last_step_is(schedule
     assert [a == b for a, b in zip(short, long, strict=True)].index(False) == same if same < 200 else short == long
     free = min(last_free_step(TrainingConfig(max_steps=steps, **common)) for steps in (40, 60))
     assert free == {200: math.inf, 30: 30, 5: 0}[same]
+
+
+def test_dropout_is_whole_after_its_warmup_and_at_once_without_one() -> None:
+    rising = TrainingConfig(dropout_warmup_steps=8)
+    assert [dropout_share(rising, step) for step in (1, 2, 5, 9, 10, 10**6)] == [0.0, 0.125, 0.5, 1.0, 1.0, 1.0]
+    assert {dropout_share(TrainingConfig(), step) for step in (1, 2, 10**6)} == {1.0}

@@ -430,6 +430,8 @@ class TrainingConfig(Section):
     warmup_steps: Annotated[int, Field(ge=0)] = 4000  # steps in which the learning rate rises
     factor: Annotated[float, Field(gt=0.0)] = 1.0  # noam only: multiplies the paper's learning rate
     peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # of every schedule but `noam`
+    # Steps in which every dropout rises evenly from 0 to its probability (Morerio et al. 2017); 0: it is whole at once.
+    dropout_warmup_steps: Annotated[int, Field(ge=0)] = 0
     label_smoothing: Fraction = 0.1  # probability taken from the right token and spread over the vocabulary
     clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest norm of the gradient; null: no clipping
     # Of the forward and backward pass; weights are fp32 always. `auto`: bf16 where the GPU or CPU supports it natively,
@@ -485,7 +487,8 @@ class TrainingConfig(Section):
         `warmup_steps`. `weight_decay` needs `optimizer: adamw` or `muon`. `average_last` is at most `keep_last`,
         `average_best` at most `keep_best`; only one of the two is set. `freeze` names each part once. `init_from`
         brings embeddings of its own: neither `source_vectors` nor `target_vectors` is set with it, nor is either with
-        `init_embeddings: lexicon`. `init_vocabulary: own` needs `init_from`."""
+        `init_embeddings: lexicon`. `init_vocabulary: own` needs `init_from`. `dropout_warmup_steps` and `compile`
+        exclude each other."""
         if awaits_preset(info):
             return self
         if self.max_steps is None and self.max_epochs is None:
@@ -517,6 +520,10 @@ class TrainingConfig(Section):
                 )
         if self.init_vocabulary == "own" and self.init_from is None:
             raise ValueError("init_vocabulary: every run without init_from has a vocabulary of its own; leave it out")
+        if self.dropout_warmup_steps and self.compile:
+            raise ValueError(
+                "dropout_warmup_steps: with compile, layers would be compiled anew in each step; leave one out"
+            )
         return self
 
     @property

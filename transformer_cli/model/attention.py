@@ -184,7 +184,7 @@ class MultiHeadAttention(nn.Module):
             weights = attention_weights(query, keys, mask)
             mixed = self.dropout(weights) @ values
         else:
-            rate = self.dropout.p if self.training else 0.0
+            rate = self.dropout.rate
             mixed = functional.scaled_dot_product_attention(query, keys, values, mask, rate, is_causal=causal)
         joined = mixed.transpose(1, 2).reshape(batch, length, self.heads * self.value_dim)  # (B, T, H·d_v)
         if not need_weights:

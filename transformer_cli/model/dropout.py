@@ -9,19 +9,26 @@ STEPS = 2**16  # that 16 random bits can tell apart
 
 
 class Dropout(nn.Module):
-    """Zero each element with probability p and scale the rest by 1 / (1 - p), in training only."""
+    """Zero each element with probability `rate` and scale the rest by 1 / (1 - rate), in training only."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         assert 0.0 <= p <= 1.0 - 1.0 / STEPS
         self.p = p
+        self.share = 1.0  # of p, that is in force; training may let it rise from 0
+
+    @property
+    def rate(self) -> float:
+        """Return with which probability an element is dropped now."""
+        return self.p * self.share if self.training else 0.0
 
     def forward(self, states: Tensor) -> Tensor:  # any shape → the same
-        if not self.training or self.p == 0.0:
+        rate = self.rate
+        if rate == 0.0:
             return states
         if states.device.type != "cpu" or torch.compiler.is_compiling():
-            return functional.dropout(states, self.p)
-        return (states * keep_mask(states.shape, self.p, states.dtype)).mul_(1.0 / (1.0 - self.p))
+            return functional.dropout(states, rate)
+        return (states * keep_mask(states.shape, rate, states.dtype)).mul_(1.0 / (1.0 - rate))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

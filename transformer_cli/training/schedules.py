@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step, so that a resumed run needs no schedule state."""
+"""The learning rate and the dropout as pure functions of the step, so that a resumed run needs no schedule state."""
 
 import math
 
@@ -50,3 +50,9 @@ def decay(config: TrainingConfig, decay_from: int | None) -> tuple[int, int]:
     latest = min(config.max_steps - 1, max(config.warmup_steps, math.floor((1 - DECAY) * config.max_steps)))
     first = latest if decay_from is None else min(max(config.warmup_steps, decay_from), latest)
     return first, min(config.max_steps, max(first + 1, round(first / (1 - DECAY))))
+
+
+def dropout_share(config: TrainingConfig, step: int) -> float:
+    """Return how much of the model's dropout is in force in update `step` (the first is 1): it rises evenly from 0 to 1
+    over `dropout_warmup_steps` (after Morerio et al. 2017, "Curriculum Dropout")."""
+    return min(1.0, (step - 1) / config.dropout_warmup_steps) if config.dropout_warmup_steps else 1.0
