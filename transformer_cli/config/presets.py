@@ -220,12 +220,16 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
         values.pop("training.guided_attention", None)
     if apart or not both["model.dropout"]:
         values.pop("training.r_drop", None)
-    if both.get("training.optimizer") != "muon" or given.get("training.init_from"):
-        values.pop("training.weight_decay", None)  # which would make a model forget what it began with
-    if given.get("training.init_from") and "training.guided_attention" in values:  # it knows where to look
-        guide = values["training.guided_attention"]
-        values["training.guided_attention"] = {key: guide[key] for key in guide if key != "start_weight"}
-    if any(given.get(f"training.{key}") for key in ("init_from", "source_vectors", "target_vectors")):
+    if given.get("training.init_from"):  # a parent knows where to look, and should not forget it
+        for key in ("weight_decay", "dropout_warmup_steps", "init_embeddings"):
+            values.pop(f"training.{key}", None)
+        if guide := values.get("training.guided_attention"):
+            values["training.guided_attention"] = {key: guide[key] for key in guide if key != "start_weight"}
+    if both.get("training.optimizer") != "muon":
+        values.pop("training.weight_decay", None)
+    if given.get("training.compile"):
+        values.pop("training.dropout_warmup_steps", None)
+    if any(given.get(f"training.{key}") for key in ("source_vectors", "target_vectors")):
         values.pop("training.init_embeddings", None)
     if both["training.schedule"] != own_schedule:  # with cosine, patience would end training before the rate has fallen
         values.pop("training.patience", None)
