@@ -71,9 +71,10 @@ included: the number of characters in the targets of all different pairs; charac
 count three times. `tiny` and `small` train until validation stops improving, at most for as long as the table says.
 With `auto`, this limit grows with the text: 9,000 updates with 60,000 letters (1,000 captions), 15,000 with 300,000,
 18,000 with 1.8 million, 50,000 with 12 million, interpolated in between; there are always 60 validations up to it with
-`tiny`, and 40 with `small`. Keys that neither the config nor `--set` sets then have these values instead of their
-defaults. Training and `tfm build-vocab` report what was chosen; the config saved in the run folder contains the values
-themselves. How they were chosen: [results.md](results.md#what-each-part-of-auto-adds).
+`tiny`, and 40 with `small`, whose dropout rises over about six passes over the text. Keys that neither the config nor
+`--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was chosen;
+the config saved in the run folder contains the values themselves. How they were chosen:
+[results.md](results.md#what-each-part-of-auto-adds).
 """
 
 PRESETS_RULES = """\
@@ -81,7 +82,9 @@ If the config sets another `schedule`, the peak of the learning rate is kept whe
 `patience`, and `tiny` and `small` train for half as many updates; with `max_steps: null`, `wsd` becomes
 `inverse_sqrt`. The warmup of a `cosine` or `wsd` schedule is at most a fifth of `max_steps`. For tokenizers other than
 sentencepiece, presets do not set the vocabulary. Where heads have an odd width, positions stay sinusoidal; without
-rotary positions, `qk_norm` or Muon, `small` takes a peak of 0.0015 for at most twice as many updates.
+rotary positions, `qk_norm` or Muon, `small` takes a peak of 0.0015 for at most twice as many updates. With
+`training.init_from`, presets set no `weight_decay`, `dropout_warmup_steps`, `init_embeddings` or `start_weight`; with
+`training.compile`, no `dropout_warmup_steps`.
 """
 
 CLI_HEADER = """\

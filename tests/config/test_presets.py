@@ -255,6 +255,20 @@ def test_embeddings_begin_near_translations_where_nothing_else_brings_them(tmp_p
         assert resolved(tmp_path, "model.preset=small", f"training.{override}").training.init_embeddings == "random"
 
 
+def test_dropout_rises_over_as_many_passes_whatever_the_amount_of_text() -> None:
+    for count in (600_000, 1_800_000, 3_599_999, 3_600_000, 11_999_999):
+        training = asked_for(count).training
+        assert training.dropout_warmup_steps * training.batch_tokens / count == pytest.approx(5 / 3, rel=0.02)
+    assert asked_for(1_800_000, "training.dropout_warmup_steps=7").training.dropout_warmup_steps == 7
+    assert {asked_for(count).training.dropout_warmup_steps for count in (60_000, 599_999, 12_000_000)} == {0}
+
+
+def test_dropout_rises_where_a_model_begins_from_nothing_and_is_not_compiled(tmp_path: Path) -> None:
+    assert resolved(tmp_path, "model.preset=small").training.dropout_warmup_steps > 0
+    for override in ("init_from=parent", "compile=true"):
+        assert resolved(tmp_path, "model.preset=small", f"training.{override}").training.dropout_warmup_steps == 0
+
+
 def test_training_ends_by_patience_where_the_rate_can_still_fall(tmp_path: Path) -> None:
     for preset in ("tiny", "small"):
         training = resolved(tmp_path, f"model.preset={preset}").training

@@ -61,8 +61,8 @@ _HELP = "paragraphs of LibreOffice's help (long, some faulty, half of them repea
 MEASURED = (
     Measured(1_000, 18, 25.82, _CAPTIONS),
     Measured(5_000, 17, 36.69, _CAPTIONS),
-    Measured(29_000, 17, 43.11, _CAPTIONS),
-    Measured(23_000, 37, 27.67, _HELP),
+    Measured(29_000, 15, 44.01, _CAPTIONS),
+    Measured(23_000, 32, 27.67, _HELP),
 )
 MANY, LONG = 2.0, 1.4  # times as many pairs, or as long ones, from which on a corpus is not like another
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
