@@ -34,6 +34,13 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
+def set_dropout_share(model: nn.Module, share: float) -> None:
+    """Let so much of every dropout in the model be in force: 1 all, 0 none."""
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.share = share
+
+
 def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype = torch.bool) -> Tensor:
     """Return 1 with probability 1 - p, else 0; all that is random follows from torch's global CPU generator.
 

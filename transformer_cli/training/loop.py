@@ -13,7 +13,7 @@ from transformer_cli.config import TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
-from transformer_cli.model.dropout import Dropout
+from transformer_cli.model.dropout import set_dropout_share
 from transformer_cli.model.torch_private import step_where
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.hardware import PRECISIONS, Precision, choose_precision
@@ -98,14 +98,12 @@ def train_steps(
     """
     d_model = objective.model.source_embedding.tokens.table.embedding_dim
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    dropouts = [module for module in objective.modules() if isinstance(module, Dropout)]
     objective.train()
     for update_batches in updates:
         if not objective.model.training:  # after a validation; at every update a GPU would wait for it, for 2 ms
             objective.train()
         objective.updates = step
-        for dropout in dropouts:
-            dropout.share = dropout_share(config, step + 1)
+        set_dropout_share(objective, dropout_share(config, step + 1))
         rate = learning_rate(config, d_model, step + 1, decay_from())
         for settings in optimizer.param_groups:
             settings["lr"] = rate
