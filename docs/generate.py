@@ -71,10 +71,10 @@ included: the number of characters in the targets of all different pairs; charac
 count three times. `tiny` and `small` train until validation stops improving, at most for as long as the table says.
 With `auto`, this limit grows with the text: 9,000 updates with 60,000 letters (1,000 captions), 15,000 with 300,000,
 18,000 with 1.8 million, 50,000 with 12 million, interpolated in between; there are always 60 validations up to it with
-`tiny`, and 40 with `small`, whose dropout rises over about six passes over the text. Keys that neither the config nor
-`--set` sets then have these values instead of their defaults. Training and `tfm build-vocab` report what was chosen;
-the config saved in the run folder contains the values themselves. How they were chosen:
-[results.md](results.md#what-each-part-of-auto-adds).
+`tiny`, and 40 with `small`. With `auto`, the dropout of `small` rises over about six passes over the text; by name, in
+3,000 updates of its size. Keys that neither the config nor `--set` sets then have these values instead of their
+defaults. Training and `tfm build-vocab` report what was chosen; the config saved in the run folder contains the values
+themselves. How they were chosen: [results.md](results.md#what-each-part-of-auto-adds).
 """
 
 PRESETS_RULES = """\

@@ -259,6 +259,10 @@ def test_dropout_rises_over_as_many_passes_whatever_the_amount_of_text() -> None
     for count in (600_000, 1_800_000, 3_599_999, 3_600_000, 11_999_999):
         training = asked_for(count).training
         assert training.dropout_warmup_steps * training.batch_tokens / count == pytest.approx(5 / 3, rel=0.02)
+    for larger in ("training.batch_tokens=4000", "training.accumulation=4"):
+        assert asked_for(1_800_000, larger).training.dropout_warmup_steps == 3000 // 4
+    assert asked_for(1_800_000, "model.dropout=0").training.dropout_warmup_steps == 0
+    assert asked_for(1_800_000, "model.dropout=0", "model.attention_dropout=0.1").training.dropout_warmup_steps == 3000
     assert asked_for(1_800_000, "training.dropout_warmup_steps=7").training.dropout_warmup_steps == 7
     assert {asked_for(count).training.dropout_warmup_steps for count in (60_000, 599_999, 12_000_000)} == {0}
 

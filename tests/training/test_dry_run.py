@@ -152,9 +152,9 @@ def test_the_moving_average_takes_memory_too(tiny_config: Callable[..., Config],
 
 
 def test_dropout_that_rises_is_named(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
-    assert "reached" not in reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)["model"]
+    assert "rises" not in reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)["model"]
     rising = tiny_config(tmp_path, dropout_warmup_steps=1500)
-    assert reported(rising, tmp_path / "run", quiet=True)["model"].endswith(" (reached at step 1,500)")
+    assert reported(rising, tmp_path / "run", quiet=True)["model"].endswith(" (rises until step 1,500)")
 
 
 def test_parameters_by_part_add_up(tiny_config: Callable[..., Config], tmp_path: Path) -> None:

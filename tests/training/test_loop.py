@@ -262,7 +262,7 @@ def test_every_update_drops_out_whatever_was_validated_before_it(part: str) -> N
 
 
 @pytest.mark.parametrize(("first", "rates"), [(0, [0.0, 0.1, 0.2, 0.3, 0.4, 0.4]), (3, [0.3, 0.4, 0.4])])
-def test_dropout_rises_evenly_and_goes_on_where_it_was(first: int, rates: list[float]) -> None:
+def test_dropout_rises_evenly_and_continues_where_it_was(first: int, rates: list[float]) -> None:
     model, seen = objective(dropout=0.4), []
     model.register_forward_pre_hook(
         lambda *_: seen.append({module.rate for module in model.modules() if isinstance(module, Dropout) and module.p})

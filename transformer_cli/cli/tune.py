@@ -48,7 +48,7 @@ def tune(context: typer.Context, config: opt.ConfigFile, *, place: Place, search
     """Find better hyper-parameters, by successive halving.
 
     \b
-    tfm tune my.yaml --budget 20000steps \\
+    tfm tune my.yaml --budget 20000steps --set training.max_steps=4000 \\
         --vary model.dropout=0.1,0.2,0.3 --vary training.warmup_steps=100..1000
     tfm tune my.yaml --budget 2h --seeds 3 --vary model.d_ff=256,512,1024 \\
         --out checkpoints/widths

@@ -158,7 +158,7 @@ LADDER = (
 # seen 42 times in 600 updates, were memorised meanwhile (docs/results.md, "Dropout that rises").
 RISING = 5 / 3
 # Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
-# three are of 1,000, 5,000 and 29,000 captions, which patience ended after 5,200, 13,333 and 12,000 updates
+# three are of 1,000, 5,000 and 29,000 captions, which patience ended after 5,200, 13,333 and 10,800 updates
 # (docs/results.md).
 UPDATES = ((60_000, 9000), (300_000, 15_000), (1_800_000, 18_000), (12_000_000, 50_000))
 
@@ -237,8 +237,12 @@ def _adapted(values: Values, given: Values) -> dict[str, Any]:
             values["training.guided_attention"] = {key: guide[key] for key in guide if key != "start_weight"}
     if both.get("training.optimizer") != "muon":
         values.pop("training.weight_decay", None)
-    if given.get("training.compile"):
+    dropouts = (value for key, value in both.items() if key.startswith("model.") and key.endswith("dropout"))
+    if given.get("training.compile") or not any(dropouts):
         values.pop("training.dropout_warmup_steps", None)
+    if rise := values.get("training.dropout_warmup_steps"):  # over as many passes where updates are larger
+        size = both["training.batch_tokens"] * given.get("training.accumulation", 1)
+        values["training.dropout_warmup_steps"] = max(1, round(rise * values["training.batch_tokens"] / size))
     if any(given.get(f"training.{key}") for key in ("source_vectors", "target_vectors")):
         values.pop("training.init_embeddings", None)
     if both["training.schedule"] != own_schedule:  # with cosine, patience would end training before the rate has fallen

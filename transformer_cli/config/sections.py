@@ -430,7 +430,8 @@ class TrainingConfig(Section):
     warmup_steps: Annotated[int, Field(ge=0)] = 4000  # steps in which the learning rate rises
     factor: Annotated[float, Field(gt=0.0)] = 1.0  # noam only: multiplies the paper's learning rate
     peak_learning_rate: Annotated[float, Field(gt=0.0)] | None = None  # of every schedule but `noam`
-    # Steps in which every dropout rises evenly from 0 to its probability (Morerio et al. 2017); 0: it is whole at once.
+    # Steps in which every dropout rises evenly from 0 to its probability (after Morerio et al. 2017); 0: it is there in
+    # full from the first.
     dropout_warmup_steps: Annotated[int, Field(ge=0)] = 0
     label_smoothing: Fraction = 0.1  # probability taken from the right token and spread over the vocabulary
     clip_norm: Annotated[float, Field(gt=0.0)] | None = 1.0  # largest norm of the gradient; null: no clipping

@@ -142,7 +142,7 @@ def describe_training(data: TrainingData, model: Transformer, decay_from: int | 
     yield (
         f"model        {count_parameters(model):,} parameters: {shape.encoder_layers}+{shape.decoder_layers} layers, "
         f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
-        + (f" (reached at step {training.dropout_warmup_steps:,})" if training.dropout_warmup_steps else "")
+        + (f" (rises until step {training.dropout_warmup_steps:,})" if training.dropout_warmup_steps else "")
     )
     padding = "{:.1%} of source and {:.1%} of target cells".format(*plan.padding())
     size = f"of at most {training.batch_tokens:,} tokens"
