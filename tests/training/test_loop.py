@@ -275,6 +275,17 @@ def test_dropout_rises_evenly_and_continues_where_it_was(first: int, rates: list
     assert [pytest.approx(rate) for rate in rates] == [one for (one,) in seen]
 
 
+def test_r_drop_begins_where_dropout_has_risen() -> None:
+    model, sentences = objective(dropout=0.4, r_drop=5.0), []
+    model.model.register_forward_pre_hook(lambda _, inputs: sentences.append(len(inputs[0])))
+    config = TrainingConfig(
+        schedule="constant", warmup_steps=0, peak_learning_rate=0.01, dropout_warmup_steps=2, epsilon=1e-4
+    )
+    batches = plan(*[pairs(3)] * 4)
+    list(train_steps(model, build_optimizer(model, config), Precision("fp32", CPU), config, batches))
+    assert sentences == [3, 3, 6, 6]
+
+
 def test_a_signal_comes_with_the_update() -> None:
     model, config = objective(), TrainingConfig(schedule="constant", warmup_steps=0, peak_learning_rate=0.01)
     ranks = Ranks()

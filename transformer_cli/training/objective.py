@@ -50,10 +50,12 @@ class TranslationObjective(nn.Module):
     """Teacher forcing: each target token is predicted from the true ones before it.
 
     With `r_drop` above 0 (its α) every sentence is in the batch twice, in training only, and each copy drops out for
-    itself.
+    itself. It waits until dropout is there in full: before, the copies would hardly differ.
     """
 
-    updates = 0  # applied so far: the loop sets it, for whatever changes in the course of training
+    # The loop sets both, for whatever changes in the course of training.
+    updates = 0  # applied so far
+    dropout_share = 1.0  # of every dropout's probability
 
     def __init__(self, model: Transformer, label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
@@ -69,7 +71,7 @@ class TranslationObjective(nn.Module):
         """Return what the model reads and has to predict: the batch, or with R-Drop in training the batch twice."""
         inputs = batch.source, batch.source_mask, batch.target_input
         places, target = batch.target_places, at_places(batch.target_places, batch.target_output)  # (N,) each
-        if not (self.training and self.r_drop):
+        if not (self.training and self.r_drop and self.dropout_share == 1):
             return Passes(*inputs, places, target)
         places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
         source, mask, target_input = map(_twice, inputs)
