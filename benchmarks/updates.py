@@ -37,14 +37,15 @@ WARM_UP = 5  # rounds
 
 
 def updates(config_path: str, overrides: list[str], folder: Path) -> Generator[Update, None, None]:
-    """The updates of a training of that config from its beginning."""
+    """The updates of a training of that config, with dropout as it is once it has risen."""
     asked = load_config(config_path, overrides)
     config, _ = resolve_preset(asked, measure_corpus)
     state = find_run_state(RunFolder(folder), asked, config, False, None)
     data = make_data(state, True, SINGLE_PROCESS)
     learner, _ = make_learner(state, data, torch.device("cpu"), True, SINGLE_PROCESS)
     batches = data.updates(learner.progress.position, 0, False, SINGLE_PROCESS)
-    return train_steps(learner.objective, learner.optimizer, learner.precision, config.training, batches)
+    risen = config.training.dropout_warmup_steps
+    return train_steps(learner.objective, learner.optimizer, learner.precision, config.training, batches, risen)
 
 
 def main() -> None:

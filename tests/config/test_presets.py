@@ -256,7 +256,7 @@ def test_embeddings_begin_near_translations_where_nothing_else_brings_them(tmp_p
 
 
 def test_dropout_rises_over_as_many_passes_whatever_the_amount_of_text() -> None:
-    for count in (600_000, 1_800_000, 3_599_999, 3_600_000, 11_999_999):
+    for count in (180_000, 300_000, 600_000, 900_000, 1_800_000, 3_599_999, 3_600_000, 11_999_999):
         training = asked_for(count).training
         assert training.dropout_warmup_steps * training.batch_tokens / count == pytest.approx(5 / 3, rel=0.02)
     for larger in ("training.batch_tokens=4000", "training.accumulation=4"):
@@ -264,7 +264,14 @@ def test_dropout_rises_over_as_many_passes_whatever_the_amount_of_text() -> None
     assert asked_for(1_800_000, "model.dropout=0").training.dropout_warmup_steps == 0
     assert asked_for(1_800_000, "model.dropout=0", "model.attention_dropout=0.1").training.dropout_warmup_steps == 3000
     assert asked_for(1_800_000, "training.dropout_warmup_steps=7").training.dropout_warmup_steps == 7
-    assert {asked_for(count).training.dropout_warmup_steps for count in (60_000, 599_999, 12_000_000)} == {0}
+    assert {asked_for(count).training.dropout_warmup_steps for count in (60_000, 179_999, 12_000_000)} == {0}
+
+
+def test_the_less_text_the_more_keeps_a_model_from_memorising_it() -> None:
+    trainings = [asked_for(count).training for count in (60_000, 180_000, 600_000, 999_999, 1_000_000, 11_999_999)]
+    for strengths in ([one.r_drop for one in trainings], [one.weight_decay for one in trainings]):
+        assert strengths == sorted(strengths, reverse=True)
+        assert (strengths[3] > 0, *strengths[4:]) == (True, 0, 0)
 
 
 def test_dropout_rises_where_a_model_begins_from_nothing_and_is_not_compiled(tmp_path: Path) -> None:
