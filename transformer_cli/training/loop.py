@@ -102,8 +102,7 @@ def train_steps(
     for update_batches in updates:
         if not objective.model.training:  # after a validation; at every update a GPU would wait for it, for 2 ms
             objective.train()
-        objective.updates = step
-        objective.dropout_share = dropout_share(config, step + 1)
+        objective.updates, objective.dropout_share = step, dropout_share(config, step + 1)
         set_dropout_share(objective, objective.dropout_share)
         rate = learning_rate(config, d_model, step + 1, decay_from())
         for settings in optimizer.param_groups:
