@@ -16,7 +16,7 @@ from transformer_cli.training.distributed import Ranks
 from transformer_cli.training.hardware import Precision
 from transformer_cli.training.loop import Update, build_optimizer, train_steps
 from transformer_cli.training.muon import MuonAndAdam
-from transformer_cli.training.objective import Loss, TranslationObjective
+from transformer_cli.training.objective import Loss, Passes, TranslationObjective
 
 CPU = torch.device("cpu")
 VOCABULARY = 20
@@ -275,15 +275,19 @@ def test_dropout_rises_evenly_and_continues_where_it_was(first: int, rates: list
     assert [pytest.approx(rate) for rate in rates] == [one for (one,) in seen]
 
 
-def test_r_drop_begins_where_dropout_has_risen() -> None:
-    model, sentences = objective(dropout=0.4, r_drop=5.0), []
+def test_r_drop_rises_long_after_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sentences, strengths = objective(dropout=0.4, r_drop=6.0), [], []
     model.model.register_forward_pre_hook(lambda _, inputs: sentences.append(len(inputs[0])))
-    config = TrainingConfig(
-        schedule="constant", warmup_steps=0, peak_learning_rate=0.01, dropout_warmup_steps=2, epsilon=1e-4
-    )
-    batches = plan(*[pairs(3)] * 4)
-    list(train_steps(model, build_optimizer(model, config), Precision("fp32", CPU), config, batches))
-    assert sentences == [3, 3, 6, 6]
+    real = TranslationObjective.loss_at
+
+    def loss_at(self: TranslationObjective, output: DecoderOutput, passes: Passes) -> Loss:
+        strengths.append(passes.r_drop)
+        return real(self, output, passes)
+
+    monkeypatch.setattr(TranslationObjective, "loss_at", loss_at)
+    run(plan(*[pairs(3)] * 12), model, dropout_warmup_steps=2)
+    assert sentences == [*[3] * 5, *[6] * 7]
+    torch.testing.assert_close(strengths, [*[0.0] * 5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0])
 
 
 def test_a_signal_comes_with_the_update() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from transformer_cli.config import TrainingConfig
-from transformer_cli.training.schedules import decay, dropout_share, last_free_step, learning_rate
+from transformer_cli.training.schedules import decay, dropout_share, last_free_step, learning_rate, r_drop_share
 
 
 def rates(steps: int, d_model: int = 512, **training: Any) -> list[float]:
@@ -76,3 +76,10 @@ def test_dropout_is_whole_after_its_warmup_and_at_once_without_one() -> None:
     rising = TrainingConfig(dropout_warmup_steps=8)
     assert [dropout_share(rising, step) for step in (1, 2, 5, 9, 10, 10**6)] == [0.0, 0.125, 0.5, 1.0, 1.0, 1.0]
     assert {dropout_share(TrainingConfig(), step) for step in (1, 2, 10**6)} == {1.0}
+
+
+def test_r_drop_waits_twice_as_long_as_dropout_rises_then_rises_and_is_whole_at_once_without_that() -> None:
+    rising = TrainingConfig(dropout_warmup_steps=8)
+    shares = [r_drop_share(rising, step) for step in (1, 9, 17, 20, 29, 41, 42, 10**6)]
+    assert shares == [0.0, 0.0, 0.0, 0.125, 0.5, 1.0, 1.0, 1.0]
+    assert {r_drop_share(TrainingConfig(), step) for step in (1, 2, 10**6)} == {1.0}

@@ -457,8 +457,8 @@ class TrainingConfig(Section):
     average_best: Annotated[int, Field(ge=2)] | None = None  # average so many of the best instead; null: none
     # Decay of an exponential moving average of the weights, which is then what is validated and saved; null: none.
     ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
-    # R-Drop: weight α of the divergence between two passes with different dropout, once dropout has risen; costs a
-    # second pass; 0: off.
+    # R-Drop: weight α of the divergence between two passes with different dropout; costs a second pass; 0: off. With
+    # `dropout_warmup_steps`, it waits for twice as many steps, then rises evenly from 0 for three times as many.
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
     init_from: Annotated[str, Field(min_length=1)] | None = None  # run or checkpoint whose weights training starts from
     # Of a run that starts from a model, its parent: the parent's vocabulary, or a new one for this run's text, whose

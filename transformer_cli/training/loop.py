@@ -19,7 +19,7 @@ from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.hardware import PRECISIONS, Precision, choose_precision
 from transformer_cli.training.muon import MuonAndAdam, hidden_matrices
 from transformer_cli.training.objective import TranslationObjective
-from transformer_cli.training.schedules import dropout_share, learning_rate
+from transformer_cli.training.schedules import dropout_share, learning_rate, r_drop_share
 
 AGAINST_DIVERGENCE = (
     "lower the learning rate (training.factor or peak_learning_rate), warm up longer, or use precision bf16 or fp32"
@@ -102,8 +102,8 @@ def train_steps(
     for update_batches in updates:
         if not objective.model.training:  # after a validation; at every update a GPU would wait for it, for 2 ms
             objective.train()
-        objective.updates, objective.dropout_share = step, dropout_share(config, step + 1)
-        set_dropout_share(objective, objective.dropout_share)
+        objective.updates, objective.r_drop_share = step, r_drop_share(config, step + 1)
+        set_dropout_share(objective, dropout_share(config, step + 1))
         rate = learning_rate(config, d_model, step + 1, decay_from())
         for settings in optimizer.param_groups:
             settings["lr"] = rate

@@ -50,12 +50,12 @@ class TranslationObjective(nn.Module):
     """Teacher forcing: each target token is predicted from the true ones before it.
 
     With `r_drop` above 0 (its α) every sentence is in the batch twice, in training only, and each copy drops out for
-    itself. It waits until dropout is there in full: before, the copies would hardly differ.
+    itself, but only while some of α is in force.
     """
 
     # The loop sets both, for whatever changes in the course of training.
     updates = 0  # applied so far
-    dropout_share = 1.0  # of every dropout's probability
+    r_drop_share = 1.0  # of α
 
     def __init__(self, model: Transformer, label_smoothing: float, r_drop: float = 0.0) -> None:
         super().__init__()
@@ -71,11 +71,12 @@ class TranslationObjective(nn.Module):
         """Return what the model reads and has to predict: the batch, or with R-Drop in training the batch twice."""
         inputs = batch.source, batch.source_mask, batch.target_input
         places, target = batch.target_places, at_places(batch.target_places, batch.target_output)  # (N,) each
-        if not (self.training and self.r_drop and self.dropout_share == 1):
+        r_drop = self.r_drop * self.r_drop_share if self.training else 0.0
+        if not r_drop:
             return Passes(*inputs, places, target)
         places = torch.stack([places, places + batch.target_output.numel()], 1).flatten()  # (2N,): pairs of rows
         source, mask, target_input = map(_twice, inputs)
-        return Passes(source, mask, target_input, places, target.repeat_interleave(2), self.r_drop)
+        return Passes(source, mask, target_input, places, target.repeat_interleave(2), r_drop)
 
     def loss_at(self, output: DecoderOutput, passes: Passes) -> Loss:
         """Return the loss of the output (B, T, D) at the places where ids are wanted."""

@@ -5,6 +5,7 @@ import math
 from transformer_cli.config import TrainingConfig
 
 DECAY = 0.25  # of all steps of wsd: those in which the rate falls
+R_DROP_RISES = 2, 5  # when R-Drop begins, and when it is there in full: so many times as late as dropout
 
 
 def learning_rate(config: TrainingConfig, d_model: int, step: int, decay_from: int | None = None) -> float:
@@ -56,3 +57,15 @@ def dropout_share(config: TrainingConfig, step: int) -> float:
     """Return how much of the model's dropout is in force in update `step` (the first is 1): it rises evenly from 0 to 1
     over `dropout_warmup_steps` (after Morerio et al. 2017, "Curriculum Dropout")."""
     return min(1.0, (step - 1) / config.dropout_warmup_steps) if config.dropout_warmup_steps else 1.0
+
+
+def r_drop_share(config: TrainingConfig, step: int) -> float:
+    """Return how much of R-Drop's α is in force in update `step` (the first is 1): all, unless dropout rises.
+
+    Where it does, none for twice as many updates as that takes, since little is memorised yet; then, over three times
+    as many, it rises evenly, since a strong one would set the model back (docs/results.md, "R-Drop that rises").
+    """
+    if not config.dropout_warmup_steps:
+        return 1.0
+    first, last = R_DROP_RISES
+    return min(1.0, max(0.0, ((step - 1) / config.dropout_warmup_steps - first) / (last - first)))
