@@ -158,6 +158,21 @@ def test_dropout_that_rises_is_named(tiny_config: Callable[..., Config], tmp_pat
     assert reported(rising, tmp_path / "run", quiet=True)["model"].endswith(" (rises until step 1,500)")
 
 
+@pytest.mark.parametrize(
+    ("rise", "max_steps", "said"),
+    [
+        (0, 6, ", R-Drop"),
+        (2, 9, " (rises until step 2), R-Drop (rises from step 4 until 10)"),
+        (2, 4, " (rises until step 2), R-Drop (begins after step 4, so never: lower dropout_warmup_steps)"),
+    ],
+)
+def test_r_drop_is_named_with_when_it_begins(
+    tiny_config: Callable[..., Config], tmp_path: Path, rise: int, max_steps: int, said: str
+) -> None:
+    config = tiny_config(tmp_path, r_drop=1.0, dropout_warmup_steps=rise, max_steps=max_steps)
+    assert reported(config, tmp_path / "run", quiet=True)["model"].endswith(f"dropout {config.model.dropout:g}{said}")
+
+
 def test_parameters_by_part_add_up(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     lines = reported(tiny_config(tmp_path), tmp_path / "run", quiet=True)
     whole = re.search(r"([\d,]+) parameters", lines["model"])

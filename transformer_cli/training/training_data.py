@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from transformer_cli.build import count_parameters
-from transformer_cli.config import Config, Source
+from transformer_cli.config import Config, Source, TrainingConfig
 from transformer_cli.data.batch import Batch
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.corpora import Corpus
@@ -21,7 +21,7 @@ from transformer_cli.model.transformer import Transformer
 from transformer_cli.text.build import vocabulary_warnings
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
-from transformer_cli.training.schedules import decay, learning_rate
+from transformer_cli.training.schedules import R_DROP_RISES, decay, learning_rate
 from transformer_cli.variants.guided_attention import AlignedCorpus
 
 
@@ -143,6 +143,7 @@ def describe_training(data: TrainingData, model: Transformer, decay_from: int | 
         f"model        {count_parameters(model):,} parameters: {shape.encoder_layers}+{shape.decoder_layers} layers, "
         f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
         + (f" (rises until step {training.dropout_warmup_steps:,})" if training.dropout_warmup_steps else "")
+        + (f", R-Drop{_rise_of_r_drop(training)}" if training.r_drop else "")
     )
     padding = "{:.1%} of source and {:.1%} of target cells".format(*plan.padding())
     size = f"of at most {training.batch_tokens:,} tokens"
@@ -173,6 +174,16 @@ def describe_training(data: TrainingData, model: Transformer, decay_from: int | 
 def _describe_source(key: str, source: Source, pairs: int) -> str:
     tag = f", with {source.tag} before them" if source.tag is not None else ""
     return f"{key}: {pairs:,} pairs, each {source.weight:g} times in an epoch{tag}"
+
+
+def _rise_of_r_drop(training: TrainingConfig) -> str:
+    """Return when R-Drop is there, if not all the time."""
+    if not training.dropout_warmup_steps:
+        return ""
+    first, last = (training.dropout_warmup_steps * rise for rise in R_DROP_RISES)
+    if training.max_steps is not None and training.max_steps <= first:
+        return f" (begins after step {first:,}, so never: lower dropout_warmup_steps)"
+    return f" (rises from step {first:,} until {last:,})"
 
 
 def _count_pairs(corpus: EncodedCorpus | Mixture) -> str:
