@@ -57,10 +57,8 @@ def serve(path: str) -> None:
     import io
 
     import matplotlib.figure
-    import pyarrow
     import sacrebleu  # noqa: F401
     import torch
-    import torch._dynamo  # what the first optimiser of a process imports
 
     import transformer_cli.evaluation.evaluate
     import transformer_cli.plots.attention
@@ -70,7 +68,6 @@ def serve(path: str) -> None:
 
     for kind in ("png", "svg"):  # finds the fonts
         matplotlib.figure.Figure().savefig(io.BytesIO(), format=kind)
-    pyarrow.array([1])  # imports pandas, where that is installed
     gc.freeze()  # else each fork's first collection goes through all that was imported
     torch.set_num_threads(1)  # a fork of a process whose threads have run could wait for them for ever
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

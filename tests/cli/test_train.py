@@ -164,6 +164,16 @@ def test_a_profile_from_the_shell(trial: Any, tmp_path: Path) -> None:
     assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
 
 
+def test_it_starts_without_what_it_has_no_use_for(trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler, which torch's optimizers look for, and pandas, which pyarrow does: seconds of every start."""
+    monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
+    code = "import sys; from transformer_cli.cli.app import main; code = main(sys.argv[1:])\n"
+    code += "print(*{'torch', 'pyarrow', 'pandas', 'sympy', 'torch._dynamo'} & {*sys.modules}); sys.exit(code)"
+    command = ["train", str(trial.config), "--out", str(tmp_path / "run"), "--device", "cpu", "--quiet"]
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, {*done.stdout.split()}) == (0, {"torch", "pyarrow"}), done.stderr
+
+
 @pytest.fixture(scope="module")
 def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `run`, trained from two files in the working directory, without `data.valid`."""

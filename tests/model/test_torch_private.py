@@ -2,13 +2,22 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import transformer_cli
 from transformer_cli.model import torch_private
-from transformer_cli.model.torch_private import cpu_capabilities, has, lerp_all, step_where, uncompiled, without_drawing
+from transformer_cli.model.torch_private import (
+    cpu_capabilities,
+    has,
+    lerp_all,
+    step_where,
+    uncompiled,
+    without_compiler,
+    without_drawing,
+)
 
 # name → the first and the last release that is taken to have it. Only 2.13 was run; that 2.6, the oldest that the
 # package takes, has them is not tested. A later one may lack a name: then the fallback runs, and this table is to be
@@ -71,6 +80,23 @@ def test_no_other_module_uses_private_names_of_torch() -> None:
             private = named.startswith("torch.") and any(part.startswith("_") for part in named.split(".")[1:])
             assert not private or "__" in named, f"{path.name}: {named}"
             assert not named.startswith("torch.ops."), f"{path.name}: {named}"
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_an_optimizer_without_the_compiler_is_the_same(kind: type[torch.optim.Optimizer]) -> None:
+    def trained(kind: type[torch.optim.Optimizer]) -> tuple[torch.Tensor, dict[str, Any]]:
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = kind([{"params": [weight], "weight_decay": 0.3}], lr=0.1)  # type: ignore[call-arg]
+        for step in range(3):
+            optimizer.zero_grad()
+            weight.grad = torch.arange(3.0) * step
+            optimizer.step()
+            optimizer.load_state_dict(optimizer.state_dict())
+        return weight.detach(), optimizer.state_dict()
+
+    ours, expected = trained(without_compiler(kind)), trained(kind)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+    assert without_compiler(kind).__name__ == kind.__name__
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -16,7 +16,6 @@ def serve() -> None:
     """Answer until stdin ends."""
     import sacrebleu  # noqa: F401
     import torch
-    import torch._dynamo  # what the first optimiser of a process imports
 
     import transformer_cli.cli.app
     import transformer_cli.training.run  # noqa: F401

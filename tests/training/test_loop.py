@@ -1,4 +1,6 @@
+import inspect
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -110,6 +112,23 @@ def test_weight_decay_spares_norms_and_biases() -> None:
     assert all(not group["weight_decay"] for group in muon.adam.param_groups), (
         "Adam has the embeddings, norms and biases"
     )
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "muon"])
+def test_no_optimizer_looks_for_the_compiler(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing it takes a third of the time in which a small training starts."""
+    for method in ("add_param_group", "load_state_dict", "state_dict", "zero_grad"):  # torch notes that it has it
+        inner = inspect.unwrap(getattr(torch.optim.Optimizer, method))
+        monkeypatch.delattr(inner, "__dynamo_disable", raising=False)
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # importing it raises
+    with pytest.raises(ModuleNotFoundError):
+        torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])
+    config = TrainingConfig(optimizer=kind, schedule="constant", warmup_steps=0, peak_learning_rate=0.01)  # type: ignore[arg-type]
+    model = objective()
+    optimizer = build_optimizer(model, config)
+    batches = plan(pairs(4), pairs(4))
+    assert len(list(train_steps(model, optimizer, Precision("fp32", CPU), config, batches))) == 2
+    optimizer.load_state_dict(optimizer.state_dict())
 
 
 def poisoned(poison: float, *numbers: int) -> TranslationObjective:

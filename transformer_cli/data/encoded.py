@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import cached_property
 from io import BufferedIOBase, BufferedRandom
@@ -80,7 +80,7 @@ class PairEncoder:
         kept = np.flatnonzero(~empty & ~long).tolist()
         columns = [self._ids([side[row] for row in kept]) for side in (sources, targets)]
         if self.keep_text:
-            columns += [pa.array([filled[row][side] for row in kept], pa.string()) for side in (0, 1)]
+            columns += [_texts(filled[row][side] for row in kept) for side in (0, 1)]
         if self.linked:
             columns.append(self._links([filled[row] for row in kept], lengths[kept]))
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -96,10 +96,26 @@ class PairEncoder:
 
     def _ids(self, rows: list[list[int]]) -> pa.ListArray:
         kind = self.schema.field("source_ids").type
-        offsets = np.zeros(len(rows) + 1, dtype=np.int32)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        offsets = _offsets(rows)
         values = np.fromiter(chain.from_iterable(rows), np.dtype(str(kind.value_type)), count=int(offsets[-1]))
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=kind)
+        return pa.ListArray.from_arrays(_array(offsets), _array(values), type=kind)
+
+
+# Not by `pa.array`, which first imports pandas where that is installed: a second.
+
+
+def _offsets(rows: Sequence[Sized]) -> npt.NDArray[np.int32]:
+    """Return where each row begins and the last one ends, when they stand in one array."""
+    return np.cumsum([0, *map(len, rows)], dtype=np.int32)
+
+
+def _array(values: npt.NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def _texts(texts: Iterable[Any]) -> pa.StringArray:
+    rows = [text.encode() for text in texts]
+    return pa.StringArray.from_buffers(len(rows), pa.py_buffer(_offsets(rows)), pa.py_buffer(b"".join(rows)))
 
 
 def _write_chunks(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Schema) -> None:
@@ -111,7 +127,8 @@ def _write_chunks(file: BinaryIO, chunks: Iterable[EncodedChunk], schema: pa.Sch
             empty += chunk.left_out_empty
             long += chunk.left_out_long
         counts = dict(zip(_COUNTS, (str(empty), str(long)), strict=True))
-        writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema), custom_metadata=counts)
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+        writer.write_batch(nothing, custom_metadata=counts)
 
 
 class _Column(NamedTuple):

@@ -6,14 +6,17 @@ tests/model/test_torch_private.py says which torch has which.
 
 import contextlib
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
 
 
 def has(name: str) -> bool:
@@ -69,8 +72,19 @@ def lerp_all(averages: list[Tensor], values: list[Tensor], weight: float) -> Non
         average.lerp_(value, weight)
 
 
+def without_compiler(kind: type[Kind]) -> type[Kind]:
+    """Return an optimizer's class as one that does not import the compiler, which takes seconds.
+
+    torch wraps an optimizer's methods for those who compile it, and these look for the compiler when first called. Here
+    are the methods within, none of which wants to be differentiated (torch's option `differentiable` means nothing).
+    """
+    names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
 def import_compiler() -> None:
-    """Import what the first optimizer of a process imports."""
+    """Import the compiler, where this torch has one."""
     with contextlib.suppress(ImportError):
         importlib.import_module("torch._dynamo")
 

@@ -24,7 +24,6 @@ from torch.distributed.rendezvous import rendezvous
 
 from transformer_cli.decoding.devices import choose_device, rank_and_size
 from transformer_cli.errors import UserError
-from transformer_cli.model.torch_private import import_compiler
 
 # How long a rank waits for what the others have to do: as long as the first may need to encode the corpus.
 PATIENCE = timedelta(hours=12)
@@ -257,9 +256,6 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
         chosen = choose_device(f"cuda:{local}")
         torch.cuda.set_device(chosen)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
-    # The first optimizer imports it. After the group is there, that would keep the group's threads alive past its end,
-    # and now and then one of them aborts a process that is about to leave.
-    import_compiler()
     with _reporting_lost_ranks():
         _meet(rank, count, backend)
         pulse = Pulse(count)

@@ -14,7 +14,7 @@ from transformer_cli.data.batch import Batch
 from transformer_cli.data.loader import Position, UpdateBatches
 from transformer_cli.errors import UserError
 from transformer_cli.model.dropout import set_dropout_share
-from transformer_cli.model.torch_private import step_where
+from transformer_cli.model.torch_private import step_where, without_compiler
 from transformer_cli.training.distributed import SINGLE_PROCESS, Ranks
 from transformer_cli.training.hardware import PRECISIONS, Precision, choose_precision
 from transformer_cli.training.muon import MuonAndAdam, hidden_matrices
@@ -54,7 +54,7 @@ def build_optimizer(objective: TranslationObjective, config: TrainingConfig) -> 
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    kind = without_compiler(torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam)
     fused = parameters[0].device.type in ("cpu", "cuda")
     adam = kind(
         [group for group in groups if group["params"]], lr=0.0, betas=config.betas, eps=config.epsilon, fused=fused

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.model.torch_private import without_compiler
 from transformer_cli.model.transformer import Transformer
 
 # Coefficients of x, x³ and x⁵, a triple per iteration (Amsel et al. 2025, "The Polar Express", §4): one after the other
@@ -23,6 +24,7 @@ MOMENTUM = 0.95
 SIZE = 0.2  # of the entries of an update, as a root of their mean square: what Adam's usually have
 
 
+@without_compiler
 class MuonAndAdam(torch.optim.Optimizer):
     """Muon for `matrices`, each a parameter with the number of equal matrices that stand in it one above the other; for
     all others the given Adam. The learning rate is that of `param_groups`, as for any optimizer.
