@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.sampling import one_of_each
 from transformer_cli.config import dump_config, load_config
 from transformer_cli.data.corpora import open_split
 from transformer_cli.data.encoded import encode_corpus
@@ -139,8 +140,12 @@ def test_bad_data_and_configs_are_refused_and_nothing_is_written(
 LONG = {"a word": "x" * 1_000_000, "words": "ein hund " * 111_111, "wide characters": "犬" * 333_333}
 
 
-@pytest.mark.parametrize("tokenizer", ["sentencepiece", "whitespace", "character"])
-@pytest.mark.parametrize("line", LONG)
+@pytest.mark.parametrize(
+    ("line", "tokenizer"),
+    one_of_each(
+        [pytest.param(line, tokenizer) for line in LONG] for tokenizer in ("sentencepiece", "whitespace", "character")
+    ),
+)
 def test_a_line_of_a_megabyte_is_no_harm(line: str, tokenizer: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
     """It is counted and left out of training; the pairs beside it are as they were."""
     files = {language: tmp_path / f"train.{language}" for language in ("de", "en")}

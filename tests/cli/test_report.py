@@ -145,7 +145,7 @@ def test_a_card_needs_a_folder_to_write_to(tfm: Tfm, copied: Path) -> None:
 
 
 @needs_chromium
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_a_browser_shows_it_without_network_and_without_scrolling_sideways(
     tfm: Tfm, runs: Path, tmp_path: Path, width: int
 ) -> None:

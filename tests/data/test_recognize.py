@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.test_tmx import memory, unit
+from tests.sampling import one_of_each
 from transformer_cli.data.corpora import open_split
 from transformer_cli.data.recognize import Recognized, Wanted, recognize, settle, split_of
 from transformer_cli.errors import UserError
@@ -96,8 +97,9 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("how", ["plain", "gz", "zip"])
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("name", "how"), one_of_each([pytest.param(name, how) for how in ("plain", "gz", "zip")] for name in TABLES)
+)
 def test_tables(name: str, how: str, tmp_path: Path) -> None:
     content = TABLES[name]
     if how == "zip":

@@ -251,7 +251,7 @@ def test_a_reader_that_stops_early_ends_the_search(make_codecs: MakeCodecs) -> N
 # --- several threads ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tokenizer", ["sentencepiece", "whitespace"])
+@pytest.mark.parametrize("tokenizer", [pytest.param("sentencepiece", marks=pytest.mark.slow), "whitespace"])
 def test_four_threads_find_what_one_finds(make_codecs: MakeCodecs, tokenizer: str) -> None:
     config = make_config(tokenizer, max_length=6, decoding={"max_length_ratio": 1.0})
     choose = random.Random(7)

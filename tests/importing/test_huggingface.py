@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.importing.conftest import Made, Make, learn, sentences
+from tests.sampling import one_of_each
 from transformer_cli import Translator
 from transformer_cli.build import load_model
 from transformer_cli.config import Config
@@ -141,8 +142,12 @@ def arbitrary_lines(count: int) -> list[str]:
     return ["", " ", *lines[2:]]
 
 
+VOCABULARIES = ["as opus-mt's", "byte pairs, languages to choose from", "a vocabulary for each side"]
+
+
 @pytest.mark.parametrize(
-    "variant", ["as opus-mt's", "byte pairs, languages to choose from", "a vocabulary for each side"]
+    "variant",
+    one_of_each([[*map(pytest.param, VOCABULARIES)]]),
 )
 def test_ids_of_5000_arbitrary_lines_are_those_of_their_tokenizer(marian: Make, tmp_path: Path, variant: str) -> None:
     made = marian(**VARIANTS[variant])
@@ -174,7 +179,7 @@ def test_texts_of_arbitrary_ids_are_theirs(marian: Make, tmp_path: Path) -> None
 def test_a_line_is_one_line_and_an_empty_one_is_empty(marian: Make, tmp_path: Path) -> None:
     import_model(marian().folder, tmp_path / "run")
     translator = Translator.load(tmp_path / "run", engine="torch")
-    found = translator.translate([*arbitrary_lines(8), "\u2581", "\u200b", "a " * 600])
+    found = translator.translate([*arbitrary_lines(8), "\u2581", "\u200b", "a " * 150])
     assert len(found) == 11
     assert found[0] == found[1] == ""
     assert not any("\n" in text for text in found)

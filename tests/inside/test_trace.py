@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.decoding.checkpoints import WORDS, make_loaded
+from tests.sampling import one_of_each
 from transformer_cli.build import build_engine
 from transformer_cli.decoding.engines.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
@@ -43,8 +44,13 @@ def make(seed: int = 1, *, guard: bool = True, **options: Any) -> Translator:
     return Translator(build_engine(loaded.model), loaded.codecs, loaded.config, guard=guard)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=str)
-@pytest.mark.parametrize("search", [{}, {"beam_size": 3}, {"method": "greedy"}, {"beam_size": 4, "min_length": 9}])
+SEARCHES: list[dict[str, Any]] = [{}, {"beam_size": 3}, {"method": "greedy"}, {"beam_size": 4, "min_length": 9}]
+
+
+@pytest.mark.parametrize(
+    ("model", "search"),
+    one_of_each([pytest.param(model, search, id=f"{model}-{search}") for search in SEARCHES] for model in MODELS),
+)
 def test_the_translation_is_the_translators(model: dict[str, Any], search: dict[str, Any]) -> None:
     translator = make(**model)
     options = SearchOptions.from_config(translator.config.decoding, **search)

@@ -576,7 +576,7 @@ def test_light_and_dark(page: Page) -> None:
     prefer("")
 
 
-@pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.slow), 1280])
+@pytest.mark.parametrize("width", [320, *(pytest.param(width, marks=pytest.mark.slow) for width in (390, 1280))])
 def test_nothing_is_wider_than_the_window(width: int, page: Page) -> None:
     screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 1000}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)

@@ -19,6 +19,7 @@ import pytest
 import torch
 import yaml
 
+from tests.sampling import one_of_each
 from transformer_cli import Translator
 from transformer_cli.build import load_model
 from transformer_cli.config import Config, load_config
@@ -664,8 +665,13 @@ def test_the_saved_pairs_count_when_a_run_continues(tmp_path: Path, two_files: M
     assert saved_pairs(tmp_path / "other") != held_out
 
 
-@pytest.mark.parametrize("name", ["source.de", "target.en", "manifest.json", None])
-@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    one_of_each(
+        [pytest.param(name, damaged) for damaged in (False, True)]
+        for name in ("source.de", "target.en", "manifest.json", None)
+    ),
+)
 def test_a_run_whose_held_out_pairs_are_damaged_is_not_continued(
     tmp_path: Path, two_files: MakeConfig, name: str | None, damaged: bool
 ) -> None:

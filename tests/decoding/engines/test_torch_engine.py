@@ -8,6 +8,7 @@ import torch
 
 from tests.decoding import toy
 from tests.decoding.searching import search_batch
+from tests.sampling import one_of_each
 from transformer_cli.build import build_model
 from transformer_cli.config import ModelConfig
 from transformer_cli.decoding.devices import choose_device
@@ -258,8 +259,9 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
             choose_device(name)
 
 
-@pytest.mark.parametrize("method", SEARCHES)
-@pytest.mark.parametrize("every", [2, 3, 50])
+@pytest.mark.parametrize(
+    ("method", "every"), one_of_each([pytest.param(method, every) for every in (2, 3, 50)] for method in SEARCHES)
+)
 def test_checking_seldom_who_is_done_finds_the_same(method: str, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU's values are looked at every few steps only."""
     engine = make_engine()
