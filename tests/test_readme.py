@@ -261,11 +261,16 @@ def test_every_block_of_a_page_runs(
         CHECKS[page.name](place, said)
 
 
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    return get_command(app)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_and_option_of_a_page_is_there(page: Path) -> None:
+def test_every_command_and_option_of_a_page_is_there(page: Path, whole: Any) -> None:
     text = re.sub(r"(^|\s)#.*", "", "\n".join(scripts(page)).replace("\\\n", " "), flags=re.MULTILINE)
     for call in re.findall(r"\btfm ([a-z][^|;&()\n]*)", text):
-        command: Any = get_command(app)
+        command = whole
         words = call.split()
         while hasattr(command, "commands"):
             assert words[0] in command.commands, call

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from transformer_cli.build import build_model, load_model
 from transformer_cli.config import Config, ModelConfig
@@ -208,6 +207,8 @@ def test_compiled_layers_train_as_written_ones_with_few_graphs(
     values = tiny_config(tmp_path, **training).model_dump()
     config = Config.model_validate(values | {"model": values["model"] | model})
     train(config, tmp_path / "written", quiet=True)
+    from torch._dynamo.utils import counters  # which imports the compiler: seconds
+
     torch._dynamo.reset()
     counters.clear()
     compiled = config.model_copy(update={"training": config.training.model_copy(update={"compile": True})})

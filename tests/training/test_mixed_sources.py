@@ -97,7 +97,7 @@ def test_validation_pairs_come_from_sources_without_a_tag(tmp_path: Path, mixed:
 
 def test_a_tag_says_which_of_two_languages_is_meant(tmp_path: Path, tiny_tree: MakeTree) -> None:
     """The same source sentences, translated word by word after one tag and copied after another."""
-    tree = tiny_tree(tmp_path, pairs=800, longest=4, max_steps=350, validate_every=350, save_every=350)
+    tree = tiny_tree(tmp_path, pairs=800, longest=4, max_steps=200, validate_every=200, save_every=200)
     tree["training"] |= {"schedule": "cosine", "peak_learning_rate": 0.004, "warmup_steps": 50, "batch_tokens": 400}
     tree["model"] |= {"d_model": 64, "heads": 4, "d_ff": 128, "dropout": 0.0}
     text = tree["data"]["train"]

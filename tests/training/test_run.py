@@ -590,7 +590,7 @@ def test_the_probe_tries_both_passes_of_r_drop(
 
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:
     """Word by word, in order: what no model can do without attention to the source."""
-    steps = {"max_steps": 350, "validate_every": 350, "save_every": 350, "validation_sentences": 20}
+    steps = {"max_steps": 200, "validate_every": 200, "save_every": 200, "validation_sentences": 20}
     schedule = {"schedule": "cosine", "peak_learning_rate": 0.004, "warmup_steps": 50}
     config = tiny_config(tmp_path, pairs=1200, longest=5, batch_tokens=400, **schedule, **steps)
     shape = {"d_model": 64, "heads": 4, "d_ff": 128, "dropout": 0.0}
