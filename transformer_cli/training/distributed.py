@@ -24,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from transformer_cli.decoding.devices import choose_device, rank_and_size
 from transformer_cli.errors import UserError
+from transformer_cli.model.torch_private import import_compiler
 
 # How long a rank waits for what the others have to do: as long as the first may need to encode the corpus.
 PATIENCE = timedelta(hours=12)
@@ -235,8 +236,10 @@ class Pulse:
 
 
 @contextmanager
-def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
+def join_ranks(device: str, compiles: bool = False) -> Iterator[tuple[Ranks, torch.device]]:
     """Give this process's place and device, as torchrun's environment says; one on its own without torchrun.
+
+    compiles: whether the compiler will be wanted.
 
     Raises `UserError` where the device is not there for every process, or the processes were not started as parts of
     the same job, and `ConnectionError` where one does not come.
@@ -256,6 +259,10 @@ def join_ranks(device: str) -> Iterator[tuple[Ranks, torch.device]]:
         chosen = choose_device(f"cuda:{local}")
         torch.cuda.set_device(chosen)
     backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+    if compiles:
+        # After the group is there, importing it would keep the group's threads alive past its end, and now and then one
+        # of them aborts a process that is about to leave.
+        import_compiler()
     with _reporting_lost_ranks():
         _meet(rank, count, backend)
         pulse = Pulse(count)

@@ -22,7 +22,6 @@ from transformer_cli.data.quality.judge import learn_languages
 from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
 from transformer_cli.evaluation.evaluate import load_scorers
-from transformer_cli.model.torch_private import import_compiler
 from transformer_cli.model.transformer import Transformer
 from transformer_cli.storage.checkpoint import load_training_state, load_training_values, load_weights
 from transformer_cli.storage.origin import respelled
@@ -76,11 +75,7 @@ def train(
     written, and `Interrupted` after SIGINT or SIGTERM, with the state saved.
     """
     run = RunFolder(path)
-    if config.training.compile:
-        # Imported once the ranks have met, it would keep their group's threads alive past its end, and now and then one
-        # of them aborts a process that is about to leave.
-        import_compiler()
-    with join_ranks(device) as (ranks, torch_device), ExitStack() as stack:
+    with join_ranks(device, config.training.compile) as (ranks, torch_device), ExitStack() as stack:
         quiet = quiet or not ranks.is_main
         stack.enter_context(tuned_process(torch_device))
         with ranks.main_process_first():
