@@ -204,7 +204,7 @@ def runs(random_: np.random.Generator, count: int, seeds: float, own: Any = 0.0)
 
 @pytest.mark.parametrize(
     ("counts", "seeds"),
-    one_of_each([[pytest.param(counts, seeds) for seeds in (0.0, 0.1, 0.5) for counts in [(3, 3), (1, 3), (2, 5)]]]),
+    one_of_each([pytest.param(counts, seeds) for seeds in (0.0, 0.1, 0.5)] for counts in [(3, 3), (1, 3), (2, 5)]),
 )
 def test_seeds_of_the_same_system_are_flagged_as_often_as_they_should_be(counts: tuple[int, int], seeds: float) -> None:
     random_ = np.random.default_rng(3)

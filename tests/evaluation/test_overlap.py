@@ -236,11 +236,11 @@ def test_chance_alone_seldom_differs() -> None:
     evaluation, test_set = evaluated({*range(1, 121, 4)})
     draw = random.Random(5)
     differing = 0
-    for _ in range(20):
+    for _ in range(40):
         chosen = sorted(draw.sample(range(1, 121), 80))
         (score,) = subset_scores(evaluation.translations, test_set.references, "en", ["bleu"], chosen)
         differing += score.differs
-    assert differing <= 4  # one is expected
+    assert differing <= 7  # two are expected
 
 
 def test_without_overlap_the_scores_are_those_of_all_and_without_the_rest_there_are_none() -> None:

@@ -179,7 +179,7 @@ def test_texts_of_arbitrary_ids_are_theirs(marian: Make, tmp_path: Path) -> None
 def test_a_line_is_one_line_and_an_empty_one_is_empty(marian: Make, tmp_path: Path) -> None:
     import_model(marian().folder, tmp_path / "run")
     translator = Translator.load(tmp_path / "run", engine="torch")
-    found = translator.translate([*arbitrary_lines(8), "\u2581", "\u200b", "a " * 150])
+    found = translator.translate([*arbitrary_lines(8), "\u2581", "\u200b", "a " * 600])
     assert len(found) == 11
     assert found[0] == found[1] == ""
     assert not any("\n" in text for text in found)

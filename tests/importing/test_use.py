@@ -172,7 +172,7 @@ def test_a_language_is_chosen_by_tag(run: Path, tmp_path: Path, capfd: pytest.Ca
     translator = Translator.load(run, engine="torch")
     codec = translator.codecs.source
     assert codec.encode_tag(">>fra<<") == [codec.vocabulary[">>fra<<"]]
-    texts = sentences("de", 8, 5000)
+    texts = sentences("de", 40, 5000)
     tagged = [one.text for one in translator.translate_batch(texts, tag=">>fra<<")]
     assert tagged == translator.translate([f">>fra<< {text}" for text in texts])
     assert tagged != translator.translate(texts)

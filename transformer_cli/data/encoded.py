@@ -78,7 +78,8 @@ class PairEncoder:
         empty = lengths.min(axis=1, initial=self.max_length) == 0  # the codec drops control characters, for example
         long = ~empty & (lengths.max(axis=1, initial=0) > self.max_length)
         kept = np.flatnonzero(~empty & ~long).tolist()
-        columns = [self._ids([side[row] for row in kept]) for side in (sources, targets)]
+        kind = self.schema.field("source_ids").type
+        columns = [_lists([side[row] for row in kept], kind) for side in (sources, targets)]
         if self.keep_text:
             columns += [_texts(filled[row][side] for row in kept) for side in (0, 1)]
         if self.linked:
@@ -92,13 +93,7 @@ class PairEncoder:
         for pair, both in zip(pairs, lengths.tolist(), strict=True):
             assert isinstance(pair, AlignedPair)
             rows.append(token_links(self.codecs, pair, both).flatten().tolist())
-        return pa.array(rows, self.schema.field("links").type)
-
-    def _ids(self, rows: list[list[int]]) -> pa.ListArray:
-        kind = self.schema.field("source_ids").type
-        offsets = _offsets(rows)
-        values = np.fromiter(chain.from_iterable(rows), np.dtype(str(kind.value_type)), count=int(offsets[-1]))
-        return pa.ListArray.from_arrays(_array(offsets), _array(values), type=kind)
+        return _lists(rows, self.schema.field("links").type)
 
 
 # Not by `pa.array`, which first imports pandas where that is installed: a second.
@@ -107,6 +102,12 @@ class PairEncoder:
 def _offsets(rows: Sequence[Sized]) -> npt.NDArray[np.int32]:
     """Return where each row begins and the last one ends, when they stand in one array."""
     return np.cumsum([0, *map(len, rows)], dtype=np.int32)
+
+
+def _lists(rows: list[list[int]], kind: pa.ListType) -> pa.ListArray:
+    offsets = _offsets(rows)
+    values = np.fromiter(chain.from_iterable(rows), np.dtype(str(kind.value_type)), count=int(offsets[-1]))
+    return pa.ListArray.from_arrays(_array(offsets), _array(values), type=kind)
 
 
 def _array(values: npt.NDArray[Any]) -> pa.Array:
