@@ -1,5 +1,7 @@
 """The tree of a model: every parameter once, every multiplication in its place, by the formulas that the help has."""
 
+import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 from transformer_cli.build import build_model, count_parameters
 from transformer_cli.config import ModelConfig
 from transformer_cli.errors import UserError
-from transformer_cli.inside.architecture import Part, inspect_model
+from transformer_cli.inside.architecture import Part, _Counter, inspect_model
 from transformer_cli.model.attention import MultiHeadAttention
 from transformer_cli.model.transformer import Transformer
 
@@ -161,3 +163,10 @@ def test_more_positions_than_the_table_has_are_refused() -> None:
     with pytest.raises(UserError, match=r"target length 9: .* end at 6"):
         inspect_model(model, 6, 9)
     assert inspect_model(model, 6, 6).parameters == count_parameters(model)
+
+
+def test_the_compiler_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than all the rest of `tfm inspect`."""
+    monkeypatch.delattr(inspect.unwrap(_Counter.__torch_dispatch__), "__dynamo_disable", raising=False)
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # importing it raises
+    assert tree(make())[""].multiply_adds > 0

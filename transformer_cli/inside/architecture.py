@@ -105,6 +105,11 @@ def _multiply_adds(model: Transformer, source_length: int, target_length: int) -
 class _Counter(TorchDispatchMode):
     """Counts the multiply-adds of every product of matrices, for the innermost module that is running."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: where it is true, torch wraps `__torch_dispatch__` in what imports its compiler for seconds."""
+        return False
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counted = {name: 0 for name, _ in model.named_modules()}
