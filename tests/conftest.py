@@ -50,15 +50,6 @@ def last_words() -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Nor are programs measured that a test starts which is not."""
-    with pytest.MonkeyPatch.context() as patch:
-        if item.get_closest_marker("no_cover"):
-            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
-        return (yield)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not any(item.get_closest_marker("gpu") for item in items):
         return

@@ -209,7 +209,6 @@ def closed(tmp_path: Path, trial: Any) -> Iterator[dict[str, Path]]:
         (tmp_path / name).chmod(0o700)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("each", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_what_may_not_be_read_or_written_is_refused(
     each: bool, as_owner: list[str], closed: dict[str, Path], trial: Any, tmp_path: Path

@@ -50,7 +50,6 @@ def run(command: list[str], environment: dict[str, str]) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.no_cover
 @pytest.mark.skipif(not shutil.which("bash"), reason="this machine has no bash")
 def test_bash_completes_after_installing(shell: dict[str, str]) -> None:
     said = run(["bash", "-c", "tfm --install-completion"], shell)
@@ -98,7 +97,6 @@ def test_bash_puts_no_space_behind_a_key(shell: dict[str, str]) -> None:
     assert b"\ntfm train c.yaml --set training.warmup_steps=4\r\n" in said, said.decode()
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("name", ["zsh", "fish"])
 def test_zsh_and_fish_are_answered(name: str, shell: dict[str, str]) -> None:
     asked = {

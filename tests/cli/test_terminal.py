@@ -13,8 +13,6 @@ import pytest
 
 from transformer_cli.cli.streams import _BUT_OF_BARS, Terminal, shown
 
-pytestmark = pytest.mark.no_cover
-
 TFM = [sys.executable, "-m", "transformer_cli"]
 OWNED = "https://a.b/\033]0;owned\007\u009b2J"
 WRITTEN = r"https://a.b/\x1b]0;owned\x07\x9b2J"

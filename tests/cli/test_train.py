@@ -164,7 +164,6 @@ def test_a_profile_from_the_shell(trial: Any, tmp_path: Path) -> None:
     assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.no_cover
 def test_it_starts_without_what_it_has_no_use_for(trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler, which torch's optimizers look for, and pandas, which pyarrow does: seconds of every start."""
     monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))

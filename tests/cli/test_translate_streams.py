@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.no_cover
-
 TFM = [sys.executable, "-m", "transformer_cli"]
 ANSWER_SECONDS = 1.0
 

@@ -13,8 +13,6 @@ import typer.main
 from tests.cli.conftest import Trial
 from transformer_cli.cli.app import app, main
 
-pytestmark = pytest.mark.no_cover
-
 NEEDED = "which is not installed; pip install 'transformer-cli[train]'\n"
 
 # In a process of its own: the calls one after another, and of each its exit code, stdout and stderr.

@@ -117,7 +117,6 @@ def test_rungs_are_validated_and_beyond_the_warmup(ask: Ask) -> None:
 # --- the search ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.no_cover
 def test_of_many_trials_the_best_third_continues_from_where_it_stood(ask: Ask, tmp_path: Path) -> None:
     said: list[str] = []
     values = "model.dropout=0.0,0.05,0.1,0.15,0.2,0.25,0.3,0.4,0.5"

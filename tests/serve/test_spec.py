@@ -14,8 +14,6 @@ from schemathesis.specs.openapi import checks
 
 from tests.serve.test_server import Server
 
-pytestmark = pytest.mark.no_cover
-
 CHECKS = [
     not_a_server_error,
     checks.status_code_conformance,

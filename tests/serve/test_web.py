@@ -26,8 +26,6 @@ from transformer_cli.evaluation.calibration import keep_confidence
 from transformer_cli.protected.reinsertion import token_places
 from transformer_cli.serve import web
 
-pytestmark = pytest.mark.no_cover
-
 FOLDER = Path(web.__file__).parent / "web"
 TEXT = "ein hund sieht zwei katze"
 MARKUP = '<script>document.title = "taken"</script> ein <img src="x" onerror="alert(1)"> hund'

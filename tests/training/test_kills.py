@@ -24,8 +24,6 @@ from transformer_cli.storage.holding import TEMPORARY
 from transformer_cli.storage.publishing import REPLACED
 from transformer_cli.storage.run_folder import WEIGHTS, RunFolder
 
-pytestmark = pytest.mark.no_cover
-
 STEPS, SAVE_EVERY, VALIDATE_EVERY = 16, 2, 5
 SPOTS = ["writing", "before-fsync", "after-fsync", "after-rename", "after-index", "pruning"]
 # Root may write everywhere; without these two rights it is as any owner of the files.
