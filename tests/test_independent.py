@@ -26,8 +26,6 @@ from transformer_cli.storage.run_folder import find_model
 from transformer_cli.text.vocabulary import EOS
 from transformer_cli.training.run import train
 
-pytestmark = pytest.mark.no_cover
-
 LARGEST_DIFFERENCE = 5e-5  # of a log-probability, float32 against float64
 SENTENCES = 80
 VARIANTS: dict[str, dict[str, Any]] = {

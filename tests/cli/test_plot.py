@@ -31,7 +31,6 @@ def run(trial: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [

@@ -224,7 +224,6 @@ def test_numbers_are_held_to_their_bounds(key: str) -> None:
 NO_NUMBERS = ["'3'", "many", "true", ".inf", ".nan", "[1]", "{a: 1}", "1_000", "2001-01-01"]
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("key", "bad"),
     [  # every key with three of them, and each of them with a third of the keys; all under `slow`

@@ -333,7 +333,6 @@ def test_lines_within_the_limit_give_no_note(make_codecs: MakeCodecs) -> None:
     assert translator.notes == []
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
 @pytest.mark.parametrize(
     "unit",

@@ -29,8 +29,6 @@ from transformer_cli.evaluation.comparing import (
 )
 from transformer_cli.evaluation.evaluate import METRICS, corpus_scores, load_scorers
 
-pytestmark = pytest.mark.no_cover
-
 WORDS = ["a", "the", "dog", "cat", "man", "woman", "runs", "sits", "in", "on", "snow", "bench", "red", "with", "of"]
 
 

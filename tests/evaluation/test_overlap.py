@@ -18,8 +18,6 @@ from transformer_cli.processes import map_in_processes
 from transformer_cli.storage.publishing import publish
 from transformer_cli.storage.run_folder import HELD_OUT
 
-pytestmark = pytest.mark.no_cover
-
 Pair = tuple[str, str]
 METRICS = ["bleu", "chrf", "ter"]
 

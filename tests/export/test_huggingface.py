@@ -257,7 +257,6 @@ def test_greedy_texts_are_the_translators(checkpoint: Checkpoint, exported: Call
         assert tokenizer.decode(found[0], skip_special_tokens=True) == expected
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "variant", ["the paper's", pytest.param("pre-norm", marks=pytest.mark.slow), "pre-norm, two vocabularies"]
 )

@@ -57,7 +57,6 @@ def read(folder: Path, name: str) -> dict[str, int]:
     return content
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_encoder_decoder_and_logits_are_theirs(marian: Make, tmp_path: Path, variant: str) -> None:
     compare_numbers(marian(**VARIANTS[variant]), tmp_path / "run", 40)
@@ -177,7 +176,6 @@ def test_texts_of_arbitrary_ids_are_theirs(marian: Make, tmp_path: Path) -> None
     assert [codec.decode(ids[torch.tensor(row)].tolist()) for row in theirs] == expected
 
 
-@pytest.mark.no_cover
 def test_a_line_is_one_line_and_an_empty_one_is_empty(marian: Make, tmp_path: Path) -> None:
     import_model(marian().folder, tmp_path / "run")
     translator = Translator.load(tmp_path / "run", engine="torch")

@@ -51,7 +51,6 @@ def test_it_is_a_whole_run_folder(run: Path, tfm: Run) -> None:
     assert (run / "config.yaml").read_bytes() == (run / "step-00000000" / "config.yaml").read_bytes()
 
 
-@pytest.mark.no_cover
 def test_every_command_takes_it(run: Path, tmp_path: Path, tfm: Run) -> None:
     source, target = tmp_path / "test.de", tmp_path / "test.en"
     assert len(tfm("translate", run, "-i", source, "-q", "--no-guard").splitlines()) == 30
@@ -168,7 +167,6 @@ def test_its_tokenizer_is_not_trained(run: Path, tmp_path: Path, capfd: Any, com
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.no_cover
 def test_a_language_is_chosen_by_tag(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As a token before the text, whoever puts it there; only one that the model has."""
     translator = Translator.load(run, engine="torch")

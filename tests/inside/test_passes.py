@@ -16,8 +16,6 @@ from transformer_cli.text.vocabulary import EOS
 from transformer_cli.variants.mask_predict.engine import NonAutoregressiveEngine
 from transformer_cli.variants.mask_predict.model import CANVAS_EXTRA, CANVAS_RATIO, LENGTH_SPAN, MASK, LengthPredictor
 
-pytestmark = pytest.mark.no_cover
-
 SENTENCES = [" ".join(WORDS[4:9]), WORDS[2], " ".join(WORDS[:12])]
 SEARCHES: list[tuple[str, dict[str, Any]]] = [
     ("mask_predict", {}),

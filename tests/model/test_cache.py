@@ -12,8 +12,6 @@ from transformer_cli.model.attention import DecoderCache, KeysValues
 from transformer_cli.model.masks import padding_mask
 from transformer_cli.model.transformer import Transformer
 
-pytestmark = pytest.mark.no_cover
-
 Build = Callable[..., Transformer]
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [10, 11, 12, 3, 0]])
 MASK = padding_mask(SOURCE)

@@ -15,8 +15,6 @@ from transformer_cli.inside.attention import Attention, attend
 from transformer_cli.model.attention import MultiHeadAttention, attention_weights
 from transformer_cli.plots.attention import KINDS, attention_figure, heads_figure
 
-pytestmark = pytest.mark.no_cover
-
 MakeAttention = Callable[[int, int, list[str]], Attention]
 SENTENCE = "ein Hund läuft $a$"
 

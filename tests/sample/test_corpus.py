@@ -18,8 +18,6 @@ from data.sample.make.grammar import sentence
 from data.sample.make.lexicon import NOUNS
 from data.sample.make.sentences import Sentence
 
-pytestmark = pytest.mark.no_cover
-
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "data" / "sample"
 SHIPPED = ROOT / "transformer_cli" / "demo" / "corpus"

@@ -197,7 +197,6 @@ def test_whatever_is_written_is_answered(client: TestClient, documents: list[str
         assert Counter(Tags(after).tags) == Counter(Tags(before).tags), (before, after)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "part",
     [

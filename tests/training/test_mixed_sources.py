@@ -95,7 +95,6 @@ def test_validation_pairs_come_from_sources_without_a_tag(tmp_path: Path, mixed:
     assert not (tmp_path / "both").exists()
 
 
-@pytest.mark.no_cover
 def test_a_tag_says_which_of_two_languages_is_meant(tmp_path: Path, tiny_tree: MakeTree) -> None:
     """The same source sentences, translated word by word after one tag and copied after another."""
     tree = tiny_tree(tmp_path, pairs=800, longest=4, max_steps=200, validate_every=200, save_every=200)

@@ -285,7 +285,6 @@ def write_unequal_corpus(folder: Path) -> None:
         (folder / f"train.{language}").write_text("".join("balan " * pair[side] + "\n" for pair in lengths))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_max_epochs_ends_at_the_end_of_an_epoch_and_resuming_finds_it(
     tmp_path: Path, tiny_config: MakeConfig, accumulation: int
@@ -589,7 +588,6 @@ def test_the_probe_tries_both_passes_of_r_drop(
     assert not (tmp_path / "twice").exists()
 
 
-@pytest.mark.no_cover
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:
     """Word by word, in order: what no model can do without attention to the source."""
     steps = {"max_steps": 200, "validate_every": 200, "save_every": 200, "validation_sentences": 20}

@@ -405,7 +405,6 @@ PREFIXES = {
 }
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("parts", [("encoder",), ("embeddings", "encoder"), ("decoder", "generator"), ("generator",)])
 @pytest.mark.parametrize("tied", ["none", "all"])
 def test_what_is_frozen_stays_and_the_rest_learns(

@@ -25,8 +25,6 @@ from transformer_cli.training.run import train
 from transformer_cli.variants.guided_attention import GuidedObjective, alignment_loss, diagonal_loss, lexicon_loss
 from transformer_cli.variants.lexicon import learn_lexicon
 
-pytestmark = pytest.mark.no_cover
-
 CPU = torch.device("cpu")
 VOCABULARY = 20
 GUIDES: dict[str, dict[str, Any]] = {

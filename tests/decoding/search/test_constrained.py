@@ -14,8 +14,6 @@ from transformer_cli.errors import UserError
 from transformer_cli.search_options import SearchOptions
 from transformer_cli.text.vocabulary import EOS, UNK
 
-pytestmark = pytest.mark.no_cover
-
 SIZE = 16
 METHODS: dict[str, dict[str, Any]] = {
     "beam": {"beam_size": 3, "n_best": 3},

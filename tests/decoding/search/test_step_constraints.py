@@ -36,7 +36,6 @@ CONSTRAINED: dict[str, tuple[dict[str, Any], TokenConstraints]] = {
 }
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("name", CONSTRAINED)
 def test_full_width_finds_the_best_texts_that_are_allowed(name: str) -> None:
     values, constraint = CONSTRAINED[name]

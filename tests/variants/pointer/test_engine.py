@@ -59,7 +59,6 @@ COVERED = {
 }
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("options", (SEARCHES | COVERED).values(), ids=SEARCHES | COVERED)
 def test_scores_are_forced_scores_and_a_batch_changes_nothing(engine: TorchEngine, options: SearchOptions) -> None:
     keys = [(place,) for place in range(len(SOURCES))]
@@ -74,7 +73,6 @@ def test_scores_are_forced_scores_and_a_batch_changes_nothing(engine: TorchEngin
         same(search_batch(engine, [source], options, [key]), [expected])
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("method", SEARCHES)
 def test_constraints_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]
