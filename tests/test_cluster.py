@@ -1,5 +1,7 @@
 """Workers get items one by one, whoever is the fastest. Ray is a stand-in; `cli/test_cluster.py` has true clusters."""
 
+import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +10,8 @@ from typing import Any
 import pytest
 
 machines = pytest.importorskip("transformer_cli.cluster", reason="needs Ray", exc_type=ImportError)
+
+ONE, TWO = "1" * 56, "2" * 56  # machines, as Ray names them
 
 
 class StandIn:
@@ -20,8 +24,15 @@ class StandIn:
         self.most = 0  # calls under way at once
         self.asked: list[dict[str, Any]] = []  # of Ray, for each kind of worker
         self.alive = True
+        self.connected = 0  # how often
+        self._private = SimpleNamespace(worker=SimpleNamespace())
+        self.silent = 0  # of the machines, the last ones
+        self.machines: dict[str, dict[str, Any]] = {}
 
-    def remote(self, actor: type) -> Any:
+    def remote(self, actor: Any = None, **asked_at_once: Any) -> Any:
+        if asked_at_once:
+            return lambda call: SimpleNamespace(options=lambda **where: self._place(call, **where))
+
         def start() -> Any:
             worker = actor()
             calls = {name: self._method(getattr(worker, name)) for name in ("do", "run", "terminate")}
@@ -34,6 +45,11 @@ class StandIn:
 
         return SimpleNamespace(options=options)
 
+    def _place(self, call: Callable[..., Any], scheduling_strategy: Any) -> Any:
+        """Return what `ray.remote` does for a call on one machine; some have a way of their own to answer."""
+        machine = self.machines[scheduling_strategy.node_id]
+        return self._method(machine.get("answers", call))
+
     def _method(self, call: Callable[..., Any]) -> Any:
         return SimpleNamespace(remote=lambda *given: lambda: call(*given))
 
@@ -43,9 +59,18 @@ class StandIn:
     def get(self, reference: Any) -> Any:
         return reference()
 
-    def wait(self, references: list[Any], timeout: float = 0) -> tuple[list[Any], list[Any]]:
+    def wait(self, references: list[Any], timeout: float = 0, num_returns: int = 1) -> tuple[list[Any], list[Any]]:
         self.most = max(self.most, len(references))
+        if num_returns > 1:
+            return references[: len(self.machines) - self.silent], references[len(self.machines) - self.silent :]
         return (references[-1:] if self.alive else []), []
+
+    def is_initialized(self) -> bool:
+        return self.connected > 0
+
+    def init(self, address: str, **_: Any) -> None:
+        self.connected += 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def kill(self, worker: Any) -> None:
         self.ended.append(worker)
@@ -54,7 +79,16 @@ class StandIn:
         return []
 
     def nodes(self) -> list[dict[str, Any]]:
-        return []
+        return [
+            {
+                "NodeID": name,
+                "NodeManagerAddress": f"10.0.0.{name[0]}",
+                "Alive": True,
+                "Resources": {"CPU": 2.0},
+                **more,
+            }
+            for name, more in self.machines.items()
+        ]
 
 
 @pytest.fixture
@@ -171,3 +205,86 @@ def test_a_machine_has_the_same_files_and_programs(tmp_path: Path, monkeypatch: 
     file.unlink()
     assert needs.lack().startswith("cannot read file: No such file or directory; it must be in a folder")
     assert machines.Needs(str(tmp_path / "none"), {**needs.versions, "torch": "0"}, {}).lack().startswith("has torch ")
+
+
+def lost(*_: object) -> Any:
+    raise machines.ray.exceptions.WorkerCrashedError
+
+
+def unlike(*_: object) -> Any:
+    raise machines.ray.exceptions.RaySystemError("No module named 'transformer_cli'")
+
+
+def test_only_machines_that_have_room_are_counted_and_asked(ray: StandIn, tmp_path: Path) -> None:
+    """One that is lost just then is no fault of the others."""
+    ray.machines = {ONE: {}, TWO: {"answers": lost}, "3": {"Resources": {}, "answers": unlike}, "4": {"Alive": False}}
+    assert machines._machines(False) == {ONE: 2.0, TWO: 2.0}
+    assert machines._machines(True) == {}
+    file = tmp_path / "file"
+    file.write_text("a")
+    needs = cluster(1).requiring([file]).requiring([]).needs
+    assert [*needs.files] == [str(file)]
+
+
+@pytest.mark.parametrize(
+    ("machine", "silent", "reason"),
+    [
+        ({"answers": lambda _: "has torch 1"}, 0, "has torch 1"),
+        (
+            {"answers": unlike},
+            0,
+            "cannot run tfm (System error: No module named 'transformer_cli'); install the same version there",
+        ),
+        ({}, 1, "does not answer; restart Ray there"),
+    ],
+)
+def test_a_machine_that_lacks_something_is_named(machine: Any, silent: int, reason: str, ray: StandIn) -> None:
+    ray.machines, ray.silent = {ONE: {}, TWO: machine}, silent
+    with pytest.raises(machines.UserError) as refusal:
+        cluster(1).requiring([])
+    assert str(refusal.value) == f"--cluster: 10.0.0.2 {reason}"
+
+
+def test_connecting_leaves_sigterm_as_it_was(ray: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are as many as there is room for, where nobody says how many."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(machines, "_find", lambda address: None)
+    ray.machines = {ONE: {}, TWO: {"Resources": {"CPU": 3.0, "GPU": 1.0}}}
+    assert machines.connect("auto", "cpu").workers == 5
+    assert machines.connect("auto", "cuda").workers == 1
+    assert machines.connect("auto", "cuda", 7).workers == 7
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert ray.connected == 1
+    del ray.machines[TWO]
+    with pytest.raises(machines.UserError, match=r"--cluster auto: has no GPU to work with"):
+        machines.connect("auto", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            "Version mismatch: The cluster was started with: Ray: 2.9 Python: 3.10 "
+            "This process was started with: Ray: 2.60 Python: 3.11",
+            "runs Ray 2.9 on Python 3.10, but here is Ray 2.60 on Python 3.11; install the same on all machines",
+        ),
+        ("none\nno such thing", "no Ray cluster can be reached there (no such thing); start one by ray start --head"),
+    ],
+)
+def test_why_a_cluster_cannot_be_had(said: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stderr=said))
+    with pytest.raises(machines.UserError) as refusal:
+        machines._find("auto")
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(("command", "code", "paused"), [("kill -9 $$", -9, True), ("exit 7", 7, False)])
+def test_a_process_that_is_killed_may_be_that_of_a_machine_that_is_lost(
+    command: str, code: int, paused: bool, ray: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray then kills the worker, too, before it could say what became of the process, and another one begins anew."""
+    pauses: list[float] = []
+    monkeypatch.setattr(machines.time, "sleep", pauses.append)
+    worker = machines._Worker()
+    assert worker.run(machines.Needs.here(), lambda: subprocess.Popen(["sh", "-c", command])) == code
+    assert pauses == paused * [machines.LOST_SECONDS]

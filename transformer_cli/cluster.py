@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ CONNECT_SECONDS = 30.0  # … for that to be a Ray cluster …
 CHECK_SECONDS = 60.0  # … and for each of its machines to start a process
 RESTARTS = 10  # of each worker that is lost, before that is taken to be the fault of what it does
 END_SECONDS = 60.0  # for a process that is terminated, to save its state
+LOST_SECONDS = 5.0  # after the process of a worker was killed, in which the worker is, too, if its machine was lost
 LOOK_SECONDS = 30.0  # between two looks at whether there are machines left
 PACKAGES = ("ctranslate2", "torch", "sentencepiece")  # whose versions may decide a translation
 HASHED = 1 << 20  # bytes of a file by which it is known again
@@ -186,7 +188,10 @@ class _Worker:
         """Start a process, and return its exit code when it has ended."""
         _settle(needs)
         self.process = start()
-        return self.process.wait()
+        code = self.process.wait()
+        if code == -signal.SIGKILL:  # where a machine is lost, Ray kills first this, then the worker: no result of ours
+            time.sleep(LOST_SECONDS)
+        return code
 
     def terminate(self) -> None:
         """End the process, as gently as SIGTERM does."""

@@ -1,14 +1,18 @@
 """Shards hold each line once, in order; a part's name tells its lines and its recipe; parts are whole."""
 
+import errno
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from transformer_cli.decoding.constraints import NO_CONSTRAINTS, Constraints, Line
 from transformer_cli.errors import UserError
 from transformer_cli.jobs import shards as sharding
-from transformer_cli.jobs.shards import NAME, Parts, Shard, shards
+from transformer_cli.jobs.shards import NAME, Parts, Shard, run_jobs, shards, wait_for_parts
 
 
 def test_shards_are_the_text_and_none_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,3 +97,51 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out.parts").write_text("")
     with pytest.raises(UserError, match=r"out\.parts: cannot be made"), Parts(tmp_path / "out").held():
         pass
+
+
+class Machines:
+    """A cluster whose workers end with the last shard first."""
+
+    def map(self, prepare: Any, items: Any) -> Iterator[Any]:
+        work = prepare(0)
+        yield from reversed([(number, item, work(item)) for number, item in enumerate(items)])
+
+    def __str__(self) -> str:
+        return "2 workers of the cluster"
+
+
+class Lost(Machines):
+    def map(self, prepare: Any, items: Any) -> Iterator[Any]:
+        raise ChildProcessError(errno.ECHILD, "no machine of the cluster is left")
+
+
+def test_what_machines_find_is_kept_here(tmp_path: Path) -> None:
+    found = [Shard(number, number, [Line(text)]) for number, text in enumerate("abc")]
+    kept: list[tuple[int, list[str]]] = []
+
+    def keep(shard: Shard, rows: list[str], counts: Counter[str], engine: str) -> tuple[int, str]:
+        kept.append((shard.number, rows))
+        return len(rows), engine
+
+    def work(jobs: Any) -> Any:
+        def load(_: int) -> Any:
+            return lambda shard: ([line.text.upper() for line in shard.lines], Counter(), "torch")
+
+        return SimpleNamespace(jobs=jobs, load=load, keep=keep)
+
+    assert list(run_jobs(work(Machines()), found)) == 3 * [(1, "torch, on 2 workers of the cluster")]
+    assert kept == [(2, ["C"]), (1, ["B"]), (0, ["A"])]
+    with pytest.raises(ChildProcessError, match="no machine of the cluster is left; what is done is kept"):
+        list(run_jobs(work(Lost()), found))
+
+
+def test_parts_of_others_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([1.0, 31.0, 31.0, 32.0])
+    said: list[str] = []
+    missing: list[set[str]] = [{"a", "b"}, {"b"}, set()]
+    monkeypatch.setattr("time.sleep", lambda _: missing.pop(0))
+    monkeypatch.setattr("time.monotonic", lambda: next(waits))
+    parts: Any = SimpleNamespace(has=lambda name: name not in missing[0])
+    wait_for_parts(parts, ["a", "b", "c"], said.append)
+    assert said == ["waiting for 2 of 3 parts, which other processes translate"]
+    assert missing == [set()]
