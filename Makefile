@@ -17,14 +17,16 @@ UNUSED := $(UNUSED)|/devtools/|/mypyc?/|/onnxruntime/transformers/
 COMPILE = $(BIN)/python -W ignore -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib || true
 # test processes that run at once; each uses one thread
 JOBS ?= auto
-# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take up to twice as long
+# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take twice as long
 COVERAGE ?=
+
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # where this is set, each process of a test would compile all that it imports anew
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint docs bench clean
+.PHONY: help demo test test-medium test-slow lint docs bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -53,11 +55,14 @@ $(VENV)/.installed-bench: $(VENV)/.created pyproject.toml constraints.txt
 demo: $(VENV)/.installed  ## train a small German-English translator, score it, use it, draw it
 	$(TFM) demo
 
-test: $(VENV)/.installed-dev  ## the tests; with COVERAGE=1 branch coverage and its floor
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(if $(filter 1,$(COVERAGE)),--cov --cov-report=term)
+test: $(VENV)/.installed-dev  ## the quick tests; with COVERAGE=1 branch coverage and its floor
+	$(PYTEST) $(if $(filter 1,$(COVERAGE)),--cov --cov-report=term)
+
+test-medium: $(VENV)/.installed-dev  ## those that take longer than a second
+	$(PYTEST) -m "medium and not slow and not gpu"
 
 test-slow: $(VENV)/.installed-dev  ## the slow tests, and those for a GPU where there is one
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow or gpu"
+	$(PYTEST) -m "slow or gpu"
 
 lint: $(VENV)/.installed-dev  ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -8,6 +8,10 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # busy ones, too
+settings.load_profile("any machine")
 
 
 def pytest_sessionstart() -> None:

@@ -219,6 +219,7 @@ def test_the_recipes_run_with_a_process_of_its_own_for_each_command(trained: Pat
     check_shell(place, [run_script(script, place, programs) for script in scripts(ROOT / "docs" / "shell.md")])
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings(
     "ignore:Recommended. pip install sacremoses"
 )  # of no use to tfm's models: transformers' own

@@ -37,6 +37,7 @@ def small_shape(load: Load) -> Any:
     return load("shape").Shape(layers=2, d_model=16, d_ff=24, heads=2, vocabulary=40)
 
 
+@pytest.mark.medium
 def test_the_arithmetic_is_what_torch_counts(load: Load) -> None:
     """A sentence alone has no padding; of causal attention torch counts the half that nobody needs too."""
     shape, source, target = small_shape(load), 5, 7

@@ -68,6 +68,7 @@ def test_a_config_that_is_none_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["broken", "a list", "a python tag deep inside", "an alias bomb", "empty"])
 def test_the_same_in_a_process_of_its_own(kind: str, tmp_path: Path) -> None:
     says = write(tmp_path / "bad.yaml", kind, tmp_path / "trace")

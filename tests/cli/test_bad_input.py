@@ -116,6 +116,7 @@ def test_what_can_be_seen_at_once_is_refused_before_anything_is_computed(
     assert not path.exists()
 
 
+@pytest.mark.medium
 def test_runs_of_before_keep_the_languages_that_they_have(
     trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

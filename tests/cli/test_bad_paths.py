@@ -209,6 +209,7 @@ def closed(tmp_path: Path, trial: Any) -> Iterator[dict[str, Path]]:
         (tmp_path / name).chmod(0o700)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("each", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_what_may_not_be_read_or_written_is_refused(
     each: bool, as_owner: list[str], closed: dict[str, Path], trial: Any, tmp_path: Path
@@ -275,6 +276,7 @@ def test_a_full_stdout_is_named(trial: Any) -> None:
     assert (result.returncode, result.stderr) == (1, "error: stdout: No space left on device\n")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["out", pytest.param("out.gz", marks=pytest.mark.slow)])
 def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(name: str, trial: Any, tmp_path: Path) -> None:
     """Not the disk, but the size of files is bounded here: any user may do that."""
@@ -323,6 +325,7 @@ def packed(tmp_path: Path) -> dict[str, Path]:
     return {name: tmp_path / f"{name}.gz" for name in contents}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", one_of_each([[*map(pytest.param, READERS)][start::4] for start in range(4)]))
 def test_bad_gzip_is_refused_in_little_memory(
     case: str, trial: Any, tfm: Any, packed: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -339,6 +342,7 @@ def test_bad_gzip_is_refused_in_little_memory(
     assert tree(tmp_path) == before
 
 
+@pytest.mark.medium
 def test_a_bomb_takes_no_memory(trial: Any, packed: dict[str, Path]) -> None:
     """An endless line is given up after `LONGEST_LINE`, and a file of empty lines is never held."""
     code = (
@@ -365,6 +369,7 @@ def test_a_bomb_takes_no_memory(trial: Any, packed: dict[str, Path]) -> None:
     assert int(megabytes) < 100
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="this system has no /dev/zero")
 def test_an_endless_line_of_a_stream_is_refused(trial: Any) -> None:
     with open("/dev/zero", "rb") as zeros:

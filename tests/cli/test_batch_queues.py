@@ -52,6 +52,7 @@ def test_examples_of_batch_queues_share_out_what_one_process_does(
     assert Path("big.en").read_text() == tfm("translate", trial.run, "-i", trial.source, "--quiet").out
 
 
+@pytest.mark.medium
 def test_manifests_fit_what_kubernetes_publishes() -> None:
     """In its last release and the oldest that its schemas are there of; no key is unknown to it."""
     schemas = pytest.importorskip("kubernetes_validate")

@@ -140,6 +140,7 @@ def test_bad_data_and_configs_are_refused_and_nothing_is_written(
 LONG = {"a word": "x" * 1_000_000, "words": "ein hund " * 111_111, "wide characters": "犬" * 333_333}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("line", "tokenizer"),
     one_of_each(
@@ -163,6 +164,7 @@ def test_a_line_of_a_megabyte_is_no_harm(line: str, tokenizer: str, trial: Any, 
     assert (len(corpus), corpus.left_out_long) == ((61, 0) if one_token else (60, 1))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("tokenizer", "size"),
     [("sentencepiece", 4000), pytest.param("character", 70_000, marks=pytest.mark.slow), ("character", 400)],

@@ -46,6 +46,7 @@ def test_files_are_compared_by_each_metric(texts: Path, tfm: Any) -> None:
     assert "One run per system" in done.out
 
 
+@pytest.mark.medium
 def test_a_page_and_json_with_seeds_and_numbers(texts: Path, tfm: Any) -> None:
     sides = ["A=bad1,bad2,bad3", "B=good1,good2,good3", "good1.numbers", "--reference", "reference"]
     numbers = ",".join(f"{name}.numbers" for name in ("bad1", "bad2", "bad3", "good1", "good2", "good3", "reference"))
@@ -72,6 +73,7 @@ def test_strict_says_by_its_code_whether_something_is_better(
     assert "TER" in done.out
 
 
+@pytest.mark.medium
 def test_what_else_ends_lines_ends_none_of_the_report(texts: Path, tfm: Any) -> None:
     """U+2028 and the like are characters of a translation: a string of JSON may not be broken there."""
     Path("good1").write_text(Path("good1").read_text().replace(" ", "\u2028").replace("e", "\x85"), encoding="utf-8")
@@ -89,6 +91,7 @@ def test_numbers_need_no_reference(texts: Path, tfm: Any) -> None:
     assert done.out.splitlines()[0].split() == ["COMET"]
 
 
+@pytest.mark.medium
 def test_files_need_neither_a_model_nor_torch(texts: Path) -> None:
     program = (
         "import sys; sys.modules['torch'] = sys.modules['iso639'] = None\nfrom transformer_cli.cli.app import main\n"

@@ -50,6 +50,7 @@ def run(command: list[str], environment: dict[str, str]) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(not shutil.which("bash"), reason="this machine has no bash")
 def test_bash_completes_after_installing(shell: dict[str, str]) -> None:
     said = run(["bash", "-c", "tfm --install-completion"], shell)
@@ -79,6 +80,7 @@ def test_bash_completes_after_installing(shell: dict[str, str]) -> None:
     assert formats == "json"
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(not shutil.which("bash"), reason="this machine has no bash")
 def test_bash_puts_no_space_behind_a_key(shell: dict[str, str]) -> None:
     """As at a real prompt: what Tab writes is read from the line that bash echoes."""
@@ -97,6 +99,7 @@ def test_bash_puts_no_space_behind_a_key(shell: dict[str, str]) -> None:
     assert b"\ntfm train c.yaml --set training.warmup_steps=4\r\n" in said, said.decode()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["zsh", "fish"])
 def test_zsh_and_fish_are_answered(name: str, shell: dict[str, str]) -> None:
     asked = {
@@ -161,6 +164,7 @@ def test_values_of_keys_complete_where_they_can_be_named() -> None:
             assert setting.startswith(key)
 
 
+@pytest.mark.medium
 def test_completing_a_key_needs_no_torch(shell: dict[str, str]) -> None:
     asked = {
         **shell,

@@ -67,6 +67,7 @@ def test_the_targets_are_what_the_teacher_writes(trial: Any, tfm: Any, place: Pa
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("few.csv", "few.parquet", "folder")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["few.tsv", "few.jsonl", *SLOW])
 def test_every_kind_of_source_gives_the_same_files(kind: str, trial: Any, tfm: Any, place: Path) -> None:
     columns = {"de": [source for source, _ in few(place)], "en": [target for _, target in few(place)]}
@@ -91,6 +92,7 @@ def test_every_kind_of_source_gives_the_same_files(kind: str, trial: Any, tfm: A
     assert [of_text[name] for name in ("train.de", "train.en")] == [of_kind[name] for name in ("train.de", "train.en")]
 
 
+@pytest.mark.medium
 def test_interrupted_and_resumed_is_uninterrupted(
     trial: Any, tfm: Any, place: Path, translated: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert files(place) == before
 
 
+@pytest.mark.medium
 def test_each_source_of_a_list_is_judged_by_itself(tfm: Tfm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second is of the other direction: it has languages of its own, and shares texts with test crosswise."""
     monkeypatch.chdir(tmp_path)

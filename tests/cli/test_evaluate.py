@@ -229,6 +229,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("suffix", "more"), [("", []), (".ja", ["--language", "ja"])])
 def test_a_file_gets_the_numbers_of_the_sacrebleu_command(suffix: str, more: list[str], texts: Path, tfm: Any) -> None:
     if suffix:

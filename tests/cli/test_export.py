@@ -22,6 +22,7 @@ def test_the_help_of_the_option_names_every_format(tfm: Any) -> None:
     ]
 
 
+@pytest.mark.medium
 def test_a_marian_model_is_verified(trial: Any, tfm: Any, tmp_path: Path) -> None:
     result = tfm("export", trial.run, "--format", "huggingface", "--out", tmp_path / "out")
     assert (result.code, result.out) == (0, "")
@@ -55,6 +56,11 @@ def test_a_model_that_differs_is_told_and_not_kept(
         (["{run}", "--format", "safetensors", "--out", "old"], "old: exists already"),
         (["{run}", "--format", "safetensors", "--out", "file/new"], "file/new: cannot"),
         (["{run}", "--format", "safetensors", "--out", "new", "--sentences", "file"], "translates nothing"),
+        (
+            ["{run}", "--format", "onnx", "--out", "new", "--quantization", "int8"],
+            "is for --format ctranslate2 and argos",
+        ),
+        (["{run}", "--format", "onnx", "--out", "new", "--sentences", "file", "--no-verify"], "exclude each other"),
         (["{run}", "--format", "onnx", "--out", "new", "--sentences", "file"], "file: holds no sentence"),
         (["{run}", "--format", "onnx", "--out", "new", "--sentences", "none"], "none: no such file"),
         (["{run}", "--format", "onnx", "--out", "new", "--shortlist", "9"], "--shortlist: is for --format ctranslate2"),

@@ -246,6 +246,7 @@ def test_data_that_a_config_names_is_no_output(trial: Any, tfm: Any, tmp_path: P
     assert trial.source.read_bytes() == before
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("way", [*WAYS, "stdin"])
 def test_a_text_may_be_translated_in_place(way: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
     """It is read to its end before it is replaced: what cannot be translated stays."""

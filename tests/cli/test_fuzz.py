@@ -353,6 +353,7 @@ def _run(command: list[str]) -> tuple[int, str, str, float, float]:
     return process.returncode, *texts, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 12)) for seed in THROUGH_ENTRY])
 def test_the_same_through_the_real_entry_point(seed: int, trial: Any, tmp_path: Path, import_of_torch: float) -> None:
     command, done = make(seed, trial, tmp_path)

@@ -58,6 +58,7 @@ def as_jsonl(folder: Path) -> list[str]:
     return ["own.jsonl"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("write", [as_text, as_tmx, as_moses, as_csv, as_jsonl])
 def test_every_kind_of_file_leads_to_the_same_data(
     write: Callable[[Path], list[str]], tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

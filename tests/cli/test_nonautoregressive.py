@@ -30,6 +30,7 @@ def models(trial: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
     return get
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("generation", KINDS)
 def test_train_translate_evaluate(generation: str, models: Any, trial: Any, tfm: Any) -> None:
     model = models(generation)

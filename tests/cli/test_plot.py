@@ -31,6 +31,7 @@ def run(trial: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -192,6 +193,7 @@ print("SEEN", sorted(heavy), codes, file=sys.stderr)
     assert done.stderr == "SEEN [] [0, 0]\n"
 
 
+@pytest.mark.medium
 def test_through_the_real_entry_point_with_and_without_matplotlib(run: Path, tmp_path: Path) -> None:
     start = [sys.executable, "-m", "transformer_cli", "plot", "training", str(run)]
     done = subprocess.run(start, capture_output=True, text=True, cwd=tmp_path)

@@ -144,6 +144,7 @@ def test_a_card_needs_a_folder_to_write_to(tfm: Tfm, copied: Path) -> None:
     assert "no permission to write a card here" in tfm("report", copied, "--card").refused()
 
 
+@pytest.mark.medium
 @needs_chromium
 @pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_a_browser_shows_it_without_network_and_without_scrolling_sideways(

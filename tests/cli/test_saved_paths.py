@@ -79,6 +79,7 @@ def test_the_run_folder_alone_knows_where_it_began(trained: Path) -> None:
     assert load_config(run / "config.yaml") == load_config(trained / "my.yaml", ["decoding.split=always"])  # as found
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("model", ["run", "checkpoint"])
 def test_every_command_that_reads_the_data_of_a_model_finds_it(model: str, project: Path, tfm: Any) -> None:
     path = run_of(project) if model == "run" else run_of(project) / "step-00000002"
@@ -109,6 +110,7 @@ def test_a_saved_config_trains_from_any_folder(
     assert new.code == 0, new.err
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("spelling", ["relative", "absolute", "by a link", "through the parent"])
 def test_another_spelling_of_the_same_file_is_no_change(
     spelling: str, project: Path, tfm: Any, monkeypatch: pytest.MonkeyPatch

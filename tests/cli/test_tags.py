@@ -60,6 +60,7 @@ def scores(tfm: Any, *command: object) -> Any:
     return json.loads(result.out)["scores"][0]["score"]
 
 
+@pytest.mark.medium
 def test_a_test_set_has_its_own_tag_unless_another_is_given(tagged: Path, tfm: Any, tmp_path: Path) -> None:
     files = ["--source", tagged.parent / "train.de", "--reference", tagged.parent / "train.en"]
     outputs = {}
@@ -127,6 +128,7 @@ def test_given_translations_are_read_beside_the_tag(tagged: Path, tfm: Any, tmp_
             assert all(int(place) < count for link in row.split() for place in link.split("-"))
 
 
+@pytest.mark.medium
 def test_what_is_inside_is_shown_with_the_tag(tagged: Path, tfm: Any, tmp_path: Path) -> None:
     traced = tfm("translate", tagged, "--trace", "--tag", "<2de>", "-q", TEXTS[0])
     assert traced.code == 0

@@ -43,6 +43,7 @@ def test_what_a_terminal_gets_says_which_characters_there_were() -> None:
     assert shown("a\tb\nc é 漢 😀 \x1b[1m\r") == "a\tb\nc é 漢 😀 \\x1b[1m\\r"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "options", [[], pytest.param(["--format", "tsv", "-o", "/dev/stdout"], marks=pytest.mark.slow)]
 )
@@ -60,6 +61,7 @@ def test_a_file_keeps_the_bytes(trial: Any, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == OWNED + "\n"
 
 
+@pytest.mark.medium
 def test_what_commands_print_does_not_either(trial: Any) -> None:
     code, got = on_terminal(["translate", trial.run, "--trace", "hund \033]0;owned\007"])
     assert code == 0

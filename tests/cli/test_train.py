@@ -164,6 +164,7 @@ def test_a_profile_from_the_shell(trial: Any, tmp_path: Path) -> None:
     assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.medium
 def test_it_starts_without_what_it_has_no_use_for(trial: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler, which torch's optimizers look for, and pandas, which pyarrow does: seconds of every start."""
     monkeypatch.setenv("TFM_CACHE", str(tmp_path / "cache"))
@@ -196,6 +197,7 @@ def two_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.medium
 def test_what_reads_validation_data_finds_what_was_held_out(
     two_files: Path, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def arbitrary_lines(count: int) -> list[bytes]:
     return lines
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["run", "words"])
 def test_n_lines_in_give_n_lines_out_whatever_is_in_them(kind: str, trial: Any, tfm: Any, tmp_path: Path) -> None:
     lines = arbitrary_lines(2500)

@@ -318,6 +318,7 @@ def test_two_at_once_lose_nothing_of_each_other(pairs: int, trial: Any, tfm: Any
     assert refused
 
 
+@pytest.mark.medium
 def test_shares_exclude_themselves_and_whom_they_are_joined_by(tmp_path: Path) -> None:
     """True processes: a process's own locks never keep it out."""
     script = """

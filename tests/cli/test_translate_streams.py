@@ -38,6 +38,7 @@ def test_each_line_of_a_pipe_is_answered_within_a_second(trial: Any) -> None:
     assert sorted(waits[1:])[1] < ANSWER_SECONDS, waits  # the first waits for the model
 
 
+@pytest.mark.medium
 def test_a_reader_that_leaves_ends_it_without_a_word(trial: Any, tmp_path: Path) -> None:
     """`tfm translate … | head -n 1`"""
     source = tmp_path / "source"
@@ -111,6 +112,7 @@ def test_a_pipe_between_our_own_processes_is_no_reader() -> None:
     assert has_no_reader(BrokenPipeError(errno.EPIPE, "Broken pipe", "stdout"))
 
 
+@pytest.mark.medium
 def test_streams_that_are_closed(trial: Any, tmp_path: Path) -> None:
     """Closed, as some schedulers leave them: stdout is missed where it is needed, stderr never."""
 

@@ -83,6 +83,7 @@ def names(command: object, path: str = "") -> list[str]:
     return [name for word, inner in command.commands.items() for name in names(inner, f"{path} {word}".strip())]
 
 
+@pytest.mark.medium
 def test_every_command_works_or_names_what_it_needs(
     trial: Trial, calls: dict[str, tuple[list[str], str]], tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_it_says_what_torch_is_wanted_for(trial: Trial) -> None:
         assert outcome == (2, "", f"error: {what} needs PyTorch, {NEEDED}")
 
 
+@pytest.mark.medium
 def test_an_empty_cache_and_one_that_cannot_be_written(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def test_an_empty_cache_and_one_that_cannot_be_written(
     assert "set TFM_CACHE to a folder with room, or install PyTorch for engine torch: pip install" in err
 
 
+@pytest.mark.medium
 def test_a_pytorch_that_cannot_be_imported_says_why(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -704,7 +704,7 @@ YAML_PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(YAML_PIECES, max_size=40).map("".join) | st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(UserError):
@@ -780,7 +780,7 @@ def test_no_config_is_taken_for_a_text(path: Path) -> None:
         parse_config(broken, "my.yaml")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = write(tmp_path_factory.getbasetemp(), content)
@@ -871,7 +871,7 @@ def configs(draw: st.DrawFn) -> Config:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(configs())
 def test_what_is_dumped_is_read_back(config: Config) -> None:
     text = dump_config(config)

@@ -74,7 +74,8 @@ def test_the_key_is_named(key: str) -> None:
         check_languages(data)
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.medium
+@settings(max_examples=15)
 @given(st.text(max_size=200))
 def test_any_text_is_a_code_or_gets_a_short_answer(text: str) -> None:
     fault = code_fault(text)

@@ -13,7 +13,7 @@ from transformer_cli.text.vocabulary import BOS, EOS, PAD
 ids = st.lists(st.integers(4, 65_535), max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pairs=st.lists(st.tuples(ids, ids), min_size=1, max_size=8))
 def test_rows_are_the_pairs_with_specials(pairs: list[tuple[list[int], list[int]]]) -> None:
     batch = Batch.from_ids([(np.array(source, dtype=np.uint16), target) for source, target in pairs])

@@ -30,7 +30,7 @@ def check_cells(plan: BatchPlan, source: Lengths, target: Lengths, batch_tokens:
         assert len(pairs) * max(plan.longest_source[batch], plan.longest_target[batch]) <= batch_tokens
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200),
     batch_tokens=st.integers(40, 300),

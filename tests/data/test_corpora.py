@@ -143,7 +143,7 @@ def test_traps_are_text(tmp_path: Path, kind: str, gz: str) -> None:
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=rows)
 def test_any_text_comes_back(tmp_path: Path, kind: str, pairs: list[tuple[str, str]]) -> None:
     assert read(tmp_path / f"table{kind}", WRITERS[kind](pairs)) == pairs

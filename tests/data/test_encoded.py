@@ -51,6 +51,7 @@ def test_ids_are_the_codecs_of_the_pairs_that_stay(
         encoded.ids(len(encoded))
 
 
+@pytest.mark.medium
 def test_pairs_that_are_fetched_together_are_those_that_are_fetched_alone(
     tmp_path: Path, corpus: TextCorpus, word_codecs: Codecs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_exactly_max_length_stays(tmp_path: Path, word_codecs: Codecs) -> None:
     assert encoded.left_out_long == 1
 
 
+@pytest.mark.medium
 def test_processes_change_nothing(
     tmp_path: Path, corpus: TextCorpus, subword_codecs: Codecs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("count", "held"), [(10, 1), (39, 1), (100, 5), (5_000, 250), (60_000, 1_000)])
 def test_five_percent_each_and_a_thousand_at_most(count: int, held: int) -> None:
     pairs = numbered(count)
@@ -78,7 +79,7 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(odd=st.lists(st.tuples(words, words), max_size=30), seed=st.integers(0, 5))
 def test_no_sentence_of_theirs_is_in_training(
     odd: list[Pair], seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -99,6 +99,7 @@ def test_an_epoch_holds_every_pair_once(encoded: EncodedCorpus) -> None:
     assert sources == sorted(encoded.ids(pair)[0].tolist() for pair in range(len(encoded)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("workers", "drawn"),
     one_of_each([pytest.param(workers, drawn) for workers in (0, 2)] for drawn in (None, "sampling", "noisy")),
@@ -125,6 +126,7 @@ def rows(updates: Iterator[UpdateBatches], count: int) -> list[tuple[Position, l
     return [(update.next_position, [b.source.tolist() for b in update.batches]) for update in islice(updates, count)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("workers", "accumulation", "ranks", "start"),
     one_of_each(
@@ -396,6 +398,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.medium
 def test_workers_end_with_a_killed_trainer(encoded: EncodedCorpus) -> None:
     trainer = subprocess.Popen([sys.executable, "-c", ORPHANED, encoded.path], stdout=subprocess.PIPE, text=True)
     assert trainer.stdout is not None

@@ -40,7 +40,7 @@ def brute_force(values: list[float], weights: list[float]) -> list[float]:
     return best
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 4)), min_size=1, max_size=8))
 def test_pooling_finds_the_best_rising_sequence(pairs: list[tuple[float, int]]) -> None:
     values, weights = [value for value, _ in pairs], [float(weight) for _, weight in pairs]

@@ -31,7 +31,7 @@ def likeness(one: str, other: str) -> float:
     return 1.0 if one == other else CHRF().sentence_score(one, [other]).score / 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts)
 def test_the_table_is_that_of_sacrebleu(lines: list[str]) -> None:
     metric = CHRF()
@@ -40,7 +40,7 @@ def test_the_table_is_that_of_sacrebleu(lines: list[str]) -> None:
     np.testing.assert_allclose(chrf_table(lines), expected, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts)
 def test_the_one_most_like_the_others_comes_first(lines: list[str]) -> None:
     ranked = by_utility([candidate(line, -float(rank)) for rank, line in enumerate(lines)])

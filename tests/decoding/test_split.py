@@ -116,7 +116,7 @@ arbitrary_lines = st.lists(
 
 
 @pytest.mark.parametrize("tokenizer", ["character", "sentencepiece"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lines=arbitrary_lines)
 def test_any_line_stays_one_line(make_codecs: MakeCodecs, tokenizer: str, lines: list[str]) -> None:
     config = make_config(tokenizer, max_length=400, decoding={"copy_unknown": False}, vocabulary={"size": 310})

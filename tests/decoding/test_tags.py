@@ -65,6 +65,7 @@ def typed(texts: Sequence[str], tag: str = TAG) -> list[str]:
     return [f"{tag} {text}" if text.strip() else text for text in texts]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_a_tag_is_what_a_user_would_have_typed_before_the_text(

@@ -55,7 +55,7 @@ arbitrary_lines = st.lists(
 
 
 @pytest.mark.parametrize("tokenizer", ["whitespace", "character", "sentencepiece"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lines=arbitrary_lines, window=st.integers(1, 5))
 def test_as_many_lines_out_as_in(make_codecs: MakeCodecs, tokenizer: str, lines: list[str], window: int) -> None:
     translator, _ = echo(make_codecs, make_config(tokenizer, max_length=400, decoding={"copy_unknown": False}))
@@ -70,7 +70,7 @@ def test_as_many_lines_out_as_in(make_codecs: MakeCodecs, tokenizer: str, lines:
 
 
 @pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(lines=arbitrary_lines)
 def test_a_real_model_keeps_lines_too(make_codecs: MakeCodecs, tokenizer: str, lines: list[str]) -> None:
     translator = real(make_codecs, make_config(tokenizer))
@@ -86,6 +86,7 @@ def test_a_real_model_keeps_lines_too(make_codecs: MakeCodecs, tokenizer: str, l
             assert (one.text, one.tokens, one.alignment, one.source_tokens) == ("", [], [], [])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "options",
     [
@@ -175,7 +176,7 @@ def ahead(make_codecs: MakeCodecs, batch_tokens: int = 8) -> Translator:
     return Translator(Ahead(), make_codecs(config), config)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.sampled_from(["", " ", "a b", "one two three", "c", "four five a b c a b c a b c"])), st.integers(1, 6)
 )
@@ -251,6 +252,7 @@ def test_a_reader_that_stops_early_ends_the_search(make_codecs: MakeCodecs) -> N
 # --- several threads ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("tokenizer", [pytest.param("sentencepiece", marks=pytest.mark.slow), "whitespace"])
 def test_four_threads_find_what_one_finds(make_codecs: MakeCodecs, tokenizer: str) -> None:
     config = make_config(tokenizer, max_length=6, decoding={"max_length_ratio": 1.0})
@@ -333,6 +335,7 @@ def test_lines_within_the_limit_give_no_note(make_codecs: MakeCodecs) -> None:
     assert translator.notes == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("tokenizer", ["whitespace", "sentencepiece"])
 @pytest.mark.parametrize(
     "unit",

@@ -47,6 +47,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "write_corpus", write_little)
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("little")
 def test_the_demo_goes_from_nothing_to_a_judged_model_and_again_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "demo"

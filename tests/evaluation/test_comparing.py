@@ -55,6 +55,7 @@ def of_numbers(*systems: Any) -> Measure:
 # --- scores ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("metric", METRICS)
 def test_scores_are_those_of_sacrebleu(metric: str) -> None:
     lines = [*REFERENCES, "", "x", "no"]
@@ -68,6 +69,7 @@ def test_scores_are_those_of_sacrebleu(metric: str) -> None:
     assert found.higher_is_better == (metric != "ter")
 
 
+@pytest.mark.medium
 @given(st.data())
 @pytest.mark.parametrize("metric", METRICS)
 def test_any_counts_give_the_score_that_sacrebleu_computes(metric: str, data: st.DataObject) -> None:
@@ -104,6 +106,7 @@ def test_p_is_that_of_all_exchanges() -> None:
     assert found.difference == pytest.approx(differences.mean())
 
 
+@pytest.mark.medium
 def test_p_is_that_of_sacrebleus_approximate_randomization() -> None:
     """On 20 pairs of outputs, within what two samples of 10,000 trials may differ by."""
     outputs = [damaged(REFERENCES, 0.25 + 0.004 * number, number) for number in range(21)]
@@ -183,6 +186,7 @@ def test_blocks_bound_the_memory_and_change_nothing_but_the_draw(monkeypatch: py
     assert again.std(axis=0) == pytest.approx(spread, rel=0.05)
 
 
+@pytest.mark.medium
 def test_three_metrics_of_1000_sentences_take_no_time() -> None:
     """10,000 trials of each in at most 2 s of one core, of which sacreBLEU needs many."""
     references = sentences(1000, 5)
@@ -202,6 +206,7 @@ def runs(random_: np.random.Generator, count: int, seeds: float, own: Any = 0.0)
     return random_.normal(size=(count, 1)) * seeds + random_.normal(size=(count, 50)) + own
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("counts", "seeds"),
     one_of_each([pytest.param(counts, seeds) for seeds in (0.0, 0.1, 0.5)] for counts in [(3, 3), (1, 3), (2, 5)]),
@@ -215,6 +220,7 @@ def test_seeds_of_the_same_system_are_flagged_as_often_as_they_should_be(counts:
     assert 0.015 <= np.mean(flagged) <= 0.08
 
 
+@pytest.mark.medium
 def test_the_noise_of_the_sentences_counts_too_with_several_seeds() -> None:
     """Systems that are as good on the whole, but not on every sentence: runs alone would call half of them unlike."""
     random_ = np.random.default_rng(4)

@@ -150,6 +150,7 @@ def test_one_sentence_has_an_interval_of_no_width() -> None:
     assert bleu.interval == 0.0
 
 
+@pytest.mark.medium
 def test_the_bootstrap_holds_one_resample_at_a_time() -> None:
     """sacreBLEU's own holds all 1,000: of these 3,000 sentences 144 MB for BLEU."""
     import tracemalloc
@@ -205,6 +206,7 @@ def test_chinese_is_split_into_characters_by_bleu_and_ter() -> None:
     assert ter.score == pytest.approx(100 / len(references[0]))  # one character replaced
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("language", "package"), [("ja", "MeCab"), ("ko", "mecab_ko")])
 def test_a_missing_tokenizer_is_named_with_the_extra_to_install(language: str, package: str) -> None:
     program = f"""

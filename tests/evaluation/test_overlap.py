@@ -97,6 +97,7 @@ def test_all_lines_that_look_alike_are_named() -> None:
     assert lines(shared_lines(set_of(test), Pairs([(" ".join([*text, "end"]), "x")]))) == [*range(1, 26)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("workers", [0, 2])
 def test_large_training_data_is_compared_by_processes(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PART", 100)
@@ -224,6 +225,7 @@ def test_the_scores_without_some_lines_are_those_of_the_others_and_memorised_lin
         assert score.differs
 
 
+@pytest.mark.medium
 def test_lines_like_any_others_do_not_matter() -> None:
     evaluation, test_set = evaluated({*range(1, 121, 4)})
     overlap = Overlap(120, [line for line in range(1, 121) if line % 12 in (1, 2, 3, 4)])
@@ -232,6 +234,7 @@ def test_lines_like_any_others_do_not_matter() -> None:
     assert not any(score.differs for score in scores_without(overlap, perfect, test_set, "en"))
 
 
+@pytest.mark.medium
 def test_chance_alone_seldom_differs() -> None:
     evaluation, test_set = evaluated({*range(1, 121, 4)})
     draw = random.Random(5)

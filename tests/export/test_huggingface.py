@@ -104,6 +104,7 @@ def exported(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -
     return get
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_is_the_same_function(checkpoint: Checkpoint, exported: Callable[[str], Path], variant: str) -> None:
     ours = load_model(checkpoint(**VARIANTS[variant])).model.double()
@@ -118,6 +119,7 @@ def test_it_is_the_same_function(checkpoint: Checkpoint, exported: Callable[[str
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # positions are float32
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_text_becomes_the_same_tokens_and_back(
     checkpoint: Checkpoint, exported: Callable[[str], Path], variant: str
@@ -132,6 +134,7 @@ def test_text_becomes_the_same_tokens_and_back(
         assert tokenizer.decode([BOS, *target, EOS, PAD], skip_special_tokens=True) == known.strip()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_its_own_way_to_generate_is_a_beam_search_that_ends(exported: Callable[[str], Path], variant: str) -> None:
     """Greedily it gives our texts, or the export would not be there; unasked it takes the model's beam size."""
@@ -147,6 +150,7 @@ def test_its_own_way_to_generate_is_a_beam_search_that_ends(exported: Callable[[
         assert not {PAD, BOS} & set(row[: row.index(EOS)] if EOS in row else row)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_transformers_saves_again_is_the_same(
     exported: Callable[[str], Path], variant: str, tmp_path: Path
@@ -164,6 +168,7 @@ def test_what_transformers_saves_again_is_the_same(
         )
 
 
+@pytest.mark.medium
 def test_every_weight_is_there_and_only_those(exported: Callable[[str], Path]) -> None:
     with silent():
         from transformers import AutoModelForSeq2SeqLM
@@ -257,6 +262,7 @@ def test_greedy_texts_are_the_translators(checkpoint: Checkpoint, exported: Call
         assert tokenizer.decode(found[0], skip_special_tokens=True) == expected
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "variant", ["the paper's", pytest.param("pre-norm", marks=pytest.mark.slow), "pre-norm, two vocabularies"]
 )

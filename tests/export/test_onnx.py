@@ -94,6 +94,7 @@ def test_a_position_past_the_table_fails(checkpoint: Checkpoint) -> None:
         EncoderGraph(model, 5)(padded(SOURCES))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("variant", EXPORTED)
 @pytest.mark.parametrize("rows", [slice(0, 3), slice(1, 2), slice(0, 1)])
 def test_the_graphs_are_the_model(

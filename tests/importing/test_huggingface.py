@@ -57,6 +57,7 @@ def read(folder: Path, name: str) -> dict[str, int]:
     return content
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_encoder_decoder_and_logits_are_theirs(marian: Make, tmp_path: Path, variant: str) -> None:
     compare_numbers(marian(**VARIANTS[variant]), tmp_path / "run", 40)
@@ -145,6 +146,7 @@ def arbitrary_lines(count: int) -> list[str]:
 VOCABULARIES = ["as opus-mt's", "byte pairs, languages to choose from", "a vocabulary for each side"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "variant",
     one_of_each([[*map(pytest.param, VOCABULARIES)]]),
@@ -176,6 +178,7 @@ def test_texts_of_arbitrary_ids_are_theirs(marian: Make, tmp_path: Path) -> None
     assert [codec.decode(ids[torch.tensor(row)].tolist()) for row in theirs] == expected
 
 
+@pytest.mark.medium
 def test_a_line_is_one_line_and_an_empty_one_is_empty(marian: Make, tmp_path: Path) -> None:
     import_model(marian().folder, tmp_path / "run")
     translator = Translator.load(tmp_path / "run", engine="torch")
@@ -192,6 +195,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(find_model(run) / "model.safetensors")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_types_become_float32(marian: Make, tmp_path: Path, dtype: torch.dtype) -> None:
     folder = shutil.copytree(marian().folder, tmp_path / "model")
@@ -257,6 +261,7 @@ def test_languages_are_given_stated_or_in_the_name(marian: Make, tmp_path: Path)
 # --- to transformers and back -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "variant", ["as opus-mt's", pytest.param("a vocabulary for each side", marks=pytest.mark.slow), "nothing tied"]
 )

@@ -51,6 +51,7 @@ def test_it_is_a_whole_run_folder(run: Path, tfm: Run) -> None:
     assert (run / "config.yaml").read_bytes() == (run / "step-00000000" / "config.yaml").read_bytes()
 
 
+@pytest.mark.medium
 def test_every_command_takes_it(run: Path, tmp_path: Path, tfm: Run) -> None:
     source, target = tmp_path / "test.de", tmp_path / "test.en"
     assert len(tfm("translate", run, "-i", source, "-q", "--no-guard").splitlines()) == 30
@@ -102,6 +103,7 @@ def fine_tuning(run: Path) -> str:
     return yaml.safe_dump({"data": data, **sections, "training": training})
 
 
+@pytest.mark.medium
 def test_training_starts_from_it(run: Path, tmp_path: Path, tfm: Run) -> None:
     """With its vocabulary; losses stay finite and get smaller, and what it learned has its shape."""
     (tmp_path / "fine.yaml").write_text(fine_tuning(run), encoding="utf-8")
@@ -167,6 +169,7 @@ def test_its_tokenizer_is_not_trained(run: Path, tmp_path: Path, capfd: Any, com
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.medium
 def test_a_language_is_chosen_by_tag(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As a token before the text, whoever puts it there; only one that the model has."""
     translator = Translator.load(run, engine="torch")
@@ -180,6 +183,7 @@ def test_a_language_is_chosen_by_tag(run: Path, tmp_path: Path, capfd: pytest.Ca
     assert ">>fra<<" in capfd.readouterr().err
 
 
+@pytest.mark.medium
 def test_both_engines_agree(run: Path) -> None:
     texts = sentences("de", 40, 5000)
     found = {name: Translator.load(run, engine=name, guard=False).translate(texts) for name in ("torch", "ctranslate2")}

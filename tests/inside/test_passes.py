@@ -46,6 +46,7 @@ def followed(generation: str, text: str, **search: Any) -> tuple[Trace, Refineme
     return traced, traced.search
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("generation", "search"), [*SEARCHES, ("mask_predict", {"no_repeat_ngram": 2})])
 @pytest.mark.parametrize("guard", [True, False])
 def test_the_translation_is_the_translators(generation: str, search: dict[str, Any], guard: bool) -> None:

@@ -47,6 +47,7 @@ def make(seed: int = 1, *, guard: bool = True, **options: Any) -> Translator:
 SEARCHES: list[dict[str, Any]] = [{}, {"beam_size": 3}, {"method": "greedy"}, {"beam_size": 4, "min_length": 9}]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("model", "search"),
     one_of_each([pytest.param(model, search, id=f"{model}-{search}") for search in SEARCHES] for model in MODELS),

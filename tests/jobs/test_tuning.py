@@ -117,6 +117,7 @@ def test_rungs_are_validated_and_beyond_the_warmup(ask: Ask) -> None:
 # --- the search ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 def test_of_many_trials_the_best_third_continues_from_where_it_stood(ask: Ask, tmp_path: Path) -> None:
     said: list[str] = []
     values = "model.dropout=0.0,0.05,0.1,0.15,0.2,0.25,0.3,0.4,0.5"
@@ -158,6 +159,7 @@ def test_the_best_validation_so_far_counts(metric: str, tmp_path: Path) -> None:
     assert halving.best_score(tmp_path / "none", metric, 60) is None
 
 
+@pytest.mark.medium
 def test_lower_losses_are_better(ask: Ask, tmp_path: Path) -> None:
     config = ask().config
     by_loss = config.model_copy(update={"training": config.training.model_copy(update={"best_metric": "loss"})})
@@ -165,6 +167,7 @@ def test_lower_losses_are_better(ask: Ask, tmp_path: Path) -> None:
     assert answer.best.values == {"model.dropout": "0.2"}
 
 
+@pytest.mark.medium
 def test_jobs_share_the_cores_and_come_to_the_same_end(ask: Ask, tmp_path: Path) -> None:
     question = ask(vary=("model.dropout=0.01..0.5", "model.heads=2,4"), budget="130steps")
     alone = tune(question, tmp_path / "one", jobs=2)
@@ -174,6 +177,7 @@ def test_jobs_share_the_cores_and_come_to_the_same_end(ask: Ask, tmp_path: Path)
     assert threads == {str(max(1, (os.cpu_count() or 1) // 2))}
 
 
+@pytest.mark.medium
 def test_trials_that_fail_are_kept_as_such_and_stop_nothing(ask: Ask, tmp_path: Path) -> None:
     said: list[str] = []
     answer = tune(ask(vary=("model.dropout=0.1,0.2,0.8,0.9",)), tmp_path / "out", note=said.append)
@@ -561,6 +565,7 @@ def test_losses_of_different_vocabularies_are_not_compared(ask: Ask) -> None:
         parse_dimension("training.noise=null,{capitals: 1.0}", by_loss)
 
 
+@pytest.mark.medium
 def test_a_trial_has_the_vocabulary_that_training_with_its_values_builds(ask: Ask, tmp_path: Path) -> None:
     noise = "training.noise=null,{capitals: 1.0}"
     found = told(tune(ask(vary=(noise, "model.dropout=0.1,0.2"), sampler="grid", budget="360steps"), tmp_path / "out"))
@@ -592,6 +597,7 @@ def test_another_question_in_the_same_folder_is_refused_by_name(
         assert named in str(refused.value)
 
 
+@pytest.mark.medium
 def test_a_folder_of_something_else_is_left_alone(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter").write_text("dear")

@@ -35,8 +35,9 @@ def close(ours: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.medium
 @OPTIONS
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5), need_weights=st.booleans())
 def test_chunks_of_any_size_are_the_whole(
     build: Build, options: dict[str, object], sizes: list[int], need_weights: bool

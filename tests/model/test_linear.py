@@ -88,6 +88,7 @@ def test_a_search_multiplies_the_rows_that_it_has() -> None:
     assert shapes.sizes == {5, 16, 32}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("chunk_logits", [1, 1900, 15200, 10**6])  # of 19 words each: 100 rows, with R-Drop an eighth
 @pytest.mark.parametrize("r_drop", [0.0, 2.0])

@@ -151,6 +151,7 @@ def test_means_stand_in_full_rows(layers: int, across: int, make_attention: Make
     assert labelled == [False] * (layers - across) + [True] * across
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mean", [False, True])
 def test_a_long_sentence_makes_a_picture_that_fits_a_screen_or_two(mean: bool, make_attention: MakeAttention) -> None:
     """25 words as subwords, in all heads of a small model; labels stay readable."""
@@ -162,6 +163,7 @@ def test_a_long_sentence_makes_a_picture_that_fits_a_screen_or_two(mean: bool, m
     assert label.get_fontsize() * figure.dpi / 72 >= 11, "pixels"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("layers", [1, 2, 4])
 @pytest.mark.parametrize("draw", [attention_figure, lambda one: attention_figure(one, mean=True), heads_figure])
 def test_no_empty_band_is_below(layers: int, draw: Any, make_attention: MakeAttention) -> None:

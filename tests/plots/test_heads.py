@@ -109,6 +109,7 @@ def test_even_attention_is_given_as_what_the_mask_allows(attention: Attention) -
     assert even.endswith(f"encoder {np.log(S):.2f}, decoder {decoder:.2f}, cross {np.log(S):.2f}")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("tokens", [0, 1, 40])
 def test_all_is_inside_the_picture_whatever_the_number_of_tokens(tokens: int, make_attention: MakeAttention) -> None:
     attention = make_attention(2, 3, ["word"] * tokens)

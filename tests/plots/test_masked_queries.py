@@ -46,6 +46,7 @@ def check_rows(attention: Attention, translator: Translator, looks: Sequence[tup
                     np.testing.assert_allclose(shown[layer, :, token], weights[layer][0, :, place], atol=1e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("generation", KINDS)
 @pytest.mark.parametrize("sentence", SENTENCES)
 @pytest.mark.parametrize("no_repeat_ngram", [0, 1])

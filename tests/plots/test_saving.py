@@ -44,6 +44,7 @@ def test_an_svg_holds_the_tokens_and_needs_no_font(tmp_path: Path, make_attentio
     assert not [element for element in root.iter() if str(element.tag).endswith("}text")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
 def test_the_same_picture_has_the_same_bytes_whatever_the_users_settings(name: str, tmp_path: Path) -> None:
     save(positions_figure(8, 10), tmp_path / name)

@@ -355,7 +355,8 @@ def model(request: pytest.FixtureRequest) -> Translator:
     return Translator(TorchEngine(transformer), codecs, config)
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.medium
+@settings(max_examples=15)
 @given(lines=lines_with_spans, window=st.integers(1, 4), n_best=st.integers(1, 2))
 def test_everything_is_kept_whatever_the_model_says(
     model: Translator, lines: list[str], window: int, n_best: int

@@ -49,6 +49,7 @@ def words(text: object) -> list[str]:
     return re.findall(r"[^\W\d]+", text)
 
 
+@pytest.mark.medium
 def test_the_corpus_in_the_repository_is_the_one_that_is_made(tmp_path: Path) -> None:
     write_corpus(tmp_path / "new" / "folder")
     made = {path.name: path.read_bytes() for path in (tmp_path / "new" / "folder").iterdir()}

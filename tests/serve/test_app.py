@@ -33,6 +33,7 @@ def lines(count: int) -> list[str]:
 # --- translate -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 def test_answers_are_those_of_the_command(
     client: TestClient, models: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

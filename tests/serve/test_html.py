@@ -141,15 +141,17 @@ class Tags(HTMLParser):
             self.path.pop()
 
 
+@pytest.mark.medium
 @given(WILD)
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_what_is_cut_makes_up_the_document(document: str) -> None:
     for xml in (False, True):
         assert "".join(run.raw for run in runs(document, xml=xml)) == document
 
 
+@pytest.mark.medium
 @given(FRAGMENTS)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_a_translator_that_keeps_the_order_keeps_the_document(document: str) -> None:
     before, after = Tags(document), Tags(upper(document))
     assert after.tags == before.tags
@@ -167,7 +169,7 @@ SOME = st.lists(FRAGMENTS.filter(bool), min_size=1, max_size=10)
 
 
 @given(SOME)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_every_tag_and_attribute_comes_back_within_those_it_was_in(client: TestClient, documents: list[str]) -> None:
     check_that_tags_come_back(client, documents)
 
@@ -177,7 +179,7 @@ def test_so_do_those_of_ten_thousand_fragments(client: TestClient) -> None:
     sent = 0
 
     @given(SOME)
-    @settings(deadline=None, max_examples=1000, database=None)
+    @settings(max_examples=1000, database=None)
     def check(documents: list[str]) -> None:
         nonlocal sent
         sent += len(documents)
@@ -188,7 +190,7 @@ def test_so_do_those_of_ten_thousand_fragments(client: TestClient) -> None:
 
 
 @given(st.lists(WILD, min_size=1, max_size=10))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_whatever_is_written_is_answered(client: TestClient, documents: list[str]) -> None:
     documents = [document or "x" for document in documents]
     response = client.post("/translate", json=translate(q=documents, format="html"))
@@ -197,6 +199,7 @@ def test_whatever_is_written_is_answered(client: TestClient, documents: list[str
         assert Counter(Tags(after).tags) == Counter(Tags(before).tags), (before, after)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "part",
     [

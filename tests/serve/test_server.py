@@ -95,6 +95,7 @@ def start() -> Iterator[Start]:
         one.process.stderr.close()
 
 
+@pytest.mark.medium
 def test_real_clients(start: Start, models: dict[str, Path]) -> None:
     serving = start(*models.values(), "--quiet")
     texts = [GERMAN, "ein hund & zwei"]
@@ -212,6 +213,7 @@ def test_it_starts_without_torch(start: Start, models: dict[str, Path], tmp_path
     assert "int8" in serving.said[0]
 
 
+@pytest.mark.medium
 def test_slow_clients_are_cut(start: Start, models: dict[str, Path]) -> None:
     before = "from transformer_cli.serve import server; server.HEADER_SECONDS = 1.0"
     serving = start(models["de-en"], "--max-seconds", 2, before=before)
@@ -243,6 +245,7 @@ def test_slow_clients_are_cut(start: Start, models: dict[str, Path]) -> None:
     assert serving.end() == 143
 
 
+@pytest.mark.medium
 def test_nothing_of_a_text_is_said(start: Start, models: dict[str, Path]) -> None:
     serving = start(models["de-en"])
     serving.ask(q="ein geheimnis", **translate())
@@ -384,6 +387,7 @@ def test_a_worker_that_dies_is_replaced_and_all_load_anew(
     wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in new))
 
 
+@pytest.mark.medium
 def test_what_no_worker_can_load_is_said_once(models: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(models["de-en"], tmp_path / "run")
     for weights in tmp_path.glob("run/*/model.safetensors"):

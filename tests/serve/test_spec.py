@@ -38,7 +38,6 @@ def explore(url: str, cases: int) -> Counter[tuple[str, int]]:
             phases=[Phase.generate],
             derandomize=True,
             database=None,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         )
         @given(case=operation.as_strategy(generation_mode=mode))
@@ -51,6 +50,7 @@ def explore(url: str, cases: int) -> Counter[tuple[str, int]]:
     return found
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("cases", [150, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_answers_are_as_described(cases: int, models: dict[str, Path], tmp_path: Path) -> None:
     serving = Server(*models.values(), "--suggestions", tmp_path / "suggestions.jsonl", "--quiet", "--greedy")

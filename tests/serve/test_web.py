@@ -169,6 +169,7 @@ def page(driver: Chrome, served: Server) -> Iterator[Page]:
     assert page.faults() == [], "nothing is blocked, missing or thrown"
 
 
+@pytest.mark.medium
 def test_it_translates_as_one_types(page: Page) -> None:
     answer = page.translated(f"{TEXT}\n\nzwei maus")
     levels = [one.get_attribute("data-confidence") for one in page.all("#translation > div")]
@@ -216,6 +217,7 @@ def places(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"[^\W_]+|[^\s\w]", text)]
 
 
+@pytest.mark.medium
 def test_a_word_shows_which_source_words_it_came_from(page: Page, folder: Path) -> None:
     """All words, of two lines, with a character that the vocabulary has as bytes only."""
     answer = page.translated("zwei hund\nein \u6f22 katze, und frisst maus.")
@@ -247,6 +249,7 @@ def test_a_word_shows_which_source_words_it_came_from(page: Page, folder: Path) 
     assert page.inner("mark") == [], "the translation is of another text now"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("source", "source_tokens", "marked"),
     [
@@ -292,6 +295,7 @@ def answer_with(page: Page, answer: dict[str, Any], status: int = 200) -> None:
     page.run(script, answer, status)
 
 
+@pytest.mark.medium
 def test_languages_swap_with_their_texts(page: Page) -> None:
     answer = page.translated(TEXT)
     page.one("swap").click()
@@ -313,6 +317,7 @@ def test_a_language_is_found_and_named(page: Page) -> None:
     page.says("The text is in German already")
 
 
+@pytest.mark.medium
 def test_an_alternative_takes_the_place_of_its_line(page: Page) -> None:
     page.translated(f"{TEXT}\nzwei maus")
     first, second = [page.answer(line, alternatives=3) for line in (TEXT, "zwei maus")]
@@ -332,6 +337,7 @@ def test_a_glossary_is_used(page: Page) -> None:
     assert "hound" in page.inner("#translation")[0]
 
 
+@pytest.mark.medium
 def test_a_translation_is_copied(page: Page) -> None:
     answer = page.translated(f"{TEXT}\nzwei maus")
     for clipboard in ("", "Object.defineProperty(navigator, 'clipboard', {value: undefined})"):  # as without HTTPS
@@ -345,6 +351,7 @@ def test_a_translation_is_copied(page: Page) -> None:
         page.translated(f"{TEXT}\nzwei maus")
 
 
+@pytest.mark.medium
 def test_a_better_translation_is_kept_line_by_line(page: Page, folder: Path) -> None:
     page.translated(f"{TEXT}\nzwei maus")
     page.one("suggest").click()
@@ -417,6 +424,7 @@ def drop(page: Page, path: Path) -> None:
     assert not page.all("main.dropping")
 
 
+@pytest.mark.medium
 def test_texts_never_become_markup(page: Page) -> None:
     page.translated(MARKUP)
     page.all("#alternatives summary")[0].click()
@@ -435,6 +443,7 @@ def direction(page: Page, selector: str) -> str:
     return str(page.run("return getComputedStyle(document.querySelector(arguments[0])).direction", selector))
 
 
+@pytest.mark.medium
 def test_text_from_right_to_left(page: Page) -> None:
     page.translated("\u05e9\u05dc\u05d5\u05dd hund")
     assert direction(page, "#source") == "rtl"
@@ -473,6 +482,7 @@ def test_the_server_goes_and_comes_back(driver: Chrome, models: dict[str, Path])
     page.faults()
 
 
+@pytest.mark.medium
 def test_it_asks_again_where_the_server_does_not_answer(page: Page) -> None:
     page.translated(TEXT)
     page.run("""
@@ -486,6 +496,7 @@ def test_it_asks_again_where_the_server_does_not_answer(page: Page) -> None:
     page.says("")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("status", [429, 503])
 def test_it_asks_again_where_the_server_is_busy(status: int, page: Page) -> None:
     answer_with(page, {"error": "Too much"}, status)
@@ -512,6 +523,7 @@ def test_a_server_that_stays_busy_is_left_alone(page: Page) -> None:
     assert page.run("return asked") == 6
 
 
+@pytest.mark.medium
 def test_a_key_is_asked_for_and_limits_are_said(driver: Chrome, models: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(hashlib.sha256(b"sesame").hexdigest(), encoding="utf-8")
     serving = Server(models["de-en"], "--api-keys", tmp_path / "keys", "--max-characters", "40")
@@ -537,6 +549,7 @@ FOCUS_IS_SEEN = """
 """
 
 
+@pytest.mark.medium
 def test_a_keyboard_reaches_all_and_all_has_names(page: Page) -> None:
     page.translated(TEXT)
     page.all("#past summary")[0].click()
@@ -576,6 +589,7 @@ def test_light_and_dark(page: Page) -> None:
     prefer("")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("width", [320, *(pytest.param(width, marks=pytest.mark.slow) for width in (390, 1280))])
 def test_nothing_is_wider_than_the_window(width: int, page: Page) -> None:
     screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 1000}

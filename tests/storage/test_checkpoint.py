@@ -415,7 +415,7 @@ def test_file_the_manifest_does_not_vouch_for(folder: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arbitrary_damage_is_refused_or_harmless(folder: Path, data: st.DataObject) -> None:
     """Bytes changed, cut or added anywhere, with hashes that fit: a UserError, or a model with its own tensors."""
     path = folder / WEIGHTS
@@ -588,6 +588,7 @@ for step in itertools.count(2):
 """
 
 
+@pytest.mark.medium
 def test_a_killed_trainer_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.create()

@@ -250,8 +250,9 @@ def test_damaged_manifest_is_refused(tmp_path: Path, content: str) -> None:
     assert len(str(raised.value)) < len(str(folder)) + 200
 
 
+@pytest.mark.medium
 @given(content=st.binary(max_size=80) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_arbitrary_manifest_never_verifies(tmp_path: Path, content: str | bytes) -> None:
     folder = tmp_path / "step"
     if not folder.exists():

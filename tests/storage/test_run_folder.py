@@ -114,6 +114,7 @@ def killed_before(number: int, action: Callable[[], None]) -> bool:
     return False
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("apart", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_kill_at_any_point_loses_nothing(apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # a kill, unlike a power cut, does not ask for it
@@ -142,6 +143,7 @@ def test_a_kill_at_any_point_loses_nothing(apart: int, tmp_path: Path, monkeypat
     assert outcomes >= {(1, True), (1, False), (2, True), (2, False)}  # it was killed in every state there is
 
 
+@pytest.mark.medium
 def test_a_kill_during_the_first_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
@@ -188,6 +190,7 @@ with run.lock():
 """
 
 
+@pytest.mark.medium
 def test_real_kills_of_a_real_process(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     last = 0
@@ -723,7 +726,7 @@ def test_a_full_disk_leaves_no_half_event(tmp_path: Path) -> None:
     ),
     step=st.integers(0, 5),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_cutting_keeps_exactly_the_events_up_to_the_step(
     tmp_path: Path, events: list[dict[str, Any]], step: int
 ) -> None:

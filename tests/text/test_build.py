@@ -14,7 +14,7 @@ from functools import partial
 from typing import IO, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config import Config, VocabularyConfig
@@ -218,7 +218,7 @@ def test_a_bar_is_drawn_on_a_terminal_only(
 
 # --- counting -----------------------------------------------------------------------------------------------------
 
-PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=60)
 
 
 @PATIENT
@@ -354,6 +354,7 @@ def test_a_process_that_dies_is_explained() -> None:
         list(map_in_processes(os._exit, [3, 4], workers=1))
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL to a process group")
 @pytest.mark.parametrize("seconds", [0, 60], ids=["idle", "busy"])
 def test_processes_end_when_their_parent_is_killed(seconds: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config import Config, VocabularyConfig
@@ -19,7 +19,7 @@ from transformer_cli.text.codec import Codecs, Preparation, vocabulary_files
 from transformer_cli.text.lines import with_tag
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
-PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=60)
 KINDS = ["unigram", "bpe", "whitespace", "character", "spacy"]
 
 Pair = tuple[str, str]
@@ -52,6 +52,7 @@ def test_nothing_is_no_ids(codecs: Callable[..., Codecs], kind: str) -> None:
     assert codec.encode_batch([]) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("changes", [{}, {"lowercase": True, "normalization": "nfkc"}], ids=["as it is", "changed"])
 @pytest.mark.parametrize("kind", KINDS)
 @PATIENT

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.errors import UserError
@@ -15,7 +15,7 @@ from transformer_cli.text import lines as module
 from transformer_cli.text.lines import TextLines, one_line, read_lines
 
 # The machine may have much else to do.
-PATIENT = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=50)
 BOM = b"\xef\xbb\xbf"
 LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8), max_size=8)
 

@@ -111,7 +111,7 @@ CHARACTERS = st.text(st.characters()) | st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=CHARACTERS, language=st.sampled_from("de en fr ja zh th te hi ar xx".split()))  # noqa: SIM905
 @example(text="\xa0B. A\xa0.\U0001f600z. B. .", language="te")  # at which sentencex itself fails
 @example(text="", language="de")
@@ -146,6 +146,7 @@ def test_long_text_is_cut_as_its_parts_are(monkeypatch: pytest.MonkeyPatch) -> N
     assert cut("Alle Menschen werden Brüder. Ja.", "de")[-1].endswith("Ja."), "a block without any end"
 
 
+@pytest.mark.medium
 def test_the_share_of_lines_with_several_sentences() -> None:
     lines = ["Eins. Zwei.", "", "Drei.", " ", "Vier", "Dr. Fünf."]
     assert share_of_several(lines, "de") == 0.25

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.config import VocabularyConfig
@@ -28,7 +28,7 @@ from transformer_cli.text.subword import (
 )
 from transformer_cli.text.vocabulary import SPECIALS, UNK
 
-PATIENT = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=80)
 SYMBOLS = ["<2de>", "<X>", "a▁", "<s", "\ufdd0"]
 NASTY = [
     *SPECIALS, *SYMBOLS, "<0x41>", "<0xE2>", SPACE, SPACE * 2, ESCAPE, AS_SPACE, AS_ESCAPE, "\\</s>", " ", "  ", "\0",
@@ -50,6 +50,7 @@ def train(counts: list[tuple[str, int]], **options: object) -> SubwordTokenizer:
     return SubwordTokenizer(train_subwords(counts, config, "the text"), config.algorithm, config.symbols)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("symbols", [[], SYMBOLS])
 @pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
 @PATIENT

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import sentencepiece
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.text import subword_sampling as sampling
@@ -17,7 +17,7 @@ from transformer_cli.text.codec import Codecs
 from transformer_cli.text.subword import SubwordTokenizer
 from transformer_cli.text.subword_sampling import BytePairSampler, UnigramSampler
 
-PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=60)
 DRAWS = 3000
 
 PROBABILITIES = {"a": 0.2, "b": 0.15, "c": 0.05, "ab": 0.2, "bc": 0.1, "abc": 0.2, "ca": 0.05, "aa": 0.05}
@@ -177,6 +177,7 @@ def test_full_caches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             assert len(pickle.dumps(sampler)) < len(pickle.dumps(full)) / 2, "what is over is forgotten"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("sampler", [UnigramSampler(SCORES), BytePairSampler(MERGES)])
 def test_long_words_end(sampler: UnigramSampler | BytePairSampler) -> None:
     word = "abca" * 5000

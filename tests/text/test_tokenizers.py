@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.errors import UserError
@@ -29,7 +29,7 @@ from transformer_cli.text.vocabulary import SPECIALS
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed")
 
-PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=60)
 SYMBOLS = ["<2de>", "<X>", "a￭", "\\</s>", "▁"]
 NASTY = [
     *SPECIALS,

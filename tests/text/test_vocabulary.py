@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_cli.errors import UserError
 from transformer_cli.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 # The machine may have much else to do.
-PATIENT = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=50)
 COUNTERS = st.dictionaries(st.text(min_size=1).filter(lambda s: s not in SPECIALS), st.integers(1, 5), max_size=12)
 
 

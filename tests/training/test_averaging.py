@@ -111,6 +111,7 @@ def test_what_is_validated_is_what_is_saved(
         assert any(name.startswith("weights.") for name in learned)
 
 
+@pytest.mark.medium
 def test_a_run_with_an_average_continues_bit_for_bit(tmp_path: Path, tiny_config: MakeConfig) -> None:
     whole = tiny_config(tmp_path, max_steps=12, ema_decay=0.9, accumulation=2, batch_tokens=60, save_every=3)
     train(whole, tmp_path / "whole", quiet=True)
@@ -130,6 +131,7 @@ def test_which_checkpoints_are_averaged() -> None:
     assert steps_to_average(TrainingConfig(average_best=2, keep_best=3), CheckpointIndex([2], [2], 2)) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ema_decay", [None, 0.8])
 def test_the_average_of_the_best_is_the_mean_of_their_models(
     tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, capsys: Any, ema_decay: float | None

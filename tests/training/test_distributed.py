@@ -90,6 +90,7 @@ def assert_trained_alike(both: list[Any], alone: Any) -> None:
     assert both[0]["weights"] == both[1]["weights"], "bit for bit"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("accumulation", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_two_processes_are_one_with_twice_the_accumulation(ask: Ask, accumulation: int) -> None:
     """Over 20 updates of unequal token counts, through ends of epochs where a rank gets less than the other."""
@@ -107,6 +108,7 @@ def test_two_processes_are_one_with_twice_the_accumulation(ask: Ask, accumulatio
     assert alone["calls"] == {}, "a process on its own tells nobody"
 
 
+@pytest.mark.medium
 def test_gradients_sent_in_bfloat16_are_those_of_one_process_to_its_digits(ask: Ask) -> None:
     """The first update's: afterwards the weights differ. Neither the loss nor the count of tokens is rounded."""
     both = ask("train", exchange_precision="bf16", batch_tokens=82)
@@ -121,6 +123,7 @@ def test_gradients_sent_in_bfloat16_are_those_of_one_process_to_its_digits(ask: 
     assert both[0]["calls"]["all_reduce"] == 40, "gradients and loss, apart"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("precision", "messages"), [("fp32", 1), ("bf16", 2)])
 def test_memory_that_runs_out_on_one_rank_makes_all_begin_again(ask: Ask, precision: str, messages: int) -> None:
     """They train as one process does; where what they send is rounded, as two with enough memory do."""
@@ -148,6 +151,7 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_update(ask: Ask) -> None:
         assert [update["signal"] for update in answer["updates"]] == [None, None, None, 15]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("pairs", "sentences"), [(20, 20), (21, 7), (2, 2), (1, 1)])
 def test_a_validation_shared_out_finds_what_one_process_finds(ask: Ask, pairs: int, sentences: int) -> None:
     both, alone = together_and_alone(ask, "validate", pairs=pairs, sentences=sentences)

@@ -72,6 +72,7 @@ def test_says_where_training_may_end_sooner(tiny_config: Callable[..., Config], 
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("gain", "says"), [(0.31, "hardly follows from the source"), (1.4, "it follows its source")])
 def test_says_whether_the_source_is_of_use_to_a_run(
     gain: float, says: str, tiny_config: Callable[..., Config], tmp_path: Path

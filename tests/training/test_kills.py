@@ -210,6 +210,7 @@ def wait_until(come: Callable[[], bool], running: Running) -> None:
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 def test_killed_at_every_spot_of_saving_it_continues_bit_for_bit(
     server: Server, run: RunFolder, whole: RunFolder
 ) -> None:
@@ -248,6 +249,7 @@ def test_killed_once_at_a_spot(spot: str, number: int, server: Server, run: RunF
     check_equal(run, whole)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_anywhere_it_continues_bit_for_bit(
     kills: int, place: Path, server: Server, run: RunFolder, whole: RunFolder
@@ -303,6 +305,7 @@ def test_of_two_started_at_once_one_trains_and_one_is_refused(
         shutil.rmtree(aside)
 
 
+@pytest.mark.medium
 def test_a_folder_that_is_renamed_while_training_is_said_to_be(
     server: Server, run: RunFolder, whole: RunFolder
 ) -> None:
@@ -338,6 +341,7 @@ def is_validating(run: RunFolder, step: int) -> bool:
     return last_step(run) == VALIDATE_EVERY and "valid_loss" not in recorded(run)[-1]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
@@ -407,6 +411,7 @@ def largest_files(whole: RunFolder) -> dict[str, int]:
     }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "what",
     [WEIGHTS, *(pytest.param(what, marks=pytest.mark.slow) for what in ("nothing", "config.yaml", "training"))],

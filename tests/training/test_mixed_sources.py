@@ -36,6 +36,7 @@ def mixed(tmp_path: Path, tiny_tree: MakeTree) -> MakeMixed:
     return make
 
 
+@pytest.mark.medium
 def test_a_mixture_continues_as_if_never_interrupted(tmp_path: Path, mixed: MakeMixed, capsys: Any) -> None:
     """Over three epochs, in each of which another half of a source is drawn."""
     training = {"batch_tokens": 400, "save_every": 5}
@@ -95,6 +96,7 @@ def test_validation_pairs_come_from_sources_without_a_tag(tmp_path: Path, mixed:
     assert not (tmp_path / "both").exists()
 
 
+@pytest.mark.medium
 def test_a_tag_says_which_of_two_languages_is_meant(tmp_path: Path, tiny_tree: MakeTree) -> None:
     """The same source sentences, translated word by word after one tag and copied after another."""
     tree = tiny_tree(tmp_path, pairs=800, longest=4, max_steps=200, validate_every=200, save_every=200)

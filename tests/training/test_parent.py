@@ -223,6 +223,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(tmp_path: Path, old: dict[s
     assert (config.training.init_from, config.training.init_vocabulary) == (str(tmp_path / "old"), "own")
 
 
+@pytest.mark.medium
 def test_it_says_how_many_rows_begin_as_what(tmp_path: Path, old: dict[str, Any], capsys: Any) -> None:
     trained(changed(old, "vocabulary", **SUBWORDS), tmp_path / "new")
     capsys.readouterr()
@@ -237,6 +238,7 @@ def test_it_says_how_many_rows_begin_as_what(tmp_path: Path, old: dict[str, Any]
     assert every == sum(each) == 316
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("section", "values", "said"),
     [

@@ -285,6 +285,7 @@ def write_unequal_corpus(folder: Path) -> None:
         (folder / f"train.{language}").write_text("".join("balan " * pair[side] + "\n" for pair in lengths))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_max_epochs_ends_at_the_end_of_an_epoch_and_resuming_finds_it(
     tmp_path: Path, tiny_config: MakeConfig, accumulation: int
@@ -314,6 +315,7 @@ def test_patience_stops_early(tmp_path: Path, tiny_config: MakeConfig) -> None:
     assert result.best_step == 2
 
 
+@pytest.mark.medium
 def test_with_wsd_patience_lets_the_rate_fall_and_an_interruption_changes_nothing(
     tmp_path: Path, tiny_config: MakeConfig, capsys: Any
 ) -> None:
@@ -349,6 +351,7 @@ def test_patience_does_not_end_the_warmup(tmp_path: Path, tiny_config: MakeConfi
     assert train(config, tmp_path / "run", quiet=True).step == 13, "10 of them at the peak or on the way there"
 
 
+@pytest.mark.medium
 def test_with_wsd_training_longer_than_was_planned_is_as_if_it_had_been_planned(
     tmp_path: Path, tiny_config: MakeConfig
 ) -> None:
@@ -373,6 +376,7 @@ def test_epochs_that_end_before_the_rate_falls_are_warned_of(
     assert "raise the limit to continue" in capsys.readouterr().err
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("schedule", ["cosine", pytest.param("noam", marks=pytest.mark.slow)])
 def test_a_run_that_paused_ends_as_one_that_never_did(
     tmp_path: Path, tiny_config: MakeConfig, schedule: str, capsys: Any
@@ -416,6 +420,7 @@ def test_a_pause_makes_no_average(tmp_path: Path, tiny_config: MakeConfig, monke
     assert find_model(tmp_path / "run").name == "average-00000006"
 
 
+@pytest.mark.medium
 def test_every_best_step_is_kept_whatever_save_every_is(tmp_path: Path, tiny_config: MakeConfig) -> None:
     config = tiny_config(tmp_path, max_steps=30, validate_every=3, save_every=1000, best_metric="loss", keep_best=2)
     result = train(config, tmp_path / "run", quiet=True)
@@ -588,6 +593,7 @@ def test_the_probe_tries_both_passes_of_r_drop(
     assert not (tmp_path / "twice").exists()
 
 
+@pytest.mark.medium
 def test_the_task_is_learned(tmp_path: Path, tiny_config: MakeConfig) -> None:
     """Word by word, in order: what no model can do without attention to the source."""
     steps = {"max_steps": 200, "validate_every": 200, "save_every": 200, "validation_sentences": 20}

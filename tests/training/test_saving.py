@@ -302,6 +302,7 @@ def test_a_snapshot_of_a_gpu_lies_in_the_machines_memory(training: Training) -> 
     assert {tensor.device.type for tensor in snapshot.state.tensors.values()} == {"cpu"}
 
 
+@pytest.mark.medium
 def test_what_is_written_is_what_was_there_at_the_call(training: Training, gate: Gate) -> None:
     """Steps taken before the first byte is written leave no trace in it."""
     training.update()
@@ -451,6 +452,7 @@ def test_a_run_that_diverges_at_once_saves_nothing(tmp_path: Path, tiny_config: 
 # --- a damaged checkpoint ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", [WEIGHTS, "training.safetensors", "training.json"])
 def test_a_damaged_last_checkpoint_stops_a_run_and_the_advice_helps(
     tmp_path: Path, tiny_config: MakeConfig, name: str

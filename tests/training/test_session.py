@@ -150,6 +150,7 @@ def test_updates_that_were_not_as_usual_are_counted() -> None:
     assert any("3 halved" in line for line in describe(Progress(halvings=3)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("related", [True, False])
 def test_the_end_says_whether_the_source_was_of_use(
     tmp_path: Path, tiny_config: MakeConfig, capsys: pytest.CaptureFixture[str], related: bool

@@ -296,6 +296,7 @@ def old(tmp_path: Path, tiny_config: MakeConfig) -> Config:
 # --- training.init_from -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("named", ["old", "old/step-00000004"])
 def test_a_run_begins_with_the_weights_and_vocabulary_of_a_model(
     tmp_path: Path, old: Config, named: str, capsys: Any
@@ -314,6 +315,7 @@ def test_a_run_begins_with_the_weights_and_vocabulary_of_a_model(
     assert "nobody" in load_model(tmp_path / "scratch").codecs.source.vocabulary.get_itos()
 
 
+@pytest.mark.medium
 def test_the_model_may_vanish_once_the_run_has_begun(tmp_path: Path, old: Config) -> None:
     whole = change(old, "training", init_from=str(tmp_path / "old"), max_steps=4)
     train(whole, tmp_path / "whole", quiet=True)
@@ -405,6 +407,7 @@ PREFIXES = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("parts", [("encoder",), ("embeddings", "encoder"), ("decoder", "generator"), ("generator",)])
 @pytest.mark.parametrize("tied", ["none", "all"])
 def test_what_is_frozen_stays_and_the_rest_learns(

@@ -145,6 +145,7 @@ def position(run: Path, step: int) -> Any:
     return load_training_state(RunFolder(run).step_folder(step)).values["progress"]["position"]
 
 
+@pytest.mark.medium
 def test_two_processes_make_one_run(tmp_path: Path, tiny_tree: MakeTree, start: Start) -> None:
     code, said = start(tiny_tree(tmp_path)).end()
     assert code == 0, said

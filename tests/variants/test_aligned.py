@@ -101,6 +101,7 @@ def diagonal_of(corpus: TextCorpus, path: Path) -> AlignedCorpus:
     return AlignedCorpus(corpus, path)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "workers"), [("word", 0), ("subword", 2)])
 def test_links_stay_with_their_pairs(
     tmp_path: Path,

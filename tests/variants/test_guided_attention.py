@@ -228,6 +228,7 @@ def test_any_generator_will_do() -> None:
     assert other.likelihood.item() == pytest.approx(plain.likelihood.item(), rel=1e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("guide", GUIDES)
 def test_training_lowers_the_guides_loss(guide: str) -> None:
     objective, batch = guided(small_model(torch.float32), **GUIDES[guide], weight=5.0), batch_of(linked_pairs(6))
@@ -263,6 +264,7 @@ def weights(run: Path, step: int) -> bytes:
     return (RunFolder(run).step_folder(step) / WEIGHTS).read_bytes()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("by_file", [True, False])
 def test_stopping_and_continuing_equals_never_stopping(
     by_file: bool, tmp_path: Path, tiny_config: Callable[..., Config]

@@ -117,6 +117,7 @@ def test_what_translates_a_token_is_nearest_to_it() -> None:
     assert shares[1] == 1.0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("guide", [None, {"prior": "alignments", "weight": 0.05}])
 def test_a_new_run_begins_near_translations_and_learns_the_lexicon_once(
     guide: dict[str, Any] | None,

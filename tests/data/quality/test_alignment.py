@@ -35,6 +35,7 @@ def shifted(pairs: list[Pair], first: int, last: int, shift: int) -> list[Pair]:
     return changed
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shift", [1, -1, 3, -3, 10])
 @pytest.mark.parametrize(("first", "last"), [(1, 200), (1500, 1560), (2801, 3000)])
 def test_a_region_is_found_with_its_bounds(sample: list[Pair], shift: int, first: int, last: int) -> None:

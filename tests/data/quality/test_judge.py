@@ -35,6 +35,7 @@ def flagged(found: Judgement) -> float:
     return len(lines) / found.pairs
 
 
+@pytest.mark.medium
 def test_faults_planted_into_the_sample_are_found(sample: list[Pair]) -> None:
     pairs = sample[:6000]
     clean = judge_corpus(Pairs(pairs))
@@ -48,6 +49,7 @@ def test_faults_planted_into_the_sample_are_found(sample: list[Pair]) -> None:
     check(measure(found, planted, clean))
 
 
+@pytest.mark.medium
 def test_contradictions_are_left_out_and_several_translations_stay(sample: list[Pair]) -> None:
     """A pair with the source, or the target, of another goes, wherever it stands."""
     pairs = [pair for pair in sample if min(len(text.split()) for text in pair) > 5][:3000]

@@ -141,6 +141,7 @@ def test_damaged_weights_are_seen_by_their_hash(tmp_path: Path) -> None:
         variables(folder)
 
 
+@pytest.mark.medium
 def test_it_is_written_without_torch_as_with_it(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "model", generator_bias=True)
     for name, first in (("with", ""), ("without", "import sys; sys.modules['torch'] = None\n")):

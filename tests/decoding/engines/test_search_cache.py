@@ -1,7 +1,7 @@
 """Whatever rows a search picks, each goes on reading its own sentence's memory, and beams share one."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_cli.decoding.engines.torch_engine import SearchCache
@@ -30,7 +30,6 @@ def read(cache: SearchCache) -> list[int]:
     return found.tolist()
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_rows_go_on_reading_their_own_sentence(data: st.DataObject) -> None:
     cache = start(data.draw(st.integers(1, 5), label="sentences"))

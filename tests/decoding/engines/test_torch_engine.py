@@ -92,6 +92,7 @@ def test_padding_batch_size_and_order_change_nothing(engine: TorchEngine, method
         same(search_batch(engine, [source], options, [key]), [expected])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("method", SEARCHES)
 def test_constraints_hold_and_a_batch_changes_nothing(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]

@@ -40,6 +40,7 @@ def random_constraints(dice: random.Random) -> TokenConstraints:
             continue  # one forbids what another requires
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("method", METHODS)
 def test_constraints_hold_in_a_thousand_random_cases(method: str) -> None:
     dice = random.Random(method)

@@ -69,7 +69,7 @@ searches = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(searches, st.integers(0, 10_000), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_beam_search_follows_the_rule(values: dict[str, Any], seed: int, limits: list[int]) -> None:
     toy = Toy(seed, len(limits))
@@ -79,7 +79,7 @@ def test_beam_search_follows_the_rule(values: dict[str, Any], seed: int, limits:
         same(found[sentence], reference_beam(toy, sentence, limit, options, stop=True))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(searches, st.integers(1, 6), st.integers(0, 10_000), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_exact_stopping_loses_nothing(values: dict[str, Any], n_best: int, seed: int, limits: list[int]) -> None:
     toy = Toy(seed, len(limits), sharpness=3.0)
@@ -127,7 +127,7 @@ def test_exact_stopping_stops_where_nothing_more_ends() -> None:
     assert len(toy.rows) < 6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 12), min_size=1, max_size=6))
 def test_beam_one_is_greedy(seed: int, limits: list[int]) -> None:
     toy = Toy(seed, len(limits))

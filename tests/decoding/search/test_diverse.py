@@ -17,7 +17,7 @@ from transformer_cli.text.vocabulary import EOS
 OPTIONS = SearchOptions(beam_size=6, n_best=6, diversity_groups=3, diversity_strength=2.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 6),
     st.integers(1, 6),

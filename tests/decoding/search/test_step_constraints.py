@@ -36,6 +36,7 @@ CONSTRAINED: dict[str, tuple[dict[str, Any], TokenConstraints]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONSTRAINED)
 def test_full_width_finds_the_best_texts_that_are_allowed(name: str) -> None:
     values, constraint = CONSTRAINED[name]
@@ -105,7 +106,7 @@ def test_constraints_that_never_apply_change_nothing(method: str) -> None:
             assert group[0].ids[: len(expected[0].ids)] == expected[0].ids
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 4), st.integers(0, 9), st.lists(st.integers(3, 6), max_size=8), st.integers(1, 3))
 def test_a_token_is_blocked_where_it_would_repeat(size: int, seed: int, said: list[int], rows: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -188,7 +189,8 @@ words = st.sampled_from(WORDS)
 sequences = st.lists(st.lists(words, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.medium
+@settings(max_examples=80)
 @given(
     settings_of_searches,
     st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 6)),

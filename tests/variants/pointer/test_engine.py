@@ -59,6 +59,7 @@ COVERED = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("options", (SEARCHES | COVERED).values(), ids=SEARCHES | COVERED)
 def test_scores_are_forced_scores_and_a_batch_changes_nothing(engine: TorchEngine, options: SearchOptions) -> None:
     keys = [(place,) for place in range(len(SOURCES))]
@@ -73,6 +74,7 @@ def test_scores_are_forced_scores_and_a_batch_changes_nothing(engine: TorchEngin
         same(search_batch(engine, [source], options, [key]), [expected])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("method", SEARCHES)
 def test_constraints_may_be_of_copied_tokens(engine: TorchEngine, method: str) -> None:
     options = SEARCHES[method]

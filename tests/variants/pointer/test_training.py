@@ -104,6 +104,7 @@ def names(tmp_path: Path) -> dict[str, dict[str, str]]:
     return {name: write_names(tmp_path, name, count, rng) for name, count in (("train", 400), ("valid", 20))}
 
 
+@pytest.mark.medium
 def test_what_no_vocabulary_holds_is_copied_to_the_very_text(
     tmp_path: Path, names: dict[str, dict[str, str]], capfd: pytest.CaptureFixture[str]
 ) -> None:
