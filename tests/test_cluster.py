@@ -70,7 +70,7 @@ class StandIn:
 
     def init(self, address: str, **_: Any) -> None:
         self.connected += 1
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray has a handler of its own
 
     def kill(self, worker: Any) -> None:
         self.ended.append(worker)

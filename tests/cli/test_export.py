@@ -40,6 +40,7 @@ def test_onnx_graphs_are_verified(trial: Any, tfm: Any, tmp_path: Path) -> None:
         assert len(result.err.splitlines()) == 2
 
 
+@pytest.mark.medium
 def test_a_model_that_differs_is_told_and_not_kept(
     trial: Any, tfm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

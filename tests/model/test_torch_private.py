@@ -67,6 +67,7 @@ def test_every_name_that_is_asked_for_is_in_the_table() -> None:
     assert not has("no.such_name")
 
 
+@pytest.mark.medium
 def test_no_other_module_uses_private_names_of_torch() -> None:
     """But for `inside.architecture`, whose counting of products is a private class from top to bottom."""
     package = Path(transformer_cli.__file__).parent

@@ -57,6 +57,7 @@ def test_the_corpus_in_the_repository_is_the_one_that_is_made(tmp_path: Path) ->
     assert sorted(made) == sorted(f"{split}.{code}" for split in (*SPLITS, "test-unseen") for code in ("de", "en"))
 
 
+@pytest.mark.medium
 def test_the_package_ships_the_corpus_that_is_made(tmp_path: Path) -> None:
     """Compared uncompressed: another zlib may compress otherwise."""
     write_corpus(tmp_path, compressed=True)

@@ -169,6 +169,7 @@ def test_ctrl_c_ends_it(start: Start, models: dict[str, Path]) -> None:
     assert not any("Traceback" in line for line in serving.said)
 
 
+@pytest.mark.medium
 def test_sighup_takes_the_new_model_or_keeps_the_old(start: Start, models: dict[str, Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(models["de-en"], run)

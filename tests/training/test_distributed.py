@@ -137,6 +137,7 @@ def test_memory_that_runs_out_on_one_rank_makes_all_begin_again(ask: Ask, precis
     assert max(halvings) > 1
 
 
+@pytest.mark.medium
 def test_a_gradient_that_is_not_finite_on_one_rank_is_skipped_on_all(ask: Ask) -> None:
     both = ask("train", poisoned=3, updates=5)
     assert both[0]["weights"] == both[1]["weights"]
