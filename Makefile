@@ -17,7 +17,7 @@ UNUSED := $(UNUSED)|/devtools/|/mypyc?/|/onnxruntime/transformers/
 COMPILE = $(BIN)/python -W ignore -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib || true
 # test processes that run at once; each uses one thread
 JOBS ?= auto
-# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take twice as long
+# COVERAGE=1 measures branch coverage and holds it to its floor, as CI does; the tests then take up to twice as long
 COVERAGE ?=
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal

@@ -1,4 +1,4 @@
-"""Matrices of cases, too many for every run: `make test` takes one of each group, `make test-slow` the others."""
+"""Matrices of cases, too many for every run: CI takes one of each group, `make test-slow` the others."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,5 +17,5 @@ def one_of_each(groups: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def quick(cases: Iterable[Any]) -> list[Any]:
-    """Return the values of the cases that every run takes."""
+    """Return the values of the cases that CI takes."""
     return [case.values for case in cases if not case.marks]

@@ -405,7 +405,7 @@ def test_the_first_translation_is_on_the_first_screen() -> None:
     assert text.count("\n") < 140
 
 
-@pytest.mark.slow  # in every run the README's page does so
+@pytest.mark.slow  # in each run of CI the README's page does so
 def test_the_demo_runs(trained: Path, stand_ins: Path, tmp_path: Path) -> None:
     """What `make demo` runs, in its words, but for a shorter training."""
     place = prepare(README, trained, tmp_path / "place")

@@ -279,7 +279,7 @@ def test_parts_made_on_another_kind_of_device_are_not_taken(trial: Any, monkeypa
     assert recipe("auto") == without
 
 
-@pytest.mark.slow  # in every run the next test holds the same lock, without translating
+@pytest.mark.slow  # in each run of CI the next test holds the same lock, without translating
 @pytest.mark.parametrize("pairs", [1, 20])
 def test_two_at_once_lose_nothing_of_each_other(pairs: int, trial: Any, tfm: Any, tmp_path: Path) -> None:
     """True processes, the second after a random delay: one has the output, the other says so, or has it afterwards."""

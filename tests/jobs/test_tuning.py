@@ -264,7 +264,7 @@ def command(folder: Path, out: Path, budget: str, **environment: str) -> "subpro
     )
 
 
-@pytest.mark.slow  # in every run the next test interrupts it once, in its own process
+@pytest.mark.slow  # in each run of CI the next test interrupts it once, in its own process
 @pytest.mark.parametrize(
     ("budget", "spots"),
     [

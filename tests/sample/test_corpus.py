@@ -68,7 +68,7 @@ def test_the_package_ships_the_corpus_that_is_made(tmp_path: Path) -> None:
     assert all(path.read_bytes()[4:8] == bytes(4) for path in (*tmp_path.iterdir(), *SHIPPED.iterdir())), "no time"
 
 
-@pytest.mark.slow  # in every run the test above compares with files that another process made
+@pytest.mark.slow  # in each run of CI the test above compares with files that another process made
 def test_hash_order_changes_nothing(corpus: Corpus) -> None:
     code = (
         "import hashlib; from data.sample.make.corpus import build_corpus;"

@@ -463,7 +463,7 @@ def test_languages_from_right_to_left(page: Page) -> None:
     page.says(f"{words[0]}: ")
 
 
-@pytest.mark.slow  # two servers; in every run the next test lets a request get no answer
+@pytest.mark.slow  # two servers; in each run of CI the next test lets a request get no answer
 def test_the_server_goes_and_comes_back(driver: Chrome, models: dict[str, Path]) -> None:
     serving = Server(models["de-en"], env=unmeasured())
     page = Page(driver, serving)

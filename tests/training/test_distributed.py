@@ -223,7 +223,7 @@ def test_ranks_of_different_numbers_do_not_meet(worlds: tuple[int, ...], monkeyp
         assert f"this process was started as one of {count}, another one as one of {5 - count}" in refusal
 
 
-@pytest.mark.slow  # processes that each import torch; in every run the test above takes threads
+@pytest.mark.slow  # processes that each import torch; in each run of CI the test above takes threads
 @pytest.mark.parametrize("worlds", [(2, 3, 3), (3, 2)])
 def test_different_numbers_of_processes_are_refused_by_all(tmp_path: Path, worlds: tuple[int, ...]) -> None:
     with socket.socket() as free:

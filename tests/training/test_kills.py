@@ -226,7 +226,7 @@ def test_killed_at_every_spot_of_saving_it_continues_bit_for_bit(
     check_equal(run, whole)
 
 
-@pytest.mark.slow  # in every run test_averaging interrupts one in its own process
+@pytest.mark.slow  # in each run of CI test_averaging interrupts one in its own process
 def test_a_killed_run_with_a_moving_average_continues_bit_for_bit(place: Path, server: Server, run: RunFolder) -> None:
     averaged = ["--set", "training.ema_decay=0.9"]
     assert server.run("train", "config.yaml", "--out", "averaged", "--quiet", *averaged) == (0, "")
@@ -286,7 +286,7 @@ def second(place: Path) -> Iterator[Server]:
     yield from serve(place)
 
 
-@pytest.mark.slow  # in every run test_run has a second trainer refused
+@pytest.mark.slow  # in each run of CI test_run has a second trainer refused
 @pytest.mark.parametrize("fresh", [[], ["--fresh"]])
 def test_of_two_started_at_once_one_trains_and_one_is_refused(
     fresh: list[str], server: Server, second: Server, run: RunFolder

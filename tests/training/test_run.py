@@ -133,7 +133,7 @@ def slow_tree(make: MakeTree, folder: Path, workers: int) -> dict[str, Any]:
     return tree
 
 
-@pytest.mark.slow  # in every run test_kills does so, with processes that are there sooner
+@pytest.mark.slow  # in each run of CI test_kills does so, with processes that are there sooner
 @pytest.mark.parametrize(
     ("workers", "killed_by", "code"),
     [
