@@ -63,7 +63,7 @@ MEASURED = (
     Measured(5_000, 15, 36.17, f"{_CAPTIONS} in at most 3,600 steps"),
     Measured(10_000, 15, 40.42, f"{_CAPTIONS} in at most 4,800 steps"),
     Measured(29_000, 15, 44.01, _CAPTIONS),
-    Measured(23_000, 32, 27.67, _HELP),
+    Measured(23_000, 32, 23.51, _HELP),  # without the 57 lines of the test that are in the training text
 )
 MANY, LONG = 2.0, 1.4  # times as many pairs, or as long ones, from which on a corpus is not like another
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
