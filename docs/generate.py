@@ -72,9 +72,13 @@ count three times. `tiny` and `small` train until validation stops improving, at
 With `auto`, this limit grows with the text: 9,000 updates with 60,000 letters (1,000 captions), 15,000 with 300,000,
 18,000 with 1.8 million, 50,000 with 12 million, interpolated in between; there are always 60 validations up to it with
 `tiny`, and 40 with `small`. With `auto`, the dropout of `small` rises over about six passes over the text; by name, in
-3,000 updates of its size. Keys that neither the config nor `--set` sets then have these values instead of their
-defaults. Training and `tfm build-vocab` report what was chosen; the config saved in the run folder contains the values
-themselves. How they were chosen: [results.md](results.md#what-each-part-of-auto-adds).
+3,000 updates of its size. A pair with more than 4.5 letters for each token of `data.max_length` on one side does not
+count. Where characters and bytes would take more than half of the vocabulary, `auto` enlarges it.
+
+Keys that neither the config nor `--set` sets then have these values instead of their defaults; so have those of
+`training.guided_attention`, unless its `prior` is set. Training and `tfm build-vocab` report what was chosen; the
+config saved in the run folder contains the values themselves. How they were chosen:
+[results.md](results.md#what-each-part-of-auto-adds).
 """
 
 PRESETS_RULES = """\

@@ -118,6 +118,33 @@ def test_more_text_is_trained_on_for_longer_but_seen_less_often() -> None:
         assert (training.max_steps or 0) / training.validate_every == pytest.approx(validations, rel=0.01)
 
 
+def test_a_preset_fills_what_a_guide_does_not_say(tmp_path: Path) -> None:
+    of_preset = PRESETS["tiny"]["training.guided_attention"]
+    config, lines = resolve_preset(
+        parse(tmp_path, "model.preset=tiny", "training.guided_attention.weight=0.1"), measure_corpus
+    )
+    assert value(config, "training.guided_attention") == {**of_preset, "weight": 0.1}
+    assert lines[1].endswith("sets them: training.guided_attention.weight")
+    config, lines = resolve_preset(
+        parse(tmp_path, "model.preset=tiny", "training.guided_attention={prior: diagonal}"), measure_corpus
+    )
+    assert value(config, "training.guided_attention") == {"prior": "diagonal"}, "another guide"
+    assert lines[1].endswith("sets them: training.guided_attention")
+
+
+def of_size(folder: Path, measured: CorpusSize, *overrides: str) -> Config:
+    return resolve_preset(parse(folder, "model.preset=auto", *overrides), lambda _: measured)[0]
+
+
+def test_many_characters_get_a_vocabulary_that_has_room_for_words(tmp_path: Path) -> None:
+    for characters, pieces in ((0, 2000), (740, 2000), (741, 2500), (2214, 5000)):
+        config = of_size(tmp_path, CorpusSize(1000, 1000, 60_000, characters))
+        assert config.vocabulary.size == pieces
+        assert 2 * (characters + 260) <= pieces
+    config = of_size(tmp_path, CorpusSize(1000, 1000, 60_000, 2214), "vocabulary.size=700")
+    assert config.vocabulary.size == 700
+
+
 def table_of(folder: Path, lines: list[str]) -> DataConfig:
     (folder / "all.tsv").write_text("".join(f"{line}\n" for line in ["de\ten", *lines]), encoding="utf-8")
     files = f"train: {{file: {folder / 'all.tsv'}}}, valid: {{file: no.tsv}}"
@@ -128,7 +155,7 @@ def test_repeated_pairs_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pairs = [f"ein Wort {n}\tone word {n}" for n in range(30)]
     data = table_of(tmp_path, [*pairs, *pairs[:20]])
     letters = sum(len(line.split("\t")[1]) for line in pairs)
-    assert measure_corpus(data) == CorpusSize(50, 30, letters)
+    assert measure_corpus(data)[:3] == (50, 30, letters)
     monkeypatch.setattr(size, "MOST_COMPARED", 45)  # 15 repetitions among 45: of 50 pairs, 33 differ
     measured = measure_corpus(data)
     assert measured[:2] == (50, 33)
@@ -138,7 +165,22 @@ def test_repeated_pairs_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_cannot_be_trained_on_does_not_count(tmp_path: Path) -> None:
     long = "too long " * 200
     data = table_of(tmp_path, ["ein Wort\tone word", f"ein Wort\t{long}", f"{long}\tone word", "\tblank", "leer\t "])
-    assert measure_corpus(data) == CorpusSize(1, 1, len("one word"))
+    assert measure_corpus(data)[:3] == (1, 1, len("one word"))
+
+
+def test_what_has_too_many_letters_for_its_tokens_does_not_count(tmp_path: Path) -> None:
+    fitting, long = "Wörter mit 7 " * 80, "Wörter mit 7 " * 120  # 1,040 and 1,560 letters, 240 and 360 words
+    dense = "翻译" * 250  # one word without spaces, counted as 1,500 letters
+    lines = ["a\tone", f"{fitting}\t{fitting}", f"{long}\tone", f"a\t{dense}"]
+    data = table_of(tmp_path, lines).model_copy(update={"max_length": 256})
+    assert measure_corpus(data)[:3] == (2, 2, len("one") + len(fitting))
+
+
+def test_characters_are_those_that_make_up_nearly_all_of_both_sides(tmp_path: Path) -> None:
+    lines = [f"aabb{n}\tccdd" for n in range(2000)]
+    for rare in (1, 20):  # of 22,890 characters, 11 may be missing
+        data = table_of(tmp_path, [*lines, *(f"{'x' * n}\ty" for n in range(1, rare + 1))])
+        assert measure_corpus(data).characters == 4 + 10 + 2 * (rare > 1)
 
 
 def test_a_dense_script_counts_as_much_as_an_alphabet(tmp_path: Path) -> None:

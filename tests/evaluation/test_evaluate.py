@@ -15,6 +15,7 @@ from transformer_cli.evaluation import evaluate as module
 from transformer_cli.evaluation.evaluate import (
     METRICS,
     bleu_tokenizer,
+    corpus_metric,
     corpus_scores,
     evaluate,
     read_test_set,
@@ -109,6 +110,15 @@ def test_files_that_do_not_fit_are_refused(content: bytes, message: str, tmp_pat
 
 
 # --- metrics: sacreBLEU's own numbers, each with the signature that says how it was counted ---
+
+
+def test_bleu_of_short_lines_may_leave_out_what_none_is_long_enough_for() -> None:
+    short, longer = ["good day", "yes", "the house"], ["a b c d e f", "yes"]
+    assert corpus_metric("bleu", short, [short], "en").score == 0.0
+    assert corpus_metric("bleu", short, [short], "en", effective_order=True).score == pytest.approx(100.0)
+    references = [["a b c d x y", "yes no"]]
+    both = [corpus_metric("bleu", longer, references, "en", effective_order=order).score for order in (False, True)]
+    assert both[0] == both[1] > 0.0
 
 
 def test_equals_sacrebleus_own_functions() -> None:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_cli.config import Config
+from transformer_cli.config import Config, TrainingConfig
 from transformer_cli.errors import UserError
 from transformer_cli.storage.checkpoint import load_training_values
 from transformer_cli.text.codec import Codecs
 from transformer_cli.training import dry_run as rehearsal
 from transformer_cli.training.dry_run import dry_run, measure_peak
 from transformer_cli.training.run import train
-from transformer_cli.training.saving import read_progress
-from transformer_cli.training.schedules import decay, learning_rate
+from transformer_cli.training.saving import Learner, read_progress
+from transformer_cli.training.schedules import decay, learning_rate, r_drop_share
 from transformer_cli.variants.scheduled_sampling import ScheduledSamplingObjective
 
 
@@ -165,13 +165,43 @@ def test_dropout_that_rises_is_named(tiny_config: Callable[..., Config], tmp_pat
         (0, 6, ", R-Drop"),
         (2, 9, " (rises until step 2), R-Drop (rises from step 4 until 10)"),
         (2, 4, " (rises until step 2), R-Drop (begins after step 4, so never: lower dropout_warmup_steps)"),
+        (10**6, None, " (rises until step 1,000,000), R-Drop (begins after step 2,000,000, so never: lower dropout"),
     ],
 )
 def test_r_drop_is_named_with_when_it_begins(
-    tiny_config: Callable[..., Config], tmp_path: Path, rise: int, max_steps: int, said: str
+    tiny_config: Callable[..., Config], tmp_path: Path, rise: int, max_steps: int | None, said: str
 ) -> None:
-    config = tiny_config(tmp_path, r_drop=1.0, dropout_warmup_steps=rise, max_steps=max_steps)
-    assert reported(config, tmp_path / "run", quiet=True)["model"].endswith(f"dropout {config.model.dropout:g}{said}")
+    config = tiny_config(tmp_path, r_drop=1.0, dropout_warmup_steps=rise, max_steps=max_steps, max_epochs=2)
+    line = reported(config, tmp_path / "run", quiet=True)["model"]
+    assert f"dropout {config.model.dropout:g}{said}" in line
+
+
+def test_time_counts_steps_with_r_drop_as_long_as_they_are(
+    tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-Drop begins after step 41 of 100, the middle, or 61: of updates of one second, and of two with R-Drop."""
+
+    def time_updates(learner: Learner, training: TrainingConfig, _: object, step: int) -> tuple[float, float]:
+        return 1.0 + bool(training.r_drop and r_drop_share(training, step + 1)), 100.0
+
+    monkeypatch.setattr(rehearsal, "_time_updates", time_updates)
+    for rise, steps_with, said in (
+        (20, 59, " (2 s after step 41, with R-Drop)"),
+        (30, 39, " (2 s after step 61, with R"),
+        (60, 0, " s per update with the first batches, "),
+        (0, 100, "2 s per update with the f"),
+    ):
+        config = tiny_config(tmp_path, r_drop=1.0, dropout_warmup_steps=rise, max_steps=100)
+        line = reported(config, tmp_path / "run", quiet=True)["time"]
+        assert f"about {(100 + steps_with) / 60:,.1f} minutes for 100 steps" in line
+        assert said in line
+
+
+def test_nothing_is_timed_where_no_step_is_left(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, max_steps=8, schedule="inverse_sqrt", peak_learning_rate=1e-3, validate_every=4)
+    train(config, tmp_path / "run", until=4, quiet=True)
+    shorter = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 3})})
+    assert reported(shorter, tmp_path / "run", quiet=True)["time"].endswith(" none: step 4 of 3 is done")
 
 
 def test_parameters_by_part_add_up(tiny_config: Callable[..., Config], tmp_path: Path) -> None:

@@ -307,12 +307,12 @@ def test_max_epochs_ends_at_the_end_of_an_epoch_and_resuming_finds_it(
 
 
 def test_patience_stops_early(tmp_path: Path, tiny_config: MakeConfig) -> None:
-    # A learning rate so small that nothing changes: the first validation stays the best.
+    # A learning rate so small that nothing changes: no validation is better than the first.
     config = tiny_config(tmp_path, max_steps=100, validate_every=2, patience=3, factor=1e-12)
     result = train(config, tmp_path / "run", quiet=True)
     assert result.step == 8
     assert "patience" in (result.finished or "")
-    assert result.best_step == 2
+    assert result.best_step == 8
 
 
 @pytest.mark.medium
@@ -343,6 +343,9 @@ def test_with_wsd_patience_lets_the_rate_fall_and_an_interruption_changes_nothin
     capsys.readouterr()
     train(change(config, "training", max_steps=4), tmp_path / "short")
     assert "limit        training.max_steps = 4 ended this training before patience did" in capsys.readouterr().err
+    # It begins to fall at step 10, for 3 steps, of which the second is the last of two epochs.
+    train(change(config, "training", max_epochs=2, patience=4), tmp_path / "epochs")
+    assert "falls to zero by step 13, but max_epochs ends training at step 12\n" in capsys.readouterr().err
 
 
 def test_patience_does_not_end_the_warmup(tmp_path: Path, tiny_config: MakeConfig) -> None:
@@ -403,9 +406,14 @@ def test_a_run_that_paused_ends_as_one_that_never_did(
     assert unhurried(parts) == unhurried(whole)
 
 
-def test_a_pause_is_saved_whatever_save_every_is(tmp_path: Path, tiny_config: MakeConfig) -> None:
-    # Nothing changes, so that the first validation stays the best, and the second is no reason to save.
-    config = tiny_config(tmp_path, validate_every=2, save_every=1000, factor=1e-12)
+def test_a_pause_is_saved_whatever_save_every_is(
+    tmp_path: Path, tiny_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first validation stays the best, so that the second is no reason to save.
+    losses = iter((1.0, 2.0))
+    found = Validation(1.0, 2.0, 1.0, 0.0, 0.0, [])
+    monkeypatch.setattr(Validator, "validate", lambda _: replace(found, loss=next(losses)))
+    config = tiny_config(tmp_path, validate_every=2, save_every=1000, best_metric="loss")
     train(config, tmp_path / "run", until=4, quiet=True)
     index = RunFolder(tmp_path / "run").index()
     assert (index.steps, index.best, index.last) == ([2, 4], [2], 4)
@@ -415,7 +423,7 @@ def test_a_pause_makes_no_average(tmp_path: Path, tiny_config: MakeConfig, monke
     judge(monkeypatch, average=1.0)
     config = tiny_config(tmp_path, max_steps=6, validate_every=2, save_every=2, average_last=2, best_metric="loss")
     train(config, tmp_path / "run", until=4, quiet=True)
-    assert find_model(tmp_path / "run").name == "step-00000002", "the first of equals"
+    assert find_model(tmp_path / "run").name == "step-00000004", "the later of equals"
     train(config, tmp_path / "run", quiet=True)
     assert find_model(tmp_path / "run").name == "average-00000006"
 

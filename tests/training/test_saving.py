@@ -88,8 +88,13 @@ def test_patience_counts_validations_without_a_better_score_or_a_lower_loss() ->
     assert progress.scores[8] == progress.best_score() == 3.0
 
 
-def test_ranking_is_by_score_then_by_age() -> None:
-    assert Progress(scores={10: 1.0, 20: 3.0, 30: 2.0, 40: 3.0}).ranked() == [20, 40, 30, 10]
+def test_ranking_is_by_score_and_of_equals_the_later_is_better() -> None:
+    assert Progress(scores={10: 1.0, 20: 3.0, 30: 2.0, 40: 3.0}).ranked() == [40, 20, 30, 10]
+    progress, best = Progress(), []
+    for progress.step, score in enumerate([0.0, 0.0, 2.0, 1.0, 2.0, math.nan]):  # zero until the source is found
+        best.append(progress.judge(score, 5.0))
+    assert best == [True, True, True, False, True, False]
+    assert progress.validations_without_best == 3, "patience waits for better ones"
 
 
 def test_a_score_that_is_not_finite_is_never_best() -> None:

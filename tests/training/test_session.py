@@ -180,3 +180,22 @@ def test_what_is_copied_from_a_source_does_not_count_against_another(tmp_path: P
     train(config_of_tree(tree, "my.yaml"), tmp_path / "run", device="cpu", quiet=True)
     event = json.loads(RunFolder(tmp_path / "run").metrics.path.read_text().splitlines()[-1])
     assert abs(event["valid_source_gain"]) < 1
+
+
+def test_targets_of_three_words_are_judged(
+    tiny_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first validation rambles, where four words in a row may be right; the second equals the references."""
+
+    def translations(validator: Validator) -> list[str]:
+        rambles = not RunFolder(tmp_path / "run").metrics.path.exists() or '"valid_bleu"' not in (
+            RunFolder(tmp_path / "run").metrics.path.read_text()
+        )
+        return [f"{line} lanba merde nisfi lango" if rambles else line for line in validator.references]
+
+    monkeypatch.setattr(Validator, "_translations", translations)
+    result = train(tiny_config(tmp_path, longest=3), tmp_path / "run", quiet=True)
+    events = [json.loads(line) for line in RunFolder(tmp_path / "run").metrics.path.read_text().splitlines()]
+    scores = [event["valid_bleu"] for event in events if "valid_bleu" in event]
+    assert 0.0 < scores[0] < scores[1] == pytest.approx(100.0)
+    assert result.best_step == 12

@@ -110,6 +110,7 @@ class CorpusSize(NamedTuple):
     pairs: int
     different: int  # pairs that are not repetitions of others, letter for letter
     letters: int  # characters of the targets of these, spaces included
+    characters: int = 0  # different ones that make up nearly all of both sides
 
     def __str__(self) -> str:
         repeated = f", {self.different:,} of them different" if self.different < self.pairs else ""
@@ -160,6 +161,7 @@ LADDER = (
 # Tokens that updates hold until dropout has risen, per letter of the text: about six passes over it. 1,000 captions,
 # seen 42 times in 600 updates, were memorised meanwhile (docs/results.md, "Dropout that rises").
 RISING = 5 / 3
+BESIDE = 260  # pieces of a vocabulary that are bytes and special symbols
 # Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
 # three are of 1,000, 5,000 and 29,000 captions. Patience ended the first and the last after 5,200 and 10,800 updates;
 # that of 5,000 is from `tiny`, whose updates were twice as large, 13,333 of them (docs/results.md).
@@ -177,20 +179,27 @@ def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) 
     if config.model.preset == "auto":
         size = measure(config.data)
         rung, why = rung_for(size.letters), f" for {size}"
-        values: Values = {**rung.values(), **_length_of_training(rung, size.letters)}
+        values: dict[str, Any] = {**rung.values(), **_length_of_training(rung, size.letters)}
+        values["vocabulary.size"] = max(values["vocabulary.size"], _room_for(size.characters))
     else:
         rung, why = Rung(0, config.model.preset), ""
-        values = rung.values()
+        values = dict(rung.values())
     sections = config.model_dump(exclude_unset=True)
     given = {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
     wanted = _adapted(values, given)
+    kept: list[str] = []
+    for name in filter(given.__contains__, wanted):
+        own, of_preset = given[name], wanted[name]
+        inside = isinstance(own, dict) and isinstance(of_preset, Mapping) and "prior" not in own  # else another guide
+        given[name] = {**of_preset, **own} if inside else own
+        kept += [f"{name}.{key}" for key in own] if inside else [name]
     tree: Tree = {}
     for name, value in {**wanted, **given, "model.preset": None}.items():
         section, key = name.split(".")
         tree.setdefault(section, {})[key] = value
     resolved = config_of_tree(tree, f"model.preset {rung.preset}{why}")
     lines = [f"preset       {rung.preset}{why}: {_summary(resolved)}"]
-    if kept := [key for key in wanted if key in given]:
+    if kept:
         lines.append(f"             not from the preset, because the config sets them: {', '.join(kept)}")
     return resolved, lines
 
@@ -198,6 +207,11 @@ def resolve_preset(config: Config, measure: Callable[[DataConfig], CorpusSize]) 
 def rung_for(letters: int) -> Rung:
     """Return what `auto` takes for so much target text."""
     return [rung for rung in LADDER if rung.letters <= letters][-1]
+
+
+def _room_for(characters: int) -> int:
+    """Return how large a vocabulary must be for characters and bytes to take at most half of it: the rest is words."""
+    return 500 * math.ceil(2 * (characters + BESIDE) / 500)
 
 
 def _length_of_training(rung: Rung, letters: int) -> Values:

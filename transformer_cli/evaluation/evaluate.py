@@ -88,17 +88,21 @@ def corpus_metric(
     target_language: str,
     *,
     intervals: bool = False,
+    effective_order: bool = False,
 ) -> Score:
     """Score detokenized translations against one or more sets of detokenized references.
 
     references: one sequence a reference set, each as long as `hypotheses` (not empty). intervals: estimate the interval
-    too, by `_bootstrap`.
+    too, by `_bootstrap`. effective_order: let BLEU leave out n-grams that are longer than every translation, where it
+    is 0 otherwise, even if all translations equal their references.
     Raises `UserError` for an unknown metric, or where a tokenizer needs a package that is missing.
     """
     assert hypotheses, "nothing to score"
     assert references, "nothing to score against"
     assert all(len(lines) == len(hypotheses) for lines in references), "references of another length"
     (scorer,) = load_scorers([metric], target_language)
+    if metric == "bleu":
+        scorer.effective_order = effective_order
     return _score(metric, scorer, scorer._extract_corpus_statistics(hypotheses, references), intervals)
 
 

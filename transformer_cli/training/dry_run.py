@@ -36,7 +36,7 @@ from transformer_cli.training.hardware import tuned_process
 from transformer_cli.training.loop import probe_memory, train_steps
 from transformer_cli.training.run import check_beforehand, find_run_state, make_data, make_learner
 from transformer_cli.training.saving import Learner, Progress
-from transformer_cli.training.schedules import learning_rate
+from transformer_cli.training.schedules import learning_rate, r_drop_begins
 from transformer_cli.training.session import LEAST_GAIN
 from transformer_cli.training.start import resolve_split
 from transformer_cli.training.training_data import TrainingData, describe_training
@@ -280,33 +280,47 @@ def _measure_time(data: TrainingData, learner: Learner) -> Iterator[str]:
     batch, training = data.costliest_batch(), data.config.training
     costliest = UpdateBatches(START, [batch] * training.accumulation)
     last = data.last_step(learner.progress.decay_from)
-    middle = (learner.progress.step + last) // 2
-    seconds, _ = _time_updates(learner, training, repeat(costliest), middle)
+    phases = _phases(training, learner.progress.step, last)
+    if not phases:
+        yield f"time         none: step {learner.progress.step:,} of {last:,} is done"
+        return
+    seconds, _ = _time_updates(learner, training, repeat(costliest), phases[-1][0])
     sentences, source, target = *batch.source.shape, batch.target_output.size(1)
     yield (
         f"time         {seconds:.3g} s per update with the costliest batch ({sentences} sentences of {source} source "
         f"and {target} target tokens), measured here"
     )
-    seconds, tokens = _time_updates(learner, training, list(islice(data.updates(), TIMED + 1)), middle)
+    updates = list(islice(data.updates(), TIMED + 1))
+    timed = [_time_updates(learner, training, updates, step) for step, _ in phases]
+    minutes = sum(seconds * count for (seconds, _), (_, count) in zip(timed, phases, strict=True)) / 60
     left, limit = last - learner.progress.step, "at most " * _may_end_before(training, learner.progress)
+    seconds, tokens = timed[0]
+    with_r_drop = f" ({timed[1][0]:.3g} s after step {last - phases[1][1]:,}, with R-Drop)" if timed[1:] else ""
     yield (
-        f"             {seconds:.3g} s per update with the first batches, {tokens / seconds:,.0f} target tokens/s: "
-        f"about {left * seconds / 60:,.1f} minutes for {limit}{left:,} steps, validations not counted"
+        f"             {seconds:.3g} s per update with the first batches{with_r_drop}, {tokens / seconds:,.0f} target "
+        f"tokens/s: about {minutes:,.1f} minutes for {limit}{left:,} steps, validations not counted"
     )
 
 
-def _time_updates(
-    learner: Learner, training: TrainingConfig, updates: Iterable[UpdateBatches], middle: int
-) -> tuple[float, float]:
-    """Return median seconds and mean target tokens of a few updates; the first counts only where it is the only one.
+def _phases(training: TrainingConfig, done: int, last: int) -> list[tuple[int, int]]:
+    """Return, for what is left before and after R-Drop begins, the step in the middle and the number of steps.
 
-    They are those in the `middle` of what is left: scheduled sampling and R-Drop cost a second pass once they
-    have begun, guided attention nothing once it has ended.
+    The middle, as scheduled sampling costs a second pass once it has begun, guided attention nothing once it has ended.
+    """
+    begins = min(max(done, r_drop_begins(training)), last) if training.r_drop else done
+    return [((first + end) // 2, end - first) for first, end in ((done, begins), (begins, last)) if end > first]
+
+
+def _time_updates(
+    learner: Learner, training: TrainingConfig, updates: Iterable[UpdateBatches], step: int
+) -> tuple[float, float]:
+    """Return median seconds and mean target tokens of a few updates as they are after a step; the first counts only
+    where it is the only one.
     """
     times: list[float] = []
     tokens: list[int] = []
     began = time.monotonic()
-    steps = train_steps(learner.objective, learner.optimizer, learner.precision, training, updates, middle)
+    steps = train_steps(learner.objective, learner.optimizer, learner.precision, training, updates, step)
     while len(times) <= TIMED and time.monotonic() - began < TIMED_SECONDS:
         before = time.monotonic()
         update = next(steps, None)

@@ -75,12 +75,12 @@ class Progress:
 
         A lower loss is progress too: a hard corpus has a BLEU of zero until attention finds the source.
         """
-        is_best = value > self.best_score()
+        better = value > self.best_score()
         lowest = math.isfinite(loss) and (self.lowest_loss is None or loss < self.lowest_loss)
         self.lowest_loss = loss if lowest else self.lowest_loss
-        self.validations_without_best = 0 if is_best or lowest else self.validations_without_best + 1
+        self.validations_without_best = 0 if better or lowest else self.validations_without_best + 1
         self.scores[self.step] = value
-        return is_best
+        return next(iter(self.ranked()), None) == self.step
 
     def finished_because(self, training: TrainingConfig) -> str | None:
         """Return why training is over, None while it continues: a pure function of the config and the progress."""
@@ -99,9 +99,11 @@ class Progress:
         return training.patience is not None and self.validations_without_best >= training.patience
 
     def ranked(self) -> list[int]:
-        """Return the validated steps, best first, of equals the earlier; never one whose score is not finite."""
+        """Return the validated steps, best first, of equals the later, which has learned more where BLEU is still zero;
+        never one whose score is not finite.
+        """
         finite = [step for step, score in self.scores.items() if math.isfinite(score)]
-        return sorted(finite, key=lambda step: (-self.scores[step], step))
+        return sorted(finite, key=lambda step: (-self.scores[step], -step))
 
     def best_score(self) -> float:
         """Return the best of all validated steps' scores; -inf where there is none."""

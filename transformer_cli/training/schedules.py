@@ -59,6 +59,11 @@ def dropout_share(config: TrainingConfig, step: int) -> float:
     return min(1.0, (step - 1) / config.dropout_warmup_steps) if config.dropout_warmup_steps else 1.0
 
 
+def r_drop_begins(config: TrainingConfig) -> int:
+    """Return after which step updates have R-Drop."""
+    return R_DROP_RISES[0] * config.dropout_warmup_steps + 1 if config.dropout_warmup_steps else 0
+
+
 def r_drop_share(config: TrainingConfig, step: int) -> float:
     """Return how much of R-Drop's α is in force in update `step` (the first is 1): all, unless dropout rises.
 

@@ -202,11 +202,11 @@ class Session:
         at_peak = progress.decay_from is None and training.warmup_steps <= progress.step < latest
         if at_peak and progress.is_impatient(training):
             progress.decay_from = progress.step
-            _, last = decay(training, progress.step)
+            last, zero = self.data.last_step(progress.step), decay(training, progress.step)[1]
             self.recorder.ends_at(last)
             self.recorder.say(
                 f"no improvement in {training.patience:,} validations (patience): the learning rate falls to zero by "
-                f"step {last:,}"
+                f"step {zero:,}" + f", but max_epochs ends training at step {last:,}" * (last < zero)
             )
 
     def _doubts(self, finished: str | None) -> Iterator[str]:

@@ -143,7 +143,7 @@ def describe_training(data: TrainingData, model: Transformer, decay_from: int | 
         f"model        {count_parameters(model):,} parameters: {shape.encoder_layers}+{shape.decoder_layers} layers, "
         f"d_model {shape.d_model}, {shape.heads} heads, d_ff {shape.d_ff}, {shape.norm}-norm, dropout {shape.dropout:g}"
         + (f" (rises until step {training.dropout_warmup_steps:,})" if training.dropout_warmup_steps else "")
-        + (f", R-Drop{_rise_of_r_drop(training)}" if training.r_drop else "")
+        + (f", R-Drop{_rise_of_r_drop(training, data.total_steps)}" if training.r_drop else "")
     )
     padding = "{:.1%} of source and {:.1%} of target cells".format(*plan.padding())
     size = f"of at most {training.batch_tokens:,} tokens"
@@ -176,12 +176,12 @@ def _describe_source(key: str, source: Source, pairs: int) -> str:
     return f"{key}: {pairs:,} pairs, each {source.weight:g} times in an epoch{tag}"
 
 
-def _rise_of_r_drop(training: TrainingConfig) -> str:
-    """Return when R-Drop is there, if not all the time."""
+def _rise_of_r_drop(training: TrainingConfig, steps: int) -> str:
+    """Return when R-Drop is there in so many steps, if not all the time."""
     if not training.dropout_warmup_steps:
         return ""
     first, last = (training.dropout_warmup_steps * rise for rise in R_DROP_RISES)
-    if training.max_steps is not None and training.max_steps <= first:
+    if steps <= first:
         return f" (begins after step {first:,}, so never: lower dropout_warmup_steps)"
     return f" (rises from step {first:,} until {last:,})"
 

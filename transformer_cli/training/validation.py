@@ -97,7 +97,7 @@ class Validator:
             loss=loss,
             perplexity=math.exp(min(likelihood, 700.0)),
             source_gain=source_gain,
-            bleu=corpus_metric("bleu", translations, [self.references], language).score,
+            bleu=corpus_metric("bleu", translations, [self.references], language, effective_order=True).score,
             chrf=corpus_metric("chrf", translations, [self.references], language).score,
             samples=self._samples(translations),
         )
