@@ -270,6 +270,17 @@ def test_the_tokenizer_is_hinted_at_where_it_matters(texts: Path, tfm: Any) -> N
     assert tfm(*files, "--language", "zh").err == ""
 
 
+def test_a_bleu_of_zero_is_explained_where_no_line_is_long_enough(texts: Path, tfm: Any) -> None:
+    Path("names").write_text("a good day\nyes\n")
+    Path("lines").write_text("a good day again\nyes\n")
+    for files, said in (("names", "names"), True), (("lines", "lines"), False), (("names", "lines"), True):
+        result = tfm("evaluate", "--hypothesis", files[0], "--reference", files[1])
+        assert ("no translation has four words; go by chrF" in result.err) == said
+    assert (
+        "four words" not in tfm("evaluate", "--hypothesis", "names", "--reference", "names", "--metric", "ter").err
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -106,6 +106,7 @@ def evaluate(
             for translation in evaluation.translations:
                 write(translation)
     warn(*test_set.notes, *translator.notes)
+    hint_at_short_lines(evaluation.scores, evaluation.translations)
     if not given.json_output:  # before the training data is read, which may take a while
         print_table(evaluation.scores)
     more = {"overlap": check_overlap(models, test_set, evaluation, given)} if given.overlap else {}
@@ -138,6 +139,7 @@ def score_file(
     scores = evaluation_of.corpus_scores(
         test_set.sources, test_set.references, given.language or "", metrics, intervals=True
     )
+    hint_at_short_lines(scores, test_set.sources)
     return test_set, scores
 
 
@@ -153,6 +155,15 @@ def hint_at_tokenizer(language: str | None, metrics: Sequence[str], references: 
 
     if language is None and "bleu" in metrics and suggests_language(references[0]):
         warn("BLEU's tokenizer is 13a, which does not separate Chinese, Japanese or Korean words; give --language")
+
+
+def hint_at_short_lines(scores: "Sequence[Score]", translations: Sequence[str]) -> None:
+    """Warn where BLEU is 0, however good the translations are, because none is long enough for it."""
+    from transformer_cli.evaluation.evaluate import suggests_language
+
+    zero = any(score.metric == "bleu" and score.score == 0.0 for score in scores)
+    if zero and all(len(text.split()) < 4 for text in translations) and not suggests_language(translations):
+        warn("BLEU is 0 because no translation has four words; go by chrF, as for all lines so short")
 
 
 def print_json(
