@@ -147,6 +147,9 @@ def trained(stand_ins: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_script("tfm train reverse.yaml --quiet", folder, stand_ins)  # what text in one language is translated by
     more = (ROOT / "data" / "sample" / "train.en").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "news.en").write_text("".join(more[400:430]), encoding="utf-8")
+    for split, name in (("train", "domain"), ("valid", "domain-valid")):
+        for language in ("de", "en"):
+            shutil.copy(folder / f"{split}.{language}", folder / f"{name}.{language}")
     return folder
 
 
