@@ -45,7 +45,7 @@ class Validation:
     loss: float  # label-smoothed, nats a target token
     perplexity: float  # exp(-log p a target token), without smoothing
     source_gain: float  # nats a target token by which a sentence's own source predicts it better than another's
-    bleu: float
+    bleu: float  # without n-grams that are longer than every translation
     chrf: float
     samples: list[Sample]
 
