@@ -59,6 +59,18 @@ def test_wsd_never_falls_before_its_warmup_is_over() -> None:
     assert decay(config, None) == decay(config, 50) == (90, 100)
 
 
+@pytest.mark.parametrize("max_steps", range(2, 12))
+def test_only_the_last_update_of_wsd_has_no_rate(max_steps: int) -> None:
+    config = TrainingConfig(schedule="wsd", warmup_steps=1, peak_learning_rate=0.01, max_steps=max_steps)
+    for decay_from in (None, *range(1, max_steps)):
+        first, last = decay(config, decay_from)
+        assert first < last <= max_steps
+        found = [learning_rate(config, 512, step, decay_from) for step in range(1, last + 1)]
+        assert found[-1] == 0.0
+        assert min(found[:-1]) > 0.0
+    assert decay(config, None)[1] == max_steps
+
+
 def test_no_warmup_starts_at_the_peak() -> None:
     assert rates(3, schedule="constant", warmup_steps=0, peak_learning_rate=0.5) == [0.5] * 3
 

@@ -50,7 +50,7 @@ def decay(config: TrainingConfig, decay_from: int | None) -> tuple[int, int]:
     assert config.max_steps is not None
     latest = min(config.max_steps - 1, max(config.warmup_steps, math.floor((1 - DECAY) * config.max_steps)))
     first = latest if decay_from is None else min(max(config.warmup_steps, decay_from), latest)
-    return first, min(config.max_steps, max(first + 1, round(first / (1 - DECAY))))
+    return first, config.max_steps if first == latest else max(first + 1, round(first / (1 - DECAY)))
 
 
 def dropout_share(config: TrainingConfig, step: int) -> float:
