@@ -8,7 +8,7 @@ Each config is trained to its end with each seed, and validated after every so m
 validation set. A goal is reached at the first validation with that BLEU. Seconds are those of updates alone, without
 validations and checkpoints; compare them within one run of this program only. WORK gets the run folders; what is there
 is not trained again, and a training that was interrupted continues; tokens and seconds of up to 49 updates before that
-are not counted. Patience counts validations: for a config with `training.patience`, let --every be its validate_every.
+are not counted. For a config with `training.patience`, which counts validations, keep --every near its validate_every.
 """
 
 import argparse
@@ -48,6 +48,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
+    if options.every % LOGGED:
+        parser.error(f"--every must be a multiple of {LOGGED}, after which tokens and speed are noted")
     named = dict(one.split("=", 1) for one in options.configs)
     options.work.mkdir(parents=True, exist_ok=True)
     curves: dict[str, list[list[Point]]] = {name: [] for name in named}

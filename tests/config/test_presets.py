@@ -21,6 +21,7 @@ from transformer_cli.data import size
 from transformer_cli.data.size import measure_corpus
 from transformer_cli.errors import UserError
 
+ROOT = Path(__file__).parents[2]
 ALL: dict[str, Values] = {**{f"from {rung.letters}": rung.values() for rung in LADDER}, **PRESETS}
 
 
@@ -56,6 +57,23 @@ def test_every_value_suits_its_key_and_the_others(values: Values) -> None:
     assert {"vocabulary.size", "model.d_model", "model.dropout", "training.max_steps", "training.warmup_steps"} <= set(
         values
     )
+
+
+@pytest.mark.parametrize("preset", ["base", "big"])
+def test_base_and_big_are_the_papers(preset: str, tmp_path: Path) -> None:
+    # tests/test_docs.py holds the numbers of these configs against the paper; of the presets, only how often they
+    # validate and save, precision, clipping and biases of attention are not the config's.
+    paper, own = (
+        load_config(ROOT / "configs" / f"wmt14_en_de_{preset}.yaml"),
+        resolved(tmp_path, f"model.preset={preset}"),
+    )
+    free = {"attention_bias", "clip_norm", "precision", "validate_every", "validation_sentences", "save_every"}
+    free |= {"keep_last", "average_last"}
+    for section in ("model", "training"):
+        wanted = vars(getattr(paper, section))
+        assert {key: found for key, found in vars(getattr(own, section)).items() if key not in free} == {
+            key: one for key, one in wanted.items() if key not in free
+        }
 
 
 @pytest.mark.parametrize("preset", PRESETS)

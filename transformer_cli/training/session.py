@@ -212,7 +212,7 @@ class Session:
     def _doubts(self, finished: str | None) -> Iterator[str]:
         """Yield what speaks against the finished model: that it might be better, that it hardly looks at the source."""
         validation, training, progress = self.validation, self.config.training, self.progress
-        impatient = training.schedule != "wsd" or training.patience is None or progress.decay_from is not None
+        impatient = training.schedule == "cosine" or training.patience is None or progress.decay_from is not None
         if finished and progress.step == training.max_steps and not impatient:
             yield (
                 f"limit        training.max_steps = {training.max_steps:,} ended this training before patience did: a "
