@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,13 +39,21 @@ def tfm(*arguments: object) -> str:
 
 def example(script: object, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run a script, with the `tfm` that is tested."""
+    process = begin(script, *arguments)
+    said, complaints = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, said, complaints)
+
+
+def begin(script: object, *arguments: object) -> "subprocess.Popen[str]":
+    """Start a script as the first of a group of processes."""
     scripts = Path("scripts")
     scripts.mkdir(exist_ok=True)
     (scripts / "tfm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m transformer_cli "$@"\n')
     (scripts / "tfm").chmod(0o755)
     environment = os.environ | {"PATH": f"{scripts.absolute()}:{os.environ['PATH']}"}
     command = ["sh", str(ROOT / "examples" / str(script)), *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True)
 
 
 @pytest.mark.slow
@@ -115,8 +125,17 @@ def test_the_best_from_little_learns_from_both_directions_and_goes_on_where_it_w
     monkeypatch.setenv("MODELS", "2")
     monkeypatch.setenv("FINAL", "--set model.d_ff=192 --set training.max_steps=250")
     command = ("best.sh", "de", "en", "few", SAMPLE / "valid", "out", "--quiet", *options)
+    killed = begin(*command)
+    while not Path("out/backward/config.yaml").exists():  # the third of five trainings
+        assert killed.poll() is None, killed.communicate()
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    finished = {path: path.stat().st_mtime_ns for path in Path("out").glob("forward*/*/*.safetensors")}
+    assert len(finished) >= 2
     done = example(*command)
     assert done.returncode == 0, done.stderr
+    assert finished == {path: path.stat().st_mtime_ns for path in finished}, "what was finished is not trained again"
     runs = ("forward", "forward-2", "backward-2", "final")
     forward, second, backward, final = (yaml.safe_load(Path(f"out/{run}/config.yaml").read_text()) for run in runs)
     assert final["model"] == forward["model"] | {"d_ff": 192}

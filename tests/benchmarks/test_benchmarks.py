@@ -169,3 +169,37 @@ def test_updates_are_those_of_a_training(load: Load, tmp_path: Path) -> None:
     updates = load("updates").updates(str(tmp_path / "config.yaml"), [], tmp_path / "other")
     losses = [update.loss for update in islice(updates, 4)]
     assert losses == pytest.approx([event["loss"] for event in logged if "loss" in event], rel=1e-4)
+
+
+def test_a_goal_is_reached_at_the_first_validation_with_it(load: Load, tmp_path: Path) -> None:
+    events = [
+        {"step": 50, "target_tokens": 1000, "target_tokens_per_second": 500.0},
+        {"step": 50, "valid_bleu": 10.0},
+        {"step": 100, "target_tokens": 3000, "target_tokens_per_second": 1000.0},
+        {"step": 100, "valid_bleu": 30.0},
+        {"step": 150, "target_tokens": 1000, "target_tokens_per_second": 1000.0},
+        {"step": 150, "valid_bleu": 29.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    timing = load("time_to_quality")
+    curve = timing.read_curve(tmp_path)
+    point = timing.reached(curve, 29)
+    assert (point.updates, point.tokens, point.seconds, point.bleu) == (100, 4000, 5.0, 30.0)
+    assert timing.reached(curve, 30.5) is None
+    later = [dataclasses.replace(point, updates=200, tokens=8000, seconds=7.0)]
+    rows = list(timing.table({"a": [curve, later, curve[:1]]}, [29]))
+    assert rows[2:] == [
+        "| a | 29 | 2 of 3 | 150 (100–200) | 0.01 (0.00–0.01) | 6 (5–7) |",
+        "| a | best: 23.33 (10.00–30.00) | | | | |",
+    ]
+
+
+def test_validations_between_two_lines_of_the_log_are_refused(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["time_to_quality.py", str(tmp_path / "work"), "a=a.yaml", "--every", "445"])
+    with pytest.raises(SystemExit) as stopped:
+        load("time_to_quality").main()
+    assert stopped.value.code == 2
+    assert "multiple of 50" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()
