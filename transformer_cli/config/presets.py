@@ -163,8 +163,8 @@ LADDER = (
 RISING = 5 / 3
 BESIDE = 260  # pieces of a vocabulary that are bytes and special symbols
 # Updates that so many letters take at most with `tiny` and `small`; in between their logarithms rise evenly. The first
-# three are of 1,000, 5,000 and 29,000 captions. Patience ended the first and the last after 5,200 and 10,800 updates;
-# that of 5,000 is from `tiny`, whose updates were twice as large, 13,333 of them (docs/results.md).
+# three are of 1,000, 5,000 and 29,000 captions, which patience ended after 5,200, 8,500 and 10,800 updates
+# (docs/results.md, "Training that ends by patience").
 UPDATES = ((60_000, 9000), (300_000, 15_000), (1_800_000, 18_000), (12_000_000, 50_000))
 
 
