@@ -346,9 +346,7 @@ def test_with_wsd_patience_lets_the_rate_fall_and_an_interruption_changes_nothin
     constant = change(config, "training", max_steps=4, schedule="constant", warmup_steps=0)
     train(constant, tmp_path / "constant")
     assert "ended this training before patience did" in capsys.readouterr().err
-    train(
-        change(constant, "training", schedule="cosine"), tmp_path / "cosine"
-    )  # whose rate is zero at max_steps anyway
+    train(change(constant, "training", schedule="cosine"), tmp_path / "cosine")  # its rate is zero at max_steps anyway
     assert "limit  " not in capsys.readouterr().err
     # It begins to fall at step 10, for 3 steps, of which the second is the last of two epochs.
     train(change(config, "training", max_epochs=2, patience=4), tmp_path / "epochs")
