@@ -55,7 +55,11 @@ def test_a_reduced_model_is_held_against_our_translations(checkpoint: Checkpoint
     folder = checkpoint(norm="pre")
     report = export_ctranslate2(folder, tmp_path / "small", quantization="float16")
     assert report is not None
-    assert report.count("chrF") == 2
+    assert report.count("% the same, scores within ") == 2  # of the model in float32
+    assert report.count(" in float16 chrF ") == 2
+    assert report.count(" between both, log-probabilities within 0.00 on average") == 2
+    assert [path for path in (tmp_path / "small").iterdir() if path.is_dir()] == [tmp_path / "small" / "vocab"]
+    verify(tmp_path / "small", manifest_names(tmp_path / "small"))
     assert (tmp_path / "small" / "model.bin").stat().st_size < 200_000
 
 
@@ -71,14 +75,35 @@ def broken(name: str) -> Callable[..., Any]:
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize(("quantization", "message"), [(None, "a score of the exported"), ("int8", "too different")])
+@pytest.mark.parametrize("quantization", [None, "int8"])
 def test_a_model_that_differs_leaves_nothing_behind(
-    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: str | None, message: str
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: str | None
 ) -> None:
     folder = checkpoint(norm="pre")
     monkeypatch.setattr(ctranslate2_model._Weights, "take", broken("decoder.layers.1.cross_attention.key_value.weight"))
-    with pytest.raises(ExportDiffers, match=message):
+    with pytest.raises(ExportDiffers, match="a score of the exported model"):
         export_ctranslate2(folder, tmp_path / "exported", quantization=quantization)
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.usefixtures("short")
+def test_reduced_weights_that_lose_too_much_leave_nothing_behind(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = ctranslate2_model.write_model
+
+    def write_lossy(out: Path, spec: Any, config: Any, quantization: str | None = None, shortlist: int = 0) -> None:
+        """As if eight bits left nothing of the weights of the last product."""
+        if quantization is not None:
+            spec.decoder.projection.weight = np.zeros_like(spec.decoder.projection.weight)
+        write(out, spec, config, quantization, shortlist)
+
+    monkeypatch.setattr(ctranslate2_model, "write_model", write_lossy)
+    with pytest.raises(ExportDiffers, match=r"in int8 \(greedy\) differ by \d\.\d+ on average, over 0\.1"):
+        export_ctranslate2(checkpoint(norm="pre", tie_embeddings="none"), tmp_path / "exported", quantization="int8")
+    monkeypatch.setattr("transformer_cli.export.ctranslate2.LARGEST_SHIFT", 1000.0)
+    with pytest.raises(ExportDiffers, match=r"\(greedy in int8\) are too different: chrF \d+\.\d between both"):
+        export_ctranslate2(checkpoint(norm="pre", tie_embeddings="none"), tmp_path / "exported", quantization="int8")
     assert left_in(tmp_path) == []
 
 

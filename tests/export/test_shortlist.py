@@ -147,7 +147,7 @@ def test_lists_are_verified_beside_the_weights(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transformer_cli.export.verify.SENTENCES", 10)
-    monkeypatch.setattr("transformer_cli.export.ctranslate2.LEAST_LISTED_CHRF", 0.0)
+    monkeypatch.setattr("transformer_cli.export.ctranslate2.LEAST_CHRF", 0.0)
     report = export_ctranslate2(checkpoint(norm="pre"), tmp_path / "out", shortlist=60)
     assert report is not None
     assert "greedy 100.0% the same" in report

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
 
 from transformer_cli.build import LoadedModel, load_model
 from transformer_cli.decoding.engines.protocol import Engine, Hypothesis, SearchBatch
@@ -32,8 +34,8 @@ from transformer_cli.search_options import SearchOptions
 
 LEAST_IDENTICAL = 0.995  # of the translations of a float32 model
 LARGEST_DIFFERENCE = 1e-3  # of a score, by forced decoding of the same translation
-LEAST_CHRF = 95.0  # between the translations of a reduced model and those of our own …
-LEAST_LISTED_CHRF = 80.0  # … and between those with and without shortlists, one sentence at a time
+LARGEST_SHIFT = 0.1  # of a token's log-probability, on average, by reduced weights: int8 gives 0.02 to 0.04
+LEAST_CHRF = 80.0  # between the translations of two models that may differ: one near tie makes another sentence
 
 
 def export_ctranslate2(
@@ -72,45 +74,73 @@ def export_ctranslate2(
         copy_text_files(loaded, folder, temporary, *confidence)
 
     def compare(temporary: Path) -> str:
-        return _compare(temporary, loaded, compared, quantization)
+        if quantization is None:
+            return _compare(temporary, temporary, loaded, compared, quantization)
+        with TemporaryDirectory(dir=temporary) as whole:  # a mistake of ours must not pass for a loss of precision
+            write_model(Path(whole), build_spec(folder, loaded.config, loaded.codecs), loaded.config)
+            return _compare(temporary, Path(whole), loaded, compared, quantization)
 
     return publish_verified(out, write, compare if verify else None)
 
 
-def _compare(folder: Path, loaded: LoadedModel, sentences: Sequence[str], quantization: str | None) -> str:
+def _compare(folder: Path, whole: Path, loaded: LoadedModel, sentences: Sequence[str], quantization: str | None) -> str:
     """Translate with both engines, greedily and with beams; return how alike they are, in a sentence.
 
-    Raises `ExportDiffers` where a float32 model gives fewer than LEAST_IDENTICAL of the same translations or other
-    scores for them, or a reduced one translations of less than LEAST_CHRF; and where shortlists make others of them.
+    whole: the float32 model, which is `folder` itself if nothing is reduced. Raises `ExportDiffers` where it gives
+    fewer than LEAST_IDENTICAL of the same translations or other scores for them, where reduced weights give the tokens
+    of our translations other log-probabilities, and where these or shortlists lead to other translations.
     """
     from ctranslate2 import get_supported_compute_types
 
     from transformer_cli.decoding.engines.ctranslate2_engine import CTranslate2Engine
 
     ours = TorchEngine(loaded.model)
-    wanted = quantization or "float32"
-    compute_type = wanted if wanted in get_supported_compute_types("cpu") else "float32"
-    advice = "give --no-verify"
-    exported = CTranslate2Engine(folder, loaded.codecs, lambda: ours, compute_type=compute_type, advice=advice)
-    engines: tuple[Engine, Engine] = exported, ours
+
+    def engine(model: Path, wanted: str) -> CTranslate2Engine:
+        compute_type = wanted if wanted in get_supported_compute_types("cpu") else "float32"
+        advice = "give --no-verify"
+        return CTranslate2Engine(model, loaded.codecs, lambda: ours, compute_type=compute_type, advice=advice)
+
+    exact = engine(whole, "float32")
+    exported = engine(folder, quantization) if quantization else exact
     kept = [ids for _, ids in encoded_sentences(loaded, sentences, ours.max_source_length)]
     kept.sort(key=len, reverse=True)
     batches = [SearchBatch(kept[start : start + BATCH]) for start in range(0, len(kept), BATCH)]
     alone = [SearchBatch([ids]) for ids in kept]  # a batch has the lists of all its sentences
+
+    def translate(by: Engine, inputs: Sequence[SearchBatch], options: SearchOptions) -> list[Hypothesis]:
+        return [one for found in by.search(inputs, options) for one, *_ in found]
+
     described, alike = exported.description, []
     for name, options in _searches(loaded):
         exported.description = replace(described, shortlist=0)
-        theirs, own = ([one for found in engine.search(batches, options) for one, *_ in found] for engine in engines)
-        if quantization is None:
-            forced = exported.score(kept, [one.ids for one in own])
-            alike.append(_compare_exactly(name, theirs, own, forced, options))
-        else:
-            alike.append(_compare_roughly(name, theirs, own, loaded, LEAST_CHRF))
+        own, theirs = translate(ours, batches, options), translate(exact, batches, options)
+        forced = exact.score(kept, [one.ids for one in own])
+        alike.append(_compare_exactly(name, theirs, own, forced, options))
+        if quantization is not None:
+            theirs = translate(exported, batches, options)
+            shift = _shift(exported.score(kept, [one.ids for one in own]), forced)
+            if not shift <= LARGEST_SHIFT:
+                raise ExportDiffers(
+                    f"log-probabilities of the exported model in {quantization} ({name}) differ by {shift:.2f} on "
+                    f"average, over {LARGEST_SHIFT}"
+                )
+            likeness = _compare_roughly(f"{name} in {quantization}", theirs, own, loaded)
+            alike.append(f"{likeness}, log-probabilities within {shift:.2f} on average")
         if described.shortlist:
             exported.description = described
-            chosen = [one for found in exported.search(alone, options) for one, *_ in found]
-            alike.append(_compare_roughly(f"{name} with shortlists", chosen, theirs, loaded, LEAST_LISTED_CHRF))
+            chosen = translate(exported, alone, options)
+            alike.append(_compare_roughly(f"{name} with shortlists", chosen, theirs, loaded))
     return f"verified with {len(kept):,} sentences: {'; '.join(alike)}"
+
+
+def _shift(scores: Sequence[list[float]], exact: Sequence[list[float]]) -> float:
+    """Return the mean absolute difference of the log-probabilities of the same tokens."""
+    return fmean(
+        abs(one - other)
+        for row, right in zip(scores, exact, strict=True)
+        for one, other in zip(row, right, strict=True)
+    )
 
 
 def _searches(loaded: LoadedModel) -> list[tuple[str, SearchOptions]]:
@@ -152,15 +182,13 @@ def _compare_exactly(
     return f"{name} {same / len(own):.1%} the same, scores within {largest:.0e}"
 
 
-def _compare_roughly(
-    name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypothesis], loaded: LoadedModel, least: float
-) -> str:
+def _compare_roughly(name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypothesis], loaded: LoadedModel) -> str:
     """Check a model with reduced weights, or one with shortlists: the translations are much alike."""
     found, expected = ([loaded.codecs.target.decode(one.ids) for one in side] for side in (theirs, own))
     chrf = corpus_metric("chrf", found, [expected], loaded.config.data.target_language).score
-    if not chrf >= least:
+    if not chrf >= LEAST_CHRF:
         raise ExportDiffers(
             f"the translations of the exported model ({name}) are too different: chrF {chrf:.1f} between both, less "
-            f"than {least:.0f}"
+            f"than {LEAST_CHRF:.0f}"
         )
     return f"{name} chrF {chrf:.1f} between both"
