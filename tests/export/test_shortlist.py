@@ -1,5 +1,6 @@
 """Shortlists: what each source token may become, learned from the training data, and what they leave as it was."""
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -143,15 +144,20 @@ def test_scores_and_alignments_of_given_texts_are_those_of_all_tokens(checkpoint
     assert plain.align(texts, texts[::-1]) == listed.align(texts, texts[::-1])
 
 
+@pytest.mark.parametrize("quantization", [None, "int8"])
 def test_lists_are_verified_beside_the_weights(
-    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: str | None
 ) -> None:
     monkeypatch.setattr("transformer_cli.export.verify.SENTENCES", 10)
     monkeypatch.setattr("transformer_cli.export.ctranslate2.LEAST_CHRF", 0.0)
-    report = export_ctranslate2(checkpoint(norm="pre"), tmp_path / "out", shortlist=60)
+    report = export_ctranslate2(checkpoint(norm="pre"), tmp_path / "out", quantization=quantization, shortlist=60)
     assert report is not None
-    assert "greedy 100.0% the same" in report
-    assert "greedy with shortlists chrF " in report
+    assert f"greedy{' in float32' if quantization else ''} 100.0% the same" in report
+    assert ("greedy in int8 chrF " in report) == (quantization == "int8")
+    for search in ("greedy", "beam 5"):
+        assert f"{search} with shortlists chrF " in report
+    assert json.loads((tmp_path / "out" / "tfm.json").read_text())["shortlist"] > 0
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"vocab"}
 
 
 def test_confidence_that_other_scores_taught_stays_behind(checkpoint: Checkpoint, tmp_path: Path) -> None:

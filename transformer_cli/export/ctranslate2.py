@@ -116,17 +116,18 @@ def _compare(folder: Path, whole: Path, loaded: LoadedModel, sentences: Sequence
         exported.description = replace(described, shortlist=0)
         own, theirs = translate(ours, batches, options), translate(exact, batches, options)
         forced = exact.score(kept, [one.ids for one in own])
-        alike.append(_compare_exactly(name, theirs, own, forced, options))
+        exactly = f"{name} in float32" if quantization else name
+        alike.append(_compare_exactly(exactly, theirs, own, forced, options))
         if quantization is not None:
             theirs = translate(exported, batches, options)
             shift = _shift(exported.score(kept, [one.ids for one in own]), forced)
             if not shift <= LARGEST_SHIFT:
                 raise ExportDiffers(
-                    f"log-probabilities of the exported model in {quantization} ({name}) differ by {shift:.2f} on "
-                    f"average, over {LARGEST_SHIFT}"
+                    f"log-probabilities of the exported model in {quantization} ({name}) differ by {shift:.3f} on "
+                    f"average, over {LARGEST_SHIFT}; if its translations will do, give --no-verify"
                 )
             likeness = _compare_roughly(f"{name} in {quantization}", theirs, own, loaded)
-            alike.append(f"{likeness}, log-probabilities within {shift:.2f} on average")
+            alike.append(f"{likeness}, log-probabilities differ by {shift:.3f} on average")
         if described.shortlist:
             exported.description = described
             chosen = translate(exported, alone, options)
@@ -189,6 +190,6 @@ def _compare_roughly(name: str, theirs: Sequence[Hypothesis], own: Sequence[Hypo
     if not chrf >= LEAST_CHRF:
         raise ExportDiffers(
             f"the translations of the exported model ({name}) are too different: chrF {chrf:.1f} between both, less "
-            f"than {LEAST_CHRF:.0f}"
+            f"than {LEAST_CHRF:.0f}; if its translations will do, give --no-verify"
         )
     return f"{name} chrF {chrf:.1f} between both"
