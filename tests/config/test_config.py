@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -29,7 +30,7 @@ from transformer_cli.config import (
     load_config,
     parse_config,
 )
-from transformer_cli.config.yaml_file import MAX_ALIASES, MAX_CONFIG_BYTES
+from transformer_cli.config.yaml_file import MAX_ALIASES, MAX_CONFIG_BYTES, parse_tree, parse_yaml
 from transformer_cli.data.corpora import open_split
 from transformer_cli.errors import UserError
 
@@ -700,7 +701,10 @@ def test_garbage_is_refused(text: str) -> None:
 
 
 YAML_PIECES = st.sampled_from(
-    [*"abc:{}[],&*!|>%@`'\"#-?\n\t ~.0123456789", ": ", "- ", "\n  ", "data", "train", "&a ", "*a", "!!int ", "<<: "]
+    [
+        *"abc:{}[],&*!|>%@`'\"#-?\n\r\t\x85\u2028\ufeff犬\0\\ ~.0123456789",
+        *[": ", "- ", "\n  ", "data", "train", "&a ", "*a", "!!int ", "<<: "],
+    ]
 )
 
 
@@ -711,6 +715,28 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         parse_config(text, "my.yaml")
     with contextlib.suppress(UserError):
         parse_config(DATA, "my.yaml", [f"training.seed={text}"])
+
+
+@given(st.lists(YAML_PIECES, max_size=40).map("".join))
+def test_libyaml_reads_what_pyyamls_own_parser_reads(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("yaml.CSafeLoader", raising=False)
+        slow = outcome(text)
+    assert outcome(text) == slow
+
+
+def outcome(text: str) -> str:
+    try:
+        return repr(parse_yaml(text, "my.yaml"))  # NaN is not equal to itself
+    except UserError as error:
+        return str(error)
+
+
+@pytest.mark.skipif(not hasattr(yaml, "CSafeLoader"), reason="PyYAML was built without libyaml")
+def test_libyaml_reads_a_config() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("yaml.scanner.Scanner.check_token")  # of PyYAML's own parser alone
+        assert parse_tree(DATA, "my.yaml")["data"]
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ BLEU's tokenizer, spaCy's, whether words have spaces between them. A config that
 import difflib
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from transformer_cli.config.sections import DataConfig
@@ -115,15 +116,11 @@ def language_name(code: str) -> str:
 
 def _meant(text: str) -> str:
     """Return the code of the language that a text names or nearly names, or what a code looks like."""
-    from iso639 import iter_langs
-
     country = re.split("[-_]", text.lower())[0]
     if country in COUNTRIES:
         return f"{country} is a country: did you mean {COUNTRIES[country]}?"
     name = text.replace("_", " ").replace("-", " ").strip().casefold()
-    known: dict[str, Lang] = {}  # languages with two letters last, so that they win where a name is used twice
-    for language in sorted(iter_langs(), key=lambda language: bool(language.pt1)):
-        known |= dict.fromkeys(_names(language), language)
+    known = _known()
     if name in known:
         return f"{text} is {_code(known[name])}"
     usual = {name: language for name, language in known.items() if language.pt1}
@@ -133,6 +130,15 @@ def _meant(text: str) -> str:
     near = near or [one for one in known if words & {*one.split()} and "sign" not in one]  # Mandarin: Mandarin Chinese
     near = near or difflib.get_close_matches(name, usual, n=1, cutoff=0.88)  # Deutsch is not Dutch
     return f"{near[0].title()} is {_code(known[near[0]])}" if near else NO_CODE
+
+
+@cache
+def _known() -> dict[str, "Lang"]:
+    """Return the language of every name; of two, that with a code of two letters."""
+    from iso639 import iter_langs
+
+    languages = sorted(iter_langs(), key=lambda language: bool(language.pt1))
+    return {name: language for language in languages for name in _names(language)}
 
 
 def _names(language: "Lang") -> Iterator[str]:
