@@ -24,7 +24,7 @@ def init(
     seed: int = option("--seed N", "Another seed draws other validation and test pairs.", 1, min=0),
     quiet: bool = QUIET,
 ) -> None:
-    """Make a config, and training, validation and test files, of the files you have.
+    """Make a config, and training, validation and test files, from the files you have.
 
     \b
     tfm init memory.tmx
