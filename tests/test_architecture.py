@@ -193,11 +193,10 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 def unsafe(tree: ast.AST) -> list[str]:
     """What in a module could run code out of a file: pickles, torch.load, YAML without a safe loader."""
     found = [name for name in imported(tree) if name.split(".")[0] in RUNS_CODE_ON_LOAD]
-    safe_loaders = {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["yaml.SafeLoader"]
-    } | {"yaml.SafeLoader", "yaml.CSafeLoader"}
+    safe_loaders = {"yaml.SafeLoader", "yaml.CSafeLoader"}  # and what has one of these as its only base
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and len(node.bases) == 1 and ast.unparse(node.bases[0]) in safe_loaders:
+            safe_loaders.add(node.name)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -286,6 +285,8 @@ def test_nothing_runs_code_on_load() -> None:
         "yaml.load(text)",
         "yaml.load(text, Loader=yaml.Loader)",
         "class Mine(yaml.Loader): pass\nyaml.load(text, Loader=Mine)",
+        "class Mine(yaml.Loader): pass\nclass Other(Mine): pass\nyaml.load(text, Loader=Other)",
+        "class Mine(yaml.SafeLoader, Other): pass\nyaml.load(text, Loader=Mine)",
         "yaml.unsafe_load(text)",
         "np.load(path, allow_pickle=True)",
         "exec(text)",
@@ -301,6 +302,7 @@ def test_code_that_runs_on_load_is_seen(source: str) -> None:
         "yaml.safe_load(text)",
         "torch.load(path, weights_only=True)",
         "class Mine(yaml.SafeLoader): pass\nyaml.load(text, Loader=Mine)",
+        "class Mine(yaml.SafeLoader): pass\nclass Other(Mine): pass\nyaml.load(text, Loader=Other)",
         "model.eval()",
     ],
 )
