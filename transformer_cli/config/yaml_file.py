@@ -206,7 +206,7 @@ class _CoreLoader(yaml.SafeLoader):
 
 
 class _FastLoader(_CoreLoader):
-    """The same, where libyaml reads the text: five times as fast, but it says worse what is wrong."""
+    """The same, where libyaml reads the text: three times as fast, but it says worse what is wrong."""
 
     def __init__(self, text: str) -> None:
         super().__init__("")
