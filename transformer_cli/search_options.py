@@ -112,6 +112,11 @@ class SearchOptions(ConfiguredSearch):
         """Return a model's own way to search (`decoding` in its config), with some values changed."""
         return cls(**{**{field.name: getattr(decoding, field.name) for field in fields(ConfiguredSearch)}, **changes})
 
+    @property
+    def beams(self) -> int:
+        """How many hypotheses of a sentence are searched side by side."""
+        return self.beam_size if self.method == "beam" else 1
+
     def length_limit(self, source_length: int) -> int:
         """Return the most tokens that a translation of `source_length` tokens may have; `</s>` is in neither number."""
         if self.max_length is not None:

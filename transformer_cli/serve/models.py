@@ -73,7 +73,7 @@ class ServedModel:
         own = self.loaded.options
         options = own.search_options
         if wish.n_best > 1:
-            beam = max(wish.n_best, options.beam_size if options.method == "beam" else 1)
+            beam = max(wish.n_best, options.beams)
             changes = {"method": "beam", "beam_size": beam, "n_best": wish.n_best}
             options = own.model.search_options({**own.search, **changes})
         protected = wish.protect or wish.glossary is not None

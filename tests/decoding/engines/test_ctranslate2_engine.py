@@ -275,11 +275,11 @@ def test_sentences_that_come_alone_get_one_thread_and_all_by_turns(
             alike(one, [expected])
 
 
-def chosen(lone: LoneSentences, seconds: dict[str, float], times: int) -> str:
+def chosen(lone: LoneSentences, seconds: dict[str, float], times: int, beam: int = 1) -> str:
     """The first letters of the translators that were chosen, in order; a search takes as long as is said of each."""
     letters = ""
     for _ in range(times):
-        translator, timed = lone.begin()
+        translator, timed = lone.begin(beam)
         letters += translator[0]
         if timed:
             lone.end(translator, seconds[translator])
@@ -306,18 +306,27 @@ def test_the_faster_way_is_kept(faster: str) -> None:
 def test_what_is_broken_off_is_slow_and_what_does_not_count_is_tried_again() -> None:
     lone = LoneSentences("one", lambda: "all")
     for _ in range(3):
-        lone.end(lone.begin()[0], None)
+        lone.end(lone.begin(1)[0], None)
     assert chosen(lone, {"one": 2.0, "all": math.inf}, 10) == "oaaooaaooa"
     assert chosen(lone, {}, 3) == "ooo"
 
 
+def test_times_of_different_beams_are_not_mixed() -> None:
+    lone = LoneSentences("one", lambda: "all")
+    greedy, beams = {"one": 2.0, "all": 1.0}, {"one": 20.0, "all": 10.0}
+    assert chosen(lone, greedy, 5) == "oaaoo"
+    assert chosen(lone, beams, 9, beam=5) == "oaaooaaoo", "begun anew; with the greedy ones, one thread would win"
+    assert chosen(lone, beams, 1, beam=5) == "a"
+    assert chosen(lone, {}, 5) == "aaaaa", "kept for all"
+
+
 def test_one_search_is_timed_at_a_time() -> None:
     lone = LoneSentences("one", lambda: "all")
-    lone.end(lone.begin()[0], 1.0)
-    assert lone.begin() == ("all", True)
-    assert [lone.begin() for _ in range(3)] == [("one", False)] * 3, "of other threads"
+    lone.end(lone.begin(1)[0], 1.0)
+    assert lone.begin(1) == ("all", True)
+    assert [lone.begin(1) for _ in range(3)] == [("one", False)] * 3, "of other threads"
     lone.end("all", 1.0)
-    assert lone.begin() == ("all", True)
+    assert lone.begin(1) == ("all", True)
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError])

@@ -71,8 +71,8 @@ def once(load: Callable[[], LoadedT]) -> Callable[[], LoadedT]:
 class LoneSentences:
     """Chooses the translator for a sentence that comes alone: one thread of the workers', or all on a second model.
 
-    Depending on processor and model, all threads take half or twice the time in float32. So the first such sentences
-    are timed, and the faster way is kept, for searches of any kind. Threads may share it.
+    Depending on processor and model, all threads take half or twice the time in float32. So the first such sentences in
+    a row with beams of one size are timed, and the faster way is kept, for searches of any kind. Threads may share it.
     """
 
     def __init__(self, one: Any, load_all: Callable[[], Any] | None) -> None:
@@ -81,12 +81,15 @@ class LoneSentences:
         self._all: Any = None
         self._kept = one if load_all is None else None  # None: to be found out
         self._seconds: tuple[list[float], list[float]] = [], []  # of a token, with one thread and with all
+        self._beams = 0  # side by side in what is timed; more of them make a token slower
         self._timing = threading.Lock()  # held while one is timed
 
-    def begin(self) -> tuple[Any, bool]:
+    def begin(self, beams: int) -> tuple[Any, bool]:
         """Return the translator for the next one, and whether it is timed: `end` must follow its search then."""
         if self._kept is not None or not self._timing.acquire(blocking=False):
             return self._kept or self._one, False
+        if beams != self._beams:
+            self._beams, self._seconds = beams, ([], [])
         number = sum(map(len, self._seconds))
         if self._kept is not None or (number + 1) // 2 % 2 == 0:  # one, all, all, one, one, all, …
             return self._kept or self._one, True
@@ -175,7 +178,7 @@ class CTranslate2Engine:
             for begun, batch in enumerate(batches, start=1):
                 translator = self._translator
                 if begun == 1 and len(batch.sources) == 1:
-                    translator, timed = self._lone.begin()
+                    translator, timed = self._lone.begin(options.beams)
                     lone, seconds = translator, math.inf  # if its search fails or is broken off
                 began = perf_counter()
                 chunks, collect = self._submit(batch, options, translator)
@@ -205,7 +208,7 @@ class CTranslate2Engine:
             return 0, lambda: next(iter(other().search([batch], options)))
         limits = [self._limit(options, len(source)) for source in batch.sources]
         # A greedy search goes the same way under a higher limit, so chunks may mix limits; others never do.
-        mixed = options.method != "beam" or options.beam_size == 1
+        mixed = options.beams == 1
         places = sorted(range(len(limits)), key=lambda place: limits[place])
         begun = []
         for _, group in groupby(places, key=lambda place: 0 if mixed else limits[place]):
@@ -217,7 +220,7 @@ class CTranslate2Engine:
 
     def _translate(self, translator: Any, sources: list[list[str]], options: SearchOptions, limit: int) -> list[Any]:
         """Return CTranslate2's results to come, one per source, of at most `limit` tokens."""
-        beam = options.beam_size if options.method == "beam" else 1
+        beam = options.beams
         results: list[Any] = translator.translate_batch(
             sources,
             asynchronous=True,
